@@ -1,0 +1,99 @@
+"""The error tree. The class says who can act; the message names the cause and the next step.
+
+PocketMQError
+  ProtocolError          the peer's bytes are not the protocol: the connection is closed
+    FrameError, FrameTooLarge, HeaderError, MessageCodecError
+  Refused                an answer with a code other than SUCCESS; `code` and `retriable` say more
+  RemotingError          nothing was answered: connect, send, time-out
+    ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
+  IllegalArgument        the caller's own input is wrong (also a ValueError)
+"""
+
+from pocketmq.remoting.codes import response_name
+
+
+class PocketMQError(Exception):
+    """Everything that this package raises on purpose."""
+
+    retriable = False
+
+
+class ProtocolError(PocketMQError, ValueError):
+    """Bytes that are not the protocol."""
+
+
+class FrameError(ProtocolError):
+    """A frame whose lengths or header cannot be read."""
+
+
+class FrameTooLarge(FrameError):
+    """A length prefix beyond the limit; nothing of the frame is buffered."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(
+            f"a frame of {size} bytes is announced, but at most {size_max} are accepted: the peer "
+            "does not speak RocketMQ's protocol, or a message is larger than maxMessageSize"
+        )
+        self.size = size
+
+
+class HeaderError(ProtocolError):
+    """A header field is missing or is not of its type."""
+
+
+class MessageCodecError(ProtocolError):
+    """Bytes that are not a stored message, a batch or a packed body."""
+
+
+class IllegalArgument(PocketMQError, ValueError):
+    """The caller's own input is wrong; the text says what is allowed."""
+
+
+class RemotingError(PocketMQError):
+    """No answer came; whether the peer acted is not known unless the subclass says so."""
+
+    retriable = True
+
+
+class ConnectFailed(RemotingError):
+    """The peer could not be reached; nothing was sent."""
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(
+            f"cannot connect to {address}: {reason}. Is a broker or name server listening there, and "
+            "is that address reachable from this machine?"
+        )
+        self.address = address
+
+
+class ConnectionLost(RemotingError):
+    """The connection ended before the answer came: the request may or may not have been carried out."""
+
+
+class RequestTimeout(RemotingError):
+    """No answer in time: the request may or may not have been carried out."""
+
+    def __init__(self, address: str, request: str, timeout_ms: int) -> None:
+        super().__init__(f"no answer from {address} to {request} within {timeout_ms} ms")
+        self.address = address
+        self.timeout_ms = timeout_ms
+
+
+class TooManyRequests(RemotingError):
+    """The connection's limit of requests in flight is reached; nothing was sent."""
+
+
+class Refused(PocketMQError):
+    """The peer answered with another code than SUCCESS.
+
+    Attributes: code (a ResponseCode number), remark (the peer's text), address.
+    """
+
+    def __init__(self, code: int, remark: str | None, address: str = "", what: str = "") -> None:
+        text = f"{what or 'the request'} was refused"
+        if address:
+            text += f" by {address}"
+        super().__init__(f"{text} with {response_name(code)}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark
+        self.address = address

@@ -1,0 +1,65 @@
+"""Framing: bytes in, whole frames out.
+
+    int32 total     bytes that follow
+    int32 mark      top byte: header encoding; low 24 bits: header length
+    header, body
+
+1. A frame is at most `frame_size_max` bytes, the four length bytes included (wire.md 1.1).
+2. A length beyond that, or too small for a mark, ends the connection: nothing is buffered for it.
+"""
+
+from pocketmq.remoting.errors import FrameError, FrameTooLarge
+
+FRAME_SIZE_MAX = 16_777_216
+
+
+class FrameDecoder:
+    """Cuts a stream into frames (without their length words).
+
+    A chunk that holds only whole frames is sliced directly; only a partial frame is kept.
+    """
+
+    __slots__ = ("_buffer", "_frame_size_max", "_wanted")
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        self._frame_size_max = frame_size_max
+        self._buffer = bytearray()
+        self._wanted = 4  # bytes that the buffer must hold before it is worth looking at
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an unfinished frame."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Frames that `data` completes, in order.
+
+        Raises: FrameTooLarge, FrameError; the frames before the bad one are lost with the connection.
+        """
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < self._wanted:
+                return []
+            data = bytes(buffer)
+            buffer.clear()
+        frames: list[bytes] = []
+        at = 0
+        size = len(data)
+        while size - at >= 4:
+            start = at + 4
+            end = start + int.from_bytes(data[at:start], "big")
+            if end - at > self._frame_size_max:
+                raise FrameTooLarge(end - at, self._frame_size_max)
+            if end - start < 4:
+                raise FrameError(f"a frame of {end - start} bytes has no room for a header")
+            if end > size:
+                self._wanted = end - at
+                break
+            frames.append(data[start:end])
+            at = end
+        else:
+            self._wanted = 4
+        if at < size:
+            buffer += data[at:] if at else data
+        return frames

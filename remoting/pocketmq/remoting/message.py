@@ -1,0 +1,138 @@
+"""Message, MessageExt and MessageQueue: what producers make and consumers get.
+
+Property names are RocketMQ's own (MessageConst). `Message` is what a caller fills in; `MessageExt` adds
+what the broker knows of it.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Property(StrEnum):
+    """Names of the properties that the system gives a meaning. Source: MessageConst, 5.5.0."""
+
+    KEYS = "KEYS"
+    TAGS = "TAGS"
+    WAIT = "WAIT"
+    DELAY = "DELAY"
+    RETRY_TOPIC = "RETRY_TOPIC"
+    REAL_TOPIC = "REAL_TOPIC"
+    REAL_QID = "REAL_QID"
+    TRAN_MSG = "TRAN_MSG"
+    PGROUP = "PGROUP"
+    TRANSACTION_ID = "__transactionId__"
+    MIN_OFFSET = "MIN_OFFSET"
+    MAX_OFFSET = "MAX_OFFSET"
+    UNIQ_KEY = "UNIQ_KEY"
+    ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+    RECONSUME_TIME = "RECONSUME_TIME"
+    MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+    MSG_REGION = "MSG_REGION"
+    TRACE_ON = "TRACE_ON"
+    CONSUME_START_TIME = "CONSUME_START_TIME"
+    CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+    TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+    TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+    CLUSTER = "CLUSTER"
+    CORRELATION_ID = "CORRELATION_ID"
+    REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+    TTL = "TTL"
+    MSG_TYPE = "MSG_TYPE"
+    PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+    ARRIVE_TIME = "ARRIVE_TIME"
+    INSTANCE_ID = "INSTANCE_ID"
+    SHARDING_KEY = "__SHARDINGKEY"
+    INNER_NUM = "INNER_NUM"
+    INNER_BASE = "INNER_BASE"
+    TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+    TIMER_DELAY_MS = "TIMER_DELAY_MS"
+    TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+    TIMER_OUT_MS = "TIMER_OUT_MS"
+    TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+    TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+    TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+    TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+    TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
+    POP_CK = "POP_CK"
+    POP_CK_OFFSET = "POP_CK_OFFSET"
+    FIRST_POP_TIME = "1ST_POP_TIME"
+    ORIGIN_GROUP = "ORIGIN_GROUP"
+    DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+    DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker. Order: topic, broker name, queue id (S11)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def to_java(self) -> str:
+        """The text that Java prints, which consistent hashing takes as the key."""
+        return (
+            f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, "
+            f"queueId={self.queue_id}]"
+        )
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as a producer makes it.
+
+    body in bytes; flag is the caller's own 32-bit number; properties must not contain the characters
+    \\x01 and \\x02.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | None = None
+    flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    transaction_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tags is not None:
+            self.properties[Property.TAGS.value] = self.tags
+        else:
+            self.tags = self.properties.get(Property.TAGS.value)
+        if self.keys is not None:
+            self.properties[Property.KEYS.value] = self.keys
+        else:
+            self.keys = self.properties.get(Property.KEYS.value)
+
+
+@dataclass(slots=True)
+class MessageExt(Message):
+    """A message as a broker stores and serves it.
+
+    Times in ms since 1970; hosts as `ip:port`; body is unpacked where sysFlag says it was compressed;
+    stored_size is the size of the record; offset_msg_id names host and position.
+    """
+
+    broker_name: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    commit_log_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: str = ""
+    store_timestamp: int = 0
+    store_host: str = ""
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    body_crc: int = 0
+    stored_size: int = 0
+    magic: int = 0
+    offset_msg_id: str = ""
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's unique key, else the offset id: what RocketMQ's clients show as msgId."""
+        return self.properties.get(Property.UNIQ_KEY.value) or self.offset_msg_id
+
+    @property
+    def message_queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)

@@ -1,0 +1,208 @@
+"""Configuration as data: a key is declared once, with RocketMQ's name, default, range, unit and help.
+
+    @dataclass
+    class StoreConfig(Settings):
+        flush_interval_ms: int = key(500, name="flushIntervalCommitLog", min=1, unit="ms", help="...")
+
+`from_properties` reads the names that `broker.conf` uses; the reference page of the documentation and
+`--help` are made from `keys()`.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pocketmq.remoting.errors import IllegalArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of one setting. `runtime`: updateBrokerConfig may change it while running."""
+
+    name: str
+    attribute: str
+    type: type
+    default: Any
+    help: str
+    unit: str = ""
+    min: int | float | None = None
+    max: int | float | None = None
+    choices: tuple[str, ...] = ()
+    runtime: bool = False
+
+    def parse(self, text: str) -> Any:
+        """The value of `text`. Raises: IllegalArgument with the allowed values."""
+        raw = text.strip()
+        value: Any
+        if self.type is bool:
+            if raw.lower() not in ("true", "false"):
+                raise IllegalArgument(f"{self.name} must be true or false, not {raw!r}")
+            return raw.lower() == "true"
+        if self.type is int or self.type is float:
+            try:
+                value = self.type(raw)
+            except ValueError:
+                raise IllegalArgument(f"{self.name} must be a number, not {raw!r}") from None
+            if (self.min is not None and value < self.min) or (
+                self.max is not None and value > self.max
+            ):
+                low = "" if self.min is None else f" at least {self.min}"
+                high = "" if self.max is None else f" at most {self.max}"
+                raise IllegalArgument(
+                    f"{self.name} must be{low}{high} {self.unit}, not {raw}".strip()
+                )
+            return value
+        if self.choices and raw not in self.choices:
+            raise IllegalArgument(
+                f"{self.name} must be one of {', '.join(self.choices)}, not {raw!r}"
+            )
+        return raw
+
+    def format(self, value: Any) -> str:
+        """The value as a properties file holds it."""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key(
+    default: Any,
+    *,
+    name: str,
+    help: str,
+    unit: str = "",
+    min: int | float | None = None,
+    max: int | float | None = None,
+    choices: tuple[str, ...] = (),
+    runtime: bool = False,
+) -> Any:
+    """Declare a setting in a Settings dataclass; `name` is RocketMQ's (or ours, in its spelling)."""
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "name": name,
+            "help": help,
+            "unit": unit,
+            "min": min,
+            "max": max,
+            "choices": choices,
+            "runtime": runtime,
+        },
+    )
+
+
+@dataclass
+class Settings:
+    """Base of a group of settings."""
+
+    @classmethod
+    def keys(cls) -> dict[str, Key]:
+        """Every setting of this group by its name in a properties file."""
+        found: dict[str, Key] = {}
+        for field in dataclasses.fields(cls):
+            meta = field.metadata
+            if "name" in meta:
+                found[meta["name"]] = Key(
+                    attribute=field.name, type=type(field.default), default=field.default, **meta
+                )
+        return found
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], **overrides: Any) -> Self:
+        """Settings with the values of `properties` that belong to this group; others are ignored.
+
+        overrides: values by attribute name that win over the properties; None means not given.
+        """
+        values = {
+            known.attribute: known.parse(properties[name])
+            for name, known in cls.keys().items()
+            if name in properties
+        }
+        values.update({name: value for name, value in overrides.items() if value is not None})
+        return cls(**values)
+
+    def to_properties(self) -> dict[str, str]:
+        """Every setting by its name in a properties file."""
+        return {name: k.format(getattr(self, k.attribute)) for name, k in self.keys().items()}
+
+    def update(self, name: str, text: str) -> None:
+        """Change one setting. Raises: IllegalArgument when unknown or out of its range."""
+        known = self.keys().get(name)
+        if known is None:
+            raise IllegalArgument(f"there is no setting {name!r}" + nearest(name, self.keys()))
+        setattr(self, known.attribute, known.parse(text))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties text: `key=value`, `key: value`, # and ! comments, a final backslash joins lines.
+
+    Escapes: backslash t n r f, u + four hex digits, and any other character for itself.
+    """
+    found: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip(" \t\f") if pending else raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        trailing = len(line) - len(line.rstrip("\\"))
+        if trailing % 2:
+            pending = line[:-1]
+            continue
+        pending = ""
+        _add_property(found, line)
+    if pending:
+        _add_property(found, pending)
+    return found
+
+
+def _add_property(found: dict[str, str], line: str) -> None:
+    at = 0
+    while at < len(line) and line[at] not in "=: \t\f":
+        at += 2 if line[at] == "\\" else 1
+    name, rest = line[:at], line[at:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    if name:
+        found[_unescape(name)] = _unescape(rest)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char != "\\" or at + 1 == len(text):
+            out.append(char)
+            at += 1
+            continue
+        escape = text[at + 1]
+        if escape == "u" and at + 6 <= len(text):
+            try:
+                out.append(chr(int(text[at + 2 : at + 6], 16)))
+                at += 6
+                continue
+            except ValueError:
+                pass
+        out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escape, escape))
+        at += 2
+    return "".join(out)
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """`key=value` lines, sorted, readable by Java's Properties.load."""
+    return "".join(f"{name}={_escape(value)}\n" for name, value in sorted(properties.items()))
+
+
+def _escape(value: str) -> str:
+    value = (
+        value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    )
+    return "\\" + value if value[:1] == " " else value
