@@ -1,0 +1,23 @@
+"""Options that every test folder shares."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reference",
+        action="store_true",
+        help="also run each interop test against the real RocketMQ broker (slower; judges the tests)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--reference"):
+        return
+    kept = [item for item in items if "reference" not in item.keywords]
+    config.hook.pytest_deselected(items=[item for item in items if "reference" in item.keywords])
+    items[:] = kept

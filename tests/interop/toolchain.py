@@ -1,0 +1,163 @@
+"""The official programs: where they come from, built once into a cache folder.
+
+    $POCKETMQ_PEERS or .peers/ at the repository's root
+        java-HASH/MODULE/classpath.txt   jars of one class path, joined by ':' (in Maven's own cache)
+        java-HASH/MODULE/classes/        our driver compiled against them (client and tools modules)
+        go-HASH/driver                   our driver with client-go
+        node-HASH/                       our driver with ali-ons
+
+HASH covers the sources and the lists of dependencies, so a change builds beside what is running.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+SOURCES = HERE / "peers"
+
+CLIENT_VERSIONS = ("4.9.8", "5.5.0")
+TOOLS_VERSIONS = ("4.9.7", "5.5.0")
+BROKER_VERSIONS = ("4.9.7", "5.5.0")
+BENCHMARK_VERSION = "5.5.0"
+
+_OFFLINE = (
+    "Could not resolve",
+    "Could not transfer",
+    "UnknownHostException",
+    "dial tcp",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "Network is unreachable",
+)
+
+
+class ToolchainMissing(Exception):
+    """A peer cannot be run on this machine; the text says what to install."""
+
+
+def folder() -> Path:
+    """The cache folder, created."""
+    path = Path(os.environ.get("POCKETMQ_PEERS") or REPOSITORY / ".peers")
+    path.mkdir(parents=True, exist_ok=True)
+    return path.resolve()
+
+
+def program(name: str, install: str) -> str:
+    """The full path of a program. Raises: ToolchainMissing with the advice `install`."""
+    found = shutil.which(name)
+    if found is None:
+        raise ToolchainMissing(f"{name} is not on the PATH. Install it: {install}")
+    return found
+
+
+def java() -> str:
+    return program("java", "JDK 17 or newer (Debian: apt install openjdk-17-jdk-headless)")
+
+
+def class_path(module: str) -> str:
+    """Jars and our classes of a Maven module, such as "client-4.9.8" or "broker-4.9.7"."""
+    built = java_peers() / module
+    jars = (built / "classpath.txt").read_text(encoding="utf-8").strip()
+    classes = built / "classes"
+    return f"{classes}{os.pathsep}{jars}" if classes.is_dir() else jars
+
+
+def java_peers() -> Path:
+    java()
+    maven = program("mvn", "Maven 3.8 or newer (Debian: apt install maven)")
+
+    def build(target: Path) -> None:
+        run = [maven, "-q", "-B", f"-Dpeers.output={target}", "compile"]
+        _run(run, SOURCES / "java", "Maven")
+
+    return _built("java", build, valid=_jars_exist)
+
+
+def go_driver() -> Path:
+    """The Go driver's executable."""
+    go = program("go", "Go 1.22 or newer (https://go.dev/dl or Debian: apt install golang)")
+
+    def build(target: Path) -> None:
+        _run([go, "build", "-o", str(target / "driver"), "."], SOURCES / "go", "Go")
+
+    return _built("go", build) / "driver"
+
+
+def node_driver() -> tuple[str, Path]:
+    """The node executable and the Node driver's main file."""
+    node = program("node", "Node.js 18 or newer (https://nodejs.org or Debian: apt install nodejs)")
+    npm = program("npm", "npm, which comes with Node.js (Debian: apt install npm)")
+
+    def build(target: Path) -> None:
+        for each in ("package.json", "package-lock.json", "driver.js"):
+            shutil.copy(SOURCES / "node" / each, target)
+        _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], target, "npm")
+
+    return node, _built("node", build) / "driver.js"
+
+
+def _built(
+    kind: str, build: Callable[[Path], None], valid: Callable[[Path], bool] = Path.is_dir
+) -> Path:
+    """The folder of one kind of peer; built under a lock when it is not there yet or not valid."""
+    target = folder() / f"{kind}-{_fingerprint(SOURCES / kind)}"
+    if target.is_dir() and valid(target):
+        return target
+    with _locked(folder() / f"{kind}.lock"):
+        if target.is_dir() and valid(target):
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder(), prefix=f"{kind}-building-") as place:
+            # Built elsewhere and renamed, so that a build that was broken off is never taken for whole.
+            building = Path(place) / "built"
+            building.mkdir()
+            build(building)
+            building.rename(target)
+    return target
+
+
+def _jars_exist(target: Path) -> bool:
+    """Maven's cache may have been emptied since."""
+    return all(
+        Path(jar).is_file()
+        for listing in target.glob("*/classpath.txt")
+        for jar in listing.read_text(encoding="utf-8").strip().split(os.pathsep)
+        if jar
+    )
+
+
+def _fingerprint(tree: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(tree.rglob("*")):
+        if path.is_file() and not {"node_modules", "target"} & set(path.relative_to(tree).parts):
+            digest.update(path.relative_to(tree).as_posix().encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _run(command: list[str], folder_: Path, what: str) -> None:
+    done = subprocess.run(command, cwd=folder_, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    printed = (done.stdout + done.stderr)[-3000:]
+    if any(sign in printed for sign in _OFFLINE):
+        raise ToolchainMissing(
+            f"{what} could not download the peers. Connect to the network once, or point "
+            f"POCKETMQ_PEERS at a folder where they were built.\n{printed}"
+        )
+    raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{printed}")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
