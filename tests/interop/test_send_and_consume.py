@@ -36,8 +36,13 @@ def test_each_kind_of_send_arrives_once_at_a_push_consumer(
     )
     assert first.offset_msg_id == sync[0].offset_msg_id
     assert first.properties["CLUSTER"] == broker.cluster
-    ids = batch.msg_id.split(",")
-    assert [by_text[f"batch{i}"].msg_id for i in range(8)] == ids
+    ids = [by_text[f"batch{i}"].msg_id for i in range(8)]
+    if java_client.driver.name.startswith("java-4.9.8"):
+        assert ids == batch.msg_id.split(",")
+    else:
+        # Client 5 gives the batch itself a UNIQ_KEY, too. A broker appends the outer properties to
+        # each message and the last one wins, so all share that key; 4.9.7 does the same.
+        assert len(set(ids)) == 1
     assert [by_text[f"batch{i}"].offset for i in range(8)] == list(
         range(batch.offset, batch.offset + 8)
     )
