@@ -1,0 +1,88 @@
+"""Header fields <-> dataclass, by one rule: `queue_id` travels as `queueId`.
+
+A field that has a default is optional on the wire; None is left out. `wire("name")` gives a field
+another name. Values: str, int, float, bool ("true" whatever its case). The hot requests (send, pull)
+read `ext` directly and do not come this way.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Self, get_args, get_type_hints
+
+from pocketmq.remoting.errors import HeaderError
+
+
+def wire(name: str, default: Any = dataclasses.MISSING) -> Any:
+    """A field whose name on the wire is not made by the rule."""
+    return dataclasses.field(default=default, metadata={"wire": name})
+
+
+def camel(name: str) -> str:
+    """`queue_id` -> `queueId`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+@dataclass(slots=True)
+class Header:
+    """Base of every header: parse(ext) and ext()."""
+
+    @classmethod
+    def parse(cls, ext: dict[str, str] | None) -> Self:
+        """The header of a command's `ext`; fields that it does not know are ignored.
+
+        Raises: HeaderError naming the field that is missing or is not of its type.
+        """
+        values: dict[str, Any] = {}
+        ext = ext or {}
+        for name, wire_name, kind, required in _plan(cls):
+            text = ext.get(wire_name)
+            if text is None:
+                if required:
+                    raise HeaderError(f"the request lacks the field {wire_name!r}")
+                continue
+            if kind is str:
+                values[name] = text
+            elif kind is bool:
+                values[name] = text.lower() == "true"
+            else:
+                try:
+                    values[name] = kind(text)
+                except ValueError:
+                    if required:
+                        raise HeaderError(
+                            f"the field {wire_name!r} is no number: {text!r}"
+                        ) from None
+        return cls(**values)
+
+    def ext(self) -> dict[str, str]:
+        """The fields as text; None is left out."""
+        found: dict[str, str] = {}
+        for name, wire_name, kind, _ in _plan(type(self)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            found[wire_name] = str(value).lower() if kind is bool else str(value)
+        return found
+
+
+_Plan = tuple[tuple[str, str, Any, bool], ...]
+_plans: dict[Any, _Plan] = {}
+
+
+def _plan(cls: type[Header]) -> _Plan:
+    found = _plans.get(cls)
+    if found is None:
+        found = _plans[cls] = _make_plan(cls)
+    return found
+
+
+def _make_plan(cls: type[Header]) -> _Plan:
+    hints = get_type_hints(cls)
+    plan = []
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        kind = next((arg for arg in get_args(hint) if arg is not type(None)), hint)
+        required = field.default is dataclasses.MISSING
+        plan.append((field.name, field.metadata.get("wire", camel(field.name)), kind, required))
+    return tuple(plan)
