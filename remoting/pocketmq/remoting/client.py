@@ -1,0 +1,161 @@
+"""RemotingClient: one connection per address, made when first needed, used by everybody.
+
+`async with RemotingClient(handlers, clock) as client: await client.invoke("127.0.0.1:9876", command, 3000)`.
+Requests that come from the server side go to `handlers`, as in RemotingServer.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.frames import FRAME_SIZE_MAX
+
+log = logging.getLogger(__name__)
+
+
+class RemotingClient:
+    """Connections to any number of addresses (`ip:port` or `host:port`).
+
+    before_send: called with each request before it is encoded, the place where ACL signs it.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        clock: Clock,
+        *,
+        connect_timeout_ms: int = 3_000,
+        tls: ssl.SSLContext | None = None,
+        before_send: Callable[[RemotingCommand], None] | None = None,
+        on_close: Callable[[str], None] | None = None,
+        frame_size_max: int = FRAME_SIZE_MAX,
+    ) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._connect_timeout_ms = connect_timeout_ms
+        self._tls = tls
+        self._before_send = before_send
+        self._on_close = on_close
+        self._frame_size_max = frame_size_max
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        self._running: set[asyncio.Task[Any]] = set()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in list(self._running):
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        await self._tasks.__aexit__(None, None, None)
+
+    async def connection(self, address: str) -> Connection:
+        """The open connection to `address`; callers that come at once share one attempt.
+
+        Raises: ConnectFailed.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and connection.writable:
+            return connection
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = self._tasks.create_task(self._connect(address), name=f"connect {address}")
+            self._connecting[address] = attempt
+            self._running.add(attempt)
+            attempt.add_done_callback(lambda task: self._connected(address, task))
+        result = await asyncio.shield(attempt)
+        if isinstance(result, Connection):
+            return result
+        raise result
+
+    def _connected(self, address: str, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        self._connecting.pop(address, None)
+
+    async def _connect(self, address: str) -> Any:
+        # A failure is the task's value, not its exception: a TaskGroup would end all its children.
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: self._make_connection(address),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=self._tls,
+                    server_hostname=host.strip("[]") if self._tls else None,
+                )
+        except TimeoutError:
+            return ConnectFailed(address, f"no connection within {self._connect_timeout_ms} ms")
+        except (OSError, ValueError) as error:
+            return ConnectFailed(address, error)
+        self._connections[address] = connection
+        return connection
+
+    def _make_connection(self, address: str) -> Connection:
+        return Connection(
+            self._handlers,
+            spawn=self._spawn,
+            monotonic_ms=self._clock.monotonic_ms,
+            on_close=lambda connection: self._lost(address, connection),
+            frame_size_max=self._frame_size_max,
+        )
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if self._on_close is not None:
+            self._on_close(address)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
+    ) -> RemotingCommand:
+        """Ask `address`; the answer whatever its code.
+
+        Raises: ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.writable:
+            connection = await self.connection(address)
+        if self._before_send is not None:
+            self._before_send(command)
+        return await connection.invoke(command, timeout_ms)
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send and expect nothing. Raises: ConnectFailed, ConnectionLost."""
+        connection = await self.connection(address)
+        if self._before_send is not None:
+            self._before_send(command)
+        connection.oneway(command)
+
+    def close_address(self, address: str) -> None:
+        """Close the connection to `address`, if there is one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where connections are open."""
+        return list(self._connections)

@@ -1,0 +1,355 @@
+"""One TCP connection: requests and answers both ways, in any order.
+
+1. All frames of one read are handled before anything is written; their replies leave in one write.
+2. A handler is a plain function. What it returns is sent: a RemotingCommand, an encoded frame (bytes),
+   a list of buffers that make one frame (written without a copy); None means no answer, or one that
+   comes later by `send`. A coroutine is run in the owner's task group and its value is sent.
+3. An exception in a handler is an answer with SYSTEM_ERROR and its text, and a log line; it never ends
+   the connection. Bytes that are no frame do end it.
+4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded.
+5. A ONEWAY request is never answered.
+Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
+"""
+
+import asyncio
+import inspect
+import logging
+import ssl
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, cast
+
+from pocketmq.remoting.codes import ResponseCode, request_name
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.errors import (
+    ConnectionLost,
+    PocketMQError,
+    ProtocolError,
+    RequestTimeout,
+    TooManyRequests,
+)
+from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
+from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.tls import TlsLayer
+
+log = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+Reply = RemotingCommand | bytes | Sequence[Buffer] | None
+Handler = Callable[
+    [RemotingCommand, "Connection"], "Reply | Coroutine[Any, Any, RemotingCommand | None]"
+]
+
+# Replies that together are smaller than this are joined: one copy is cheaper than many vectors.
+_JOIN_SIZE_MAX = 65_536
+_WRITE_BUFFER_HIGH = 1_048_576
+_TLS_HANDSHAKE = 0x16
+
+
+class Connection(asyncio.Protocol):
+    """A connection of either end.
+
+    Attributes: peer (`ip:port` of the other end), peer_host (its packed address, 8 or 20 bytes),
+    last_read_ms / last_write_ms (monotonic), closed, tags (what the broker notes about its client).
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        monotonic_ms: Callable[[], int],
+        on_open: Callable[["Connection"], None] | None = None,
+        on_close: Callable[["Connection"], None] | None = None,
+        default_handler: Handler | None = None,
+        tls: ssl.SSLContext | None = None,
+        plain_allowed: bool = True,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        in_flight_max: int = 65_536,
+    ) -> None:
+        """spawn: runs a coroutine as a child of the owner. tls: a server's context for peers that
+        begin with a handshake; None refuses them. plain_allowed: False refuses peers that do not."""
+        self._handlers = handlers
+        self._default_handler = default_handler or not_supported
+        self._spawn = spawn
+        self._monotonic_ms = monotonic_ms
+        self._on_open = on_open
+        self._on_close = on_close
+        self._tls_context = tls
+        self._plain_allowed = plain_allowed
+        self._tls: TlsLayer | None = None
+        self._sniffed = tls is None and plain_allowed
+        self._decoder = FrameDecoder(frame_size_max)
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._in_flight_max = in_flight_max
+        self._opaque = 0
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._corked = False
+        self._flush_scheduled = False
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.peer = ""
+        self.peer_host = b"\0" * 8
+        self.local = ""
+        self.closed = False
+        self.last_read_ms = self.last_write_ms = self.partial_since_ms = 0
+        self.tags: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
+
+    # ------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # cast: uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+        self.peer, self.peer_host = _address(transport.get_extra_info("peername"))
+        self.local, _ = _address(transport.get_extra_info("sockname"))
+        self.last_read_ms = self.last_write_ms = self._monotonic_ms()
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_read_ms = self._monotonic_ms()
+        if not self._sniffed and not self._sniff(data):
+            return
+        if self._tls is not None:
+            data = self._decrypt(data)
+            if not data:
+                return
+        self._corked = True
+        try:
+            for frame in self._decoder.feed(data):
+                self._handle(decode(frame))
+        except ProtocolError as error:
+            log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
+            self.close()
+        finally:
+            self._corked = False
+            if self._out:
+                self._flush()
+        pending = self._decoder.pending
+        self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if pending else 0
+
+    def _handle(self, command: RemotingCommand) -> None:
+        flag = command.flag
+        if flag & 1:
+            future = self._pending.pop(command.opaque, None)
+            if future is not None and not future.done():
+                future.set_result(command)
+            return
+        handler = self._handlers.get(command.code, self._default_handler)
+        try:
+            reply = handler(command, self)
+        except Exception as error:  # noqa: BLE001 - a bug answers, and is logged with its trace
+            self._fail(command, error)
+            return
+        if reply is None:
+            return
+        if isinstance(reply, bytes):
+            if not flag & 2:
+                self._out.append(reply)
+                self._out_size += len(reply)
+        elif inspect.iscoroutine(reply):
+            self._spawn(self._run(command, reply))
+        elif not flag & 2:
+            self.send(reply)  # type: ignore[arg-type]
+
+    async def _run(
+        self, command: RemotingCommand, coroutine: Coroutine[Any, Any, RemotingCommand | None]
+    ) -> None:
+        try:
+            reply = await coroutine
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._fail(command, error)
+            return
+        if reply is not None and not command.is_oneway:
+            self.send(reply)
+
+    def _fail(self, command: RemotingCommand, error: Exception) -> None:
+        if isinstance(error, PocketMQError):
+            log.warning(
+                "request failed code=%s peer=%s reason=%r", command.code, self.peer, str(error)
+            )
+        else:
+            log.exception("request failed code=%s peer=%s", command.code, self.peer)
+        if not command.is_oneway:
+            remark = f"{type(error).__name__}: {error}"
+            self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._out.clear()
+        self._out_size = 0
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(
+                    ConnectionLost(f"the connection to {self.peer} ended before the answer came")
+                )
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # ------------------------------------------------------------ sending
+
+    def send(self, reply: RemotingCommand | bytes | Sequence[Buffer]) -> None:
+        """Write one frame; inside a read it waits for the other replies of that read.
+
+        A closed connection swallows it: who waits for an answer learns it from the loss.
+        """
+        if self.closed:
+            return
+        if isinstance(reply, RemotingCommand):
+            reply = encode(reply)
+        if isinstance(reply, bytes):
+            self._out.append(reply)
+            self._out_size += len(reply)
+        else:
+            for buffer in reply:
+                self._out.append(buffer)
+                self._out_size += len(buffer)
+        if not (self._corked or self._flush_scheduled):
+            self._flush_scheduled = True
+            assert self._loop is not None
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._out
+        if not out or self._transport is None or self._transport.is_closing():
+            out.clear()
+            self._out_size = 0
+            return
+        self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
+        size, self._out_size = self._out_size, 0
+        if self._tls is not None:
+            data = self._tls.encrypt(b"".join(out))
+            out.clear()
+            self._transport.write(data)
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif size <= _JOIN_SIZE_MAX:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+        self._out = []
+
+    def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+        """Send a request of our own; the future gets the answer, or ConnectionLost.
+
+        The caller bounds the wait; `invoke` does it. Raises: TooManyRequests, ConnectionLost.
+        """
+        if self.closed or self._loop is None:
+            raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
+        if len(self._pending) >= self._in_flight_max:
+            raise TooManyRequests(
+                f"{len(self._pending)} requests to {self.peer} wait for an answer, which is the limit"
+            )
+        self._opaque = opaque = self._opaque + 1 & 0x7FFF_FFFF
+        command.opaque = opaque
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[opaque] = future
+        self.send(command)
+        return future
+
+    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and wait for its answer.
+
+        Raises: RequestTimeout, ConnectionLost, TooManyRequests.
+        """
+        future = self.begin(command)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise RequestTimeout(self.peer, request_name(command.code), timeout_ms) from None
+        finally:
+            self._pending.pop(command.opaque, None)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that wants no answer. Raises: ConnectionLost when it is closed already."""
+        if self.closed:
+            raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
+        self._opaque = self._opaque + 1 & 0x7FFF_FFFF
+        command.opaque = self._opaque
+        command.flag |= 2
+        self.send(command)
+
+    def close(self) -> None:
+        """Close after what was written has left."""
+        if self._out and not self._corked:
+            self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was not written is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def writable(self) -> bool:
+        """False once closed or closing."""
+        return not self.closed and self._transport is not None and not self._transport.is_closing()
+
+    # ------------------------------------------------------------ TLS by the first byte
+
+    def _sniff(self, data: bytes) -> bool:
+        """Decide by the first byte between TLS and plain; False when the peer was refused."""
+        self._sniffed = True
+        wants_tls = data[0] == _TLS_HANDSHAKE
+        if wants_tls and self._tls_context is not None:
+            self._tls = TlsLayer(self._tls_context)
+            return True
+        if not wants_tls and self._plain_allowed:
+            return True
+        log.warning(
+            "connection closed: peer=%s speaks %s, which this server does not accept",
+            self.peer,
+            "TLS" if wants_tls else "without TLS",
+        )
+        self.abort()
+        return False
+
+    def _decrypt(self, data: bytes) -> bytes:
+        assert self._tls is not None
+        try:
+            plain, answer, ended = self._tls.feed(data)
+        except ssl.SSLError as error:
+            log.warning("connection closed: TLS failed peer=%s reason=%r", self.peer, str(error))
+            self.abort()
+            return b""
+        if answer and self._transport is not None:
+            self._transport.write(answer)
+        if ended:
+            self.close()
+        return plain
+
+
+def not_supported(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    """RocketMQ's answer to a code that it does not know (wire.md 1.7)."""
+    return request.answer(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+    )
+
+
+def _address(name: Any) -> tuple[str, bytes]:
+    """`ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "", b"\0" * 8
+    ip, port = str(name[0]), int(name[1])
+    if ip.startswith("::ffff:") and "." in ip:
+        ip = ip[7:]
+    text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return text, pack_address(ip, port)
