@@ -115,6 +115,7 @@ class RemotingClient:
             monotonic_ms=self._clock.monotonic_ms,
             on_close=lambda connection: self._lost(address, connection),
             frame_size_max=self._frame_size_max,
+            sniff=False,
         )
 
     def _lost(self, address: str, connection: Connection) -> None:

@@ -63,11 +63,13 @@ class Connection(asyncio.Protocol):
         default_handler: Handler | None = None,
         tls: ssl.SSLContext | None = None,
         plain_allowed: bool = True,
+        sniff: bool = True,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. tls: a server's context for peers that
-        begin with a handshake; None refuses them. plain_allowed: False refuses peers that do not."""
+        begin with a handshake; None refuses them. plain_allowed: False refuses peers that do not.
+        sniff: look at the first byte at all (servers)."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
         self._spawn = spawn
@@ -77,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._tls_context = tls
         self._plain_allowed = plain_allowed
         self._tls: TlsLayer | None = None
-        self._sniffed = tls is None and plain_allowed
+        self._sniffed = not sniff
         self._decoder = FrameDecoder(frame_size_max)
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._in_flight_max = in_flight_max
@@ -85,6 +87,8 @@ class Connection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._out_size = 0
         self._corked = False
+        self._paused = False
+        self._waiting: list[bytes] = []
         self._flush_scheduled = False
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -119,19 +123,36 @@ class Connection(asyncio.Protocol):
             data = self._decrypt(data)
             if not data:
                 return
+        try:
+            frames = self._decoder.feed(data)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        self._work(frames)
+        pending = self._decoder.pending
+        self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if pending else 0
+
+    def _work(self, frames: list[bytes]) -> None:
+        """Handle frames in order until the peer is too slow for their replies (invariant 4)."""
         self._corked = True
         try:
-            for frame in self._decoder.feed(data):
+            for place, frame in enumerate(frames):
+                if self._out_size > _WRITE_BUFFER_HIGH:
+                    self._flush()
+                if self._paused:
+                    self._waiting += frames[place:]
+                    break
                 self._handle(decode(frame))
         except ProtocolError as error:
-            log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
-            self.close()
+            self._refuse(error)
         finally:
             self._corked = False
             if self._out:
                 self._flush()
-        pending = self._decoder.pending
-        self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if pending else 0
+
+    def _refuse(self, error: ProtocolError) -> None:
+        log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
+        self.close()
 
     def _handle(self, command: RemotingCommand) -> None:
         flag = command.flag
@@ -181,6 +202,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self._waiting.clear()
         self._out.clear()
         self._out_size = 0
         pending, self._pending = self._pending, {}
@@ -193,10 +215,17 @@ class Connection(asyncio.Protocol):
             self._on_close(self)
 
     def pause_writing(self) -> None:
+        self._paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self._paused = False
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._work(waiting)
+        if self._paused:
+            return
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -1,0 +1,62 @@
+# make run     the broker and name server on loopback, everything installed into .venv first
+# make test    all tests, the official Java, Go and Node clients among them
+# make check   lint, types, layers, unit tests: under two minutes
+# make bench   the speed table, against the real Java broker on the same machine
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= data
+ARGS ?=
+PYTEST_ARGS ?=
+
+.PHONY: run test check lint types unit bench bench-quick bench-spark setup clean
+.DEFAULT_GOAL := help
+help:
+	@grep '^# make' Makefile | cut -c3-
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "PocketMQ needs Python 3.11 or newer: make PYTHON=python3.12 run"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.broker: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[broker]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@ $(VENV)/.broker
+
+run: $(VENV)/.broker
+	@exec $(BIN)/pocketmq up --data $(DATA) $(ARGS)
+
+# The peers' toolchains: taken from the machine, installed by apt where that is possible.
+setup: $(VENV)/.dev
+	@tools/setup.sh
+
+test: setup check-static
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: check-static unit
+
+check-static: $(VENV)/.dev
+	$(BIN)/ruff check -q
+	$(BIN)/ruff format -q --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m "not slow and not interop" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
+
+bench: setup
+	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+bench-quick: setup
+	$(BIN)/python benchmarks/compare.py --quick $(ARGS)
+
+bench-spark: setup
+	$(BIN)/python benchmarks/bench_spark.py $(ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

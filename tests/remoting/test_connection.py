@@ -1,0 +1,316 @@
+"""The transport between two real ends of a loopback socket."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import client_context, server_context
+
+ECHO, SLOW, BROKEN, ASK_BACK, LARGE = 1, 2, 3, 4, 5
+
+
+class Peer:
+    """A server whose handlers tell what a test wants to see."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.seen: list[RemotingCommand] = []
+        self.handlers: dict[int, Handler] = {
+            ECHO: self.echo,
+            SLOW: self.slow,
+            BROKEN: self.broken,
+            ASK_BACK: self.ask_back,
+            LARGE: self.large,
+        }
+
+    def echo(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        self.seen.append(request)
+        return request.answer(0, None, request.ext, request.body)
+
+    async def slow(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        await self.release.wait()
+        return request.answer(0, "slow")
+
+    def broken(self, request: RemotingCommand, connection: Connection) -> None:
+        raise LookupError("nothing here")
+
+    async def ask_back(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        answer = await connection.invoke(RemotingCommand(40, {"q": "?"}), 5_000)
+        return request.answer(0, answer.remark)
+
+    def large(self, request: RemotingCommand, connection: Connection) -> list[bytes | memoryview]:
+        body = [memoryview(b"x" * 300_000), memoryview(b"y" * 300_000)]
+        head = encode(request.answer(0))
+        total = int.from_bytes(head[:4], "big") + 600_000
+        return [total.to_bytes(4, "big") + head[4:], *body]
+
+
+@asynccontextmanager
+async def running(
+    peer: Peer, clock: ManualClock, **options: object
+) -> AsyncIterator[tuple[RemotingServer, str]]:
+    async with RemotingServer(peer.handlers, clock, **options) as server:  # type: ignore[arg-type]
+        host, port = await server.listen("127.0.0.1", 0)
+        yield server, f"{host}:{port}"
+
+
+async def until(condition: Callable[[], bool], within_ms: int = 5_000) -> None:
+    async with asyncio.timeout(within_ms / 1000):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_an_answer_uses_the_encoding_of_its_request() -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        for encoding in Encoding:
+            answer = await remoting.invoke(
+                address, RemotingCommand(ECHO, {"a": "b"}, b"body", encoding=encoding)
+            )
+            assert (answer.encoding, answer.ext, bytes(answer.body)) == (
+                encoding,
+                {"a": "b"},
+                b"body",
+            )
+
+
+def client(**options: object) -> RemotingClient:
+    return RemotingClient(
+        {40: lambda request, connection: request.answer(0, "here")},
+        ManualClock(),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def test_a_slow_answer_holds_up_nobody() -> None:
+    """wire.md trap 10."""
+    peer = Peer()
+    async with running(peer, ManualClock()) as (_, address), client() as remoting:
+        connection = await remoting.connection(address)
+        slow = connection.begin(RemotingCommand(SLOW))
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
+        assert not slow.done()
+        peer.release.set()
+        assert (await slow).remark == "slow"
+
+
+async def test_the_server_may_ask_the_client() -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        assert (await remoting.invoke(address, RemotingCommand(ASK_BACK))).remark == "here"
+
+
+async def test_an_exception_in_a_handler_is_an_answer() -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        answer = await remoting.invoke(address, RemotingCommand(BROKEN))
+        assert (answer.code, answer.remark) == (1, "LookupError: nothing here")
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
+
+
+async def test_an_unknown_code_gets_rocketmqs_answer() -> None:
+    """wire.md 1.7: code 3 with a leading blank in the remark."""
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        answer = await remoting.invoke(address, RemotingCommand(12345))
+        assert (answer.code, answer.remark) == (3, " request type 12345 not supported")
+
+
+async def test_a_oneway_request_is_not_answered() -> None:
+    peer = Peer()
+    async with running(peer, ManualClock()) as (_, address), client() as remoting:
+        await remoting.oneway(address, RemotingCommand(ECHO, {"n": "1"}))
+        await remoting.invoke(address, RemotingCommand(ECHO, {"n": "2"}))
+        assert [request.ext for request in peer.seen] == [{"n": "1"}, {"n": "2"}]
+        assert peer.seen[0].is_oneway
+
+
+async def test_buffers_of_one_frame_arrive_whole() -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        answers = await asyncio.gather(
+            *(remoting.invoke(address, RemotingCommand(LARGE), 20_000) for _ in range(5))
+        )
+        assert {bytes(answer.body) for answer in answers} == {b"x" * 300_000 + b"y" * 300_000}
+
+
+async def test_a_time_out_names_peer_and_request() -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        with pytest.raises(RequestTimeout, match=f"{address} to request 2 within 5 ms"):
+            await remoting.invoke(address, RemotingCommand(SLOW), 5)
+
+
+async def test_requests_in_flight_learn_of_a_lost_connection() -> None:
+    peer = Peer()
+    async with running(peer, ManualClock()) as (server, address), client() as remoting:
+        connection = await remoting.connection(address)
+        waiting = connection.begin(RemotingCommand(SLOW))
+        await until(lambda: bool(server.connections))
+        for other in list(server.connections):
+            other.abort()
+        with pytest.raises(ConnectionLost, match="before the answer came"):
+            await waiting
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
+        peer.release.set()
+
+
+async def test_a_refused_connection_says_where() -> None:
+    async with client() as remoting:
+        with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
+            await remoting.invoke("127.0.0.1:1", RemotingCommand(ECHO))
+
+
+async def test_requests_in_flight_are_bounded() -> None:
+    peer = Peer()
+    async with running(peer, ManualClock()) as (_, address):
+        loop = asyncio.get_running_loop()
+        host, port = address.split(":")
+        _, connection = await loop.create_connection(
+            lambda: Connection({}, spawn=print, monotonic_ms=lambda: 0, in_flight_max=2),
+            host,
+            int(port),
+        )
+        futures = [connection.begin(RemotingCommand(SLOW)) for _ in range(2)]
+        with pytest.raises(TooManyRequests):
+            connection.begin(RemotingCommand(SLOW))
+        peer.release.set()
+        await asyncio.gather(*futures)
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\0\0\0\x01x", b"\x16\x03"]
+)
+async def test_garbage_closes_its_connection_and_disturbs_no_other(garbage: bytes) -> None:
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(garbage)
+        async with asyncio.timeout(5):
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                pass
+        writer.close()
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
+
+
+async def test_one_byte_at_a_time_is_a_request_too() -> None:
+    async with running(Peer(), ManualClock()) as (_, address):
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for byte in encode(RemotingCommand(ECHO, {"a": "b"}, b"x", opaque=9)):
+            writer.write(bytes([byte]))
+            await writer.drain()
+        async with asyncio.timeout(5):
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            answer = decode(await reader.readexactly(size))
+        assert (answer.opaque, bytes(answer.body)) == (9, b"x")
+        writer.close()
+
+
+async def test_idle_and_stuck_connections_are_closed_after_120_s() -> None:
+    """wire.md 1.7; a peer that stops within a frame cannot stay by dripping bytes."""
+    clock = ManualClock()
+    async with running(Peer(), clock) as (server, address):
+        host, port = address.split(":")
+        idle = await asyncio.open_connection(host, int(port))
+        stuck = await asyncio.open_connection(host, int(port))
+        stuck[1].write(b"\0\0")
+        await until(
+            lambda: any(c.partial_since_ms or c._decoder.pending for c in server.connections)
+        )
+        clock.advance_ms(119_000)
+        stuck[1].write(b"\0")
+        await until(lambda: any(c._decoder.pending == 3 for c in server.connections))
+        assert server.close_idle() == 0
+        clock.advance_ms(2_000)
+        assert server.close_idle() >= 1
+        await until(lambda: len(server.connections) <= 1)
+        for _, writer in (idle, stuck):
+            writer.close()
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return folder / "cert.pem", folder / "key.pem"
+
+
+async def test_tls_and_plain_share_a_port_by_the_first_byte(tmp_path: Path) -> None:
+    """wire.md 7.4: permissive mode."""
+    context = server_context(*certificate(tmp_path))
+    async with running(Peer(), ManualClock(), tls=context) as (_, address):
+        async with client() as plain, client(tls=client_context()) as secure:
+            for remoting in (plain, secure):
+                body = b"z" * 200_000
+                answer = await remoting.invoke(address, RemotingCommand(ECHO, body=body))
+                assert bytes(answer.body) == body
+
+
+async def test_enforcing_tls_refuses_plain_peers(tmp_path: Path) -> None:
+    """wire.md 7.4: enforcing mode; and a server without a certificate refuses TLS."""
+    context = server_context(*certificate(tmp_path))
+    async with running(Peer(), ManualClock(), tls=context, plain_allowed=False) as (_, address):
+        async with client() as plain, client(tls=client_context()) as secure:
+            with pytest.raises(ConnectionLost):
+                await plain.invoke(address, RemotingCommand(ECHO))
+            assert (await secure.invoke(address, RemotingCommand(ECHO))).code == 0
+    async with (
+        running(Peer(), ManualClock()) as (_, address),
+        client(tls=client_context()) as secure,
+    ):
+        with pytest.raises((ConnectFailed, ssl.SSLError)):
+            await secure.invoke(address, RemotingCommand(ECHO))
+
+
+async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    """Back-pressure: replies that wait for a peer stay bounded."""
+    async with running(Peer(), ManualClock()) as (server, address):
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        count = 300
+        writer.write(encode(RemotingCommand(LARGE)) * count)
+        await until(lambda: any(c._paused for c in server.connections))
+        (connection,) = server.connections
+        transport = connection._transport
+        assert transport is not None
+        most = 0
+        expected = count * (600_000 + len(encode(RemotingCommand(0, flag=1))))
+        received = 0
+        while received < expected:
+            received += len(await reader.read(1 << 20))
+            most = max(most, transport.get_write_buffer_size())
+        assert received == expected
+        assert most < 5_000_000
+        writer.close()
