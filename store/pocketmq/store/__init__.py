@@ -1,0 +1,39 @@
+"""Files of one broker: commit log, consume queues, index, as RocketMQ lays them out. Knows no socket."""
+
+from pocketmq.store.errors import (
+    DiskFull,
+    FlushFailed,
+    MessageIllegal,
+    MessageTooLarge,
+    StoreClosed,
+    StoreError,
+    StoreFailed,
+    StoreForeign,
+    StoreLocked,
+    StoreNotWriteable,
+    StoreUnreadable,
+)
+from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
+from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
+from pocketmq.store.store_config import StoreConfig
+
+__all__ = [
+    "Appended",
+    "AppendedBatch",
+    "DiskFull",
+    "EntryFilter",
+    "FlushFailed",
+    "MessageIllegal",
+    "MessageStore",
+    "MessageTooLarge",
+    "ReadResult",
+    "ReadStatus",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreError",
+    "StoreFailed",
+    "StoreForeign",
+    "StoreLocked",
+    "StoreNotWriteable",
+    "StoreUnreadable",
+]

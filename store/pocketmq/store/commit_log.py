@@ -1,0 +1,329 @@
+"""CommitLog: all records of all topics in arrival order. Record layout: remoting.message_codec.
+
+    {folder}/%020d        files of one size (default 1 GiB); a record never straddles two
+    end of a file         int free bytes, int BLANK magic; zeros where a magic should be: nothing yet
+
+1. A record needs its size + 8 free bytes in its file, so that a blank always fits behind it.
+2. A record's own position is stored in it: bytes that claim another position are not a record.
+3. Below `limit` every byte has a block on the disk (mapped_file.py, invariant 2).
+4. Behind the end are zeros. RocketMQ leaves stale bytes of a truncated end there; recovery clears them.
+5. Store times never decrease along the log.
+Owner: MessageStore, on the event loop. `map`, `base`, `at`, `limit` and `store_ms` are public because
+MessageStore.append writes the record in place: a call for each of them is what a send has no time for.
+Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7; disk.md 3.
+"""
+
+import mmap
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pocketmq.remoting.message_codec import FIXED_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from pocketmq.store.errors import DiskFull, MessageTooLarge
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+BLANK = struct.Struct(">ii")
+_HEAD = struct.Struct(">iiiiiqqiq")
+_AFTER_HOSTS = struct.Struct(">iqi")
+_LONG = struct.Struct(">q")
+_SIZE_MIN = 91
+# Blocks are asked for in stretches of this size, so that a fresh store stays small.
+STRETCH = 8 << 20
+
+
+class Entry(NamedTuple):
+    """What the rest of the store wants to know of a record in the log; topic and properties in bytes."""
+
+    position: int
+    size: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_ms: int
+    properties: bytes
+    magic: int
+
+
+class Damage(NamedTuple):
+    """Bytes of the log that are no record: where, how many (0: unknown), and why."""
+
+    position: int
+    size: int
+    why: str
+
+
+def check_record(
+    view: memoryview, at: int, end: int, position: int, *, check_crc: bool = True
+) -> Entry | str | None:
+    """The record at byte `at` of a file's view, whose bytes end at `end`.
+
+    Returns: the record; None where nothing was written yet; else in words what is wrong with it.
+    """
+    if end - at < _SIZE_MIN:
+        return None if not any(view[at:end]) else "the bytes left are too few for a record"
+    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _ = _HEAD.unpack_from(
+        view, at
+    )
+    if magic == MAGIC_V1:
+        topic_prefix = 1
+    elif magic == MAGIC_V2:
+        topic_prefix = 2
+    elif magic == 0 and size == 0:
+        return None
+    else:
+        return f"magic {magic & 0xFFFF_FFFF:08X}"
+    if size < _SIZE_MIN or at + size > end:
+        return f"a size of {size} bytes"
+    if own_position != position:
+        return f"it says that its position is {own_position}"
+    where = at + (68 if sys_flag & 0x10 else 56)
+    (store_ms,) = _LONG.unpack_from(view, where)
+    where += 28 if sys_flag & 0x20 else 16
+    record_end = at + size
+    if where + 16 > record_end:
+        return "its lengths do not add up"
+    _, _, body_size = _AFTER_HOSTS.unpack_from(view, where)
+    where += 16
+    body_end = where + body_size
+    if body_size < 0 or body_end + topic_prefix + 2 > record_end:
+        return f"a body of {body_size} bytes"
+    if check_crc and body_size and zlib.crc32(view[where:body_end]) & 0x7FFF_FFFF != crc:
+        return "its body does not match its CRC"
+    where = body_end + topic_prefix
+    topic_end = where + int.from_bytes(view[body_end:where], "big")
+    if topic_end + 2 > record_end:
+        return "its lengths do not add up"
+    if topic_end + 2 + int.from_bytes(view[topic_end : topic_end + 2], "big") != record_end:
+        return "its lengths do not add up"
+    return Entry(
+        position,
+        size,
+        bytes(view[where:topic_end]),
+        queue_id,
+        queue_offset,
+        sys_flag,
+        store_ms,
+        bytes(view[topic_end + 2 : record_end]),
+        magic,
+    )
+
+
+def store_ms_of(record: memoryview) -> int:
+    """The store time in a record that is known to be one."""
+    return int(_LONG.unpack_from(record, 68 if record[39] & 0x10 else 56)[0])
+
+
+class CommitLog:
+    """The files, where the next record goes, and how to look at what is there."""
+
+    def __init__(self, folder: str, file_size: int) -> None:
+        self.files = MappedFileQueue(folder, file_size, keep_open=True)
+        self.map: mmap.mmap = mmap.mmap(-1, mmap.PAGESIZE)
+        self.base = 0
+        self.at = 0
+        self.limit = 0
+        self.store_ms = 0
+        self._file: MappedFile | None = None
+        self._ahead: MappedFile | None = None
+        # Called when blocks run low or the next file is wanted; set by Preallocation.
+        self.on_low: Callable[[], None] | None = None
+        # Called with the file that is full now.
+        self.on_roll: Callable[[MappedFile], None] | None = None
+
+    # ------------------------------------------------------------ positions
+
+    @property
+    def min_position(self) -> int:
+        """Position of the first byte that is still there."""
+        return self.files.min_position
+
+    @property
+    def end(self) -> int:
+        """Position behind the last record: where the next one would go, if it fits."""
+        return self.base + self.at
+
+    @property
+    def file_size(self) -> int:
+        return self.files.file_size
+
+    def next_file_position(self, position: int) -> int:
+        """Where the file behind the one of `position` begins."""
+        size = self.files.file_size
+        return position - position % size + size
+
+    # ------------------------------------------------------------ writing
+
+    def open_at(self, position: int) -> None:
+        """Appending goes on at `position`; what is behind is gone (invariant 4)."""
+        files = self.files
+        if files.files:
+            files.cut(max(position, files.min_position))
+        if not files.files:
+            self._file, self.base, self.at, self.limit = None, position, 0, 0
+            return
+        last = files.files[-1]
+        self._use(last)
+        self.at = min(position - last.start, last.size)
+        last.reserved = max(last.reserved, self.at)
+
+    def _use(self, file: MappedFile) -> None:
+        self._file = file
+        self.map = file.map
+        self.base = file.start
+        self.at = 0
+        self.limit = 0
+
+    def make_room(self, size: int) -> None:
+        """After this a record of `size` bytes fits between `at` and `limit`.
+
+        Raises: MessageTooLarge when it fits in no file; DiskFull, and then nothing has changed.
+        """
+        file_size = self.files.file_size
+        if size + BLANK.size > file_size:
+            # RocketMQ writes blank files and answers SEND_OK for a record that it then lost.
+            raise MessageTooLarge("a record", size, file_size - BLANK.size)
+        if self._file is None:
+            self._use(self.files.add(self.base))
+        file = self._file
+        assert file is not None
+        if self.at + size + BLANK.size > file_size:
+            file = self._roll(file)
+        end = self.at + size
+        if end > file.reserved:
+            _reserve(file, end)
+        self.limit = min(file.reserved, file_size - BLANK.size)
+        if self.on_low is not None:
+            if self.limit - end > STRETCH // 2:
+                # Come back here before the blocks run out, so that the pool gets new ones in time.
+                self.limit -= STRETCH // 2
+            else:
+                self.on_low()
+
+    def _roll(self, file: MappedFile) -> MappedFile:
+        following = self._ahead
+        if following is None:
+            following = MappedFile.create(
+                self.files.folder, file.end, self.files.file_size, keep_open=True
+            )
+            self._ahead = following
+        _reserve(following, 1)
+        free = file.size - self.at
+        if free >= BLANK.size:
+            file.reserve(self.at + BLANK.size)
+            BLANK.pack_into(self.map, self.at, free, MAGIC_BLANK)
+        self.files.adopt(following)
+        self._ahead = None
+        self._use(following)
+        if self.on_roll is not None:
+            self.on_roll(file)
+        return following
+
+    # ------------------------------------------------------------ preallocation
+
+    def ahead_wanted(self) -> int | None:
+        """Start of the file that should be made now, ahead of the writer; None when not yet."""
+        if self._file is None or self._ahead is not None or self.at < self.files.file_size // 2:
+            return None
+        return self._file.end
+
+    def take_ahead(self, file: MappedFile) -> None:
+        """Keep a file made ahead until the current one is full."""
+        if self._file is not None and self._ahead is None and file.start == self._file.end:
+            self._ahead = file
+        else:
+            # The writer was faster and has made a file of that name itself.
+            file.close()
+
+    @property
+    def current(self) -> MappedFile | None:
+        """The file that is written now."""
+        return self._file
+
+    def reserved_more(self) -> None:
+        """The current file has more blocks than before."""
+        if self._file is not None and self.limit:
+            hard = min(self._file.reserved, self.files.file_size - BLANK.size)
+            room = hard - self.at
+            self.limit = hard - STRETCH // 2 if room > STRETCH else hard
+
+    # ------------------------------------------------------------ reading
+
+    def slice(self, position: int, size: int) -> memoryview | None:
+        """Bytes of the log without a copy; None when they are not there (deleted, not written)."""
+        file = self.files.file_at(position)
+        if file is None or position + size > self.base + self.at:
+            return None
+        at = position - file.start
+        if at + size > file.size:
+            return None
+        return file.view[at : at + size]
+
+    def entry_at(self, position: int, *, check_crc: bool = True) -> Entry | str | None:
+        """The record at `position`, checked; None when nothing is there; else what is wrong."""
+        file = self.files.file_at(position)
+        if file is None or position >= self.base + self.at:
+            return None
+        return check_record(
+            file.view, position - file.start, file.size, position, check_crc=check_crc
+        )
+
+    def walk(self, position: int, end: int, *, check_crc: bool = True) -> Iterator[Entry | Damage]:
+        """Records from `position` (where one begins) up to `end`, from file to file.
+
+        What is no record comes as Damage, and the walk ends with it: the caller knows whether to look
+        for more behind it (recovery.py). It also ends, without Damage, where nothing was written yet.
+        """
+        while position < end:
+            file = self.files.file_at(position)
+            if file is None:
+                return
+            view, start, size = file.view, file.start, file.size
+            while position < end:
+                at = position - start
+                found = check_record(view, at, size, position, check_crc=check_crc)
+                if isinstance(found, Entry):
+                    yield found
+                    position += found.size
+                    if position >= start + size:
+                        break
+                    continue
+                if size - at < BLANK.size or BLANK.unpack_from(view, at)[1] == MAGIC_BLANK:
+                    position = file.end
+                    break
+                if found is not None:
+                    yield Damage(position, max(0, BLANK.unpack_from(view, at)[0]), found)
+                return
+
+    def first_store_ms(self, file: MappedFile) -> int:
+        """Store time of a file's first record; 0 when there is none."""
+        head = file.read(0, _SIZE_MIN)
+        if len(head) < _SIZE_MIN or int.from_bytes(head[4:8], "big", signed=True) not in (
+            MAGIC_V1,
+            MAGIC_V2,
+        ):
+            return 0
+        return int(_LONG.unpack_from(head, 68 if head[39] & 0x10 else 56)[0])
+
+    def close(self) -> None:
+        """Drop all maps; a file made ahead and not used is deleted, as RocketMQ does."""
+        if self._ahead is not None:
+            self._ahead.delete()
+            self._ahead = None
+        self._file = None
+        self.limit = 0
+        self.map = mmap.mmap(-1, mmap.PAGESIZE)
+        self.files.close()
+
+
+def _reserve(file: MappedFile, end: int) -> None:
+    """Blocks up to `end` and, when the disk has them, a stretch more."""
+    try:
+        file.reserve(end + min(STRETCH, max(1 << 16, file.size // 8)))
+    except DiskFull:
+        file.reserve(end)
+
+
+assert FIXED_V4.size == 88

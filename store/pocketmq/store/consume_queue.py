@@ -1,0 +1,338 @@
+"""ConsumeQueue: the index of one queue into the commit log. Source: ConsumeQueue, RocketMQ 4.9.7; disk.md 4.
+
+    offset  size  entry (big-endian) of consumequeue/{topic}/{queue_id}/{first byte, 20 digits}
+         0     8  position in the commit log
+         8     4  size of the record, bytes
+        12     8  tags code: Java String.hashCode sign-extended; the delivery time in SCHEDULE_TOPIC_XXXX;
+                  an address in consumequeue_ext when <= -2147483649
+
+1. Entry n starts at byte n * 20, so a queue offset is an array index.
+2. An entry is written only after its record is readable in the commit log.
+3. The record's own queue offset decides where its entry stands, also when it is written again.
+4. Entries in front of the first one that a rebuilt queue got are (0, 2147483647, 0): no record.
+5. Behind the last entry are zeros (RocketMQ leaves stale entries there; recovery clears them).
+Owner: MessageStore, on the event loop; it writes entries in place through `map`, `put_at`, `put_end`.
+"""
+
+import mmap
+import struct
+
+from pocketmq.store.errors import DiskFull
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+ENTRY = struct.Struct(">qiq")
+ENTRY_SIZE = 20
+BLANK_SIZE = 0x7FFF_FFFF
+_BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
+_CHUNK = 200 * ENTRY_SIZE
+_STRETCH_MAX = 256 << 10
+_NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
+
+assert ENTRY.size == ENTRY_SIZE
+
+
+class ConsumeQueue:
+    """One queue. Offsets count entries; max_offset is the next one to be given."""
+
+    __slots__ = (
+        "_min_for",
+        "_min_offset",
+        "_put_file",
+        "_stretch",
+        "files",
+        "flushed_offset",
+        "key_hash",
+        "magic",
+        "map",
+        "max_offset",
+        "max_position",
+        "overhead",
+        "put_at",
+        "put_end",
+        "queue_id",
+        "special",
+        "topic",
+        "topic_part",
+        "used",
+    )
+
+    def __init__(self, folder: str, file_size: int, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(folder, file_size)
+        self.max_offset = 0
+        # End of the last record that an entry points to.
+        self.max_position = 0
+        # What MessageStore.append keeps per queue: see there.
+        self.topic_part = b""
+        self.overhead = 0
+        self.magic = 0
+        self.special = False
+        self.key_hash = 0
+        # Where the next entry goes, and up to where the map may be written; 0 and 0: go by make_room.
+        self.map = _NO_MAP
+        self.put_at = 0
+        self.put_end = 0
+        # Entries below are on the disk.
+        self.flushed_offset = 0
+        self.used = True
+        self._put_file: MappedFile | None = None
+        self._stretch = 4096
+        self._min_for = -1
+        self._min_offset = 0
+
+    # ------------------------------------------------------------ opening
+
+    def load(self, file_size: int | None = None) -> None:
+        """Find the files and the last entry. Cost: some ten small reads, whatever the size."""
+        self.files.load(file_size=file_size)
+        files = self.files.files
+        place = len(files) - 1
+        while place > 0 and not files[place].read(0, ENTRY_SIZE).strip(b"\0"):
+            place -= 1
+        count = _count_of(files[place]) if files else 0
+        self._set_end(files[place].start // ENTRY_SIZE + count if files else 0)
+        self.flushed_offset = self.max_offset
+
+    def _set_end(self, max_offset: int) -> None:
+        self.max_offset = max_offset
+        self.max_position = 0
+        last = self.entry(max_offset - 1)
+        if last is not None and last[1] != BLANK_SIZE:
+            self.max_position = last[0] + last[1]
+        self.release()
+
+    def truncate(self, end: int) -> int:
+        """Drop the last entries that point behind `end` of the log. Returns: how many."""
+        offset = self.max_offset
+        first = self.files.min_position // ENTRY_SIZE
+        while offset > first:
+            entry = self.entry(offset - 1)
+            if entry is None:
+                break
+            position, size, _ = entry
+            if size == BLANK_SIZE or (position >= 0 and size > 0 and position + size <= end):
+                break
+            offset -= 1
+        dropped = self.max_offset - offset
+        if dropped:
+            self._set_end(offset)
+            self.flushed_offset = min(self.flushed_offset, offset)
+            self.clear_behind()
+        return dropped
+
+    def clear_behind(self) -> None:
+        """Zeros behind the last entry (invariant 5); files that hold none of the entries are deleted."""
+        byte = self.max_offset * ENTRY_SIZE
+        files = self.files
+        if files.files and byte < files.end_position:
+            # The file is kept even when it is empty: it says where the queue's offsets go on.
+            while len(files.files) > 1 and files.files[-1].start >= byte:
+                files.files.pop().delete()
+            last = files.files[-1]
+            if last.start <= byte < last.end:
+                last.zero_behind(byte - last.start)
+            self.release()
+
+    # ------------------------------------------------------------ writing
+
+    def make_room(self) -> None:
+        """After this one entry can be written at `put_at`. Raises: DiskFull; nothing changed then."""
+        byte = self.max_offset * ENTRY_SIZE
+        file = self.files.file_at(byte)
+        if file is None:
+            file = self.files.add(byte)
+            self._stretch = 4096
+            if byte > file.start and len(self.files.files) == 1:
+                self._fill_blank(file, byte - file.start)
+        at = byte - file.start
+        file.reserved = max(file.reserved, at)
+        if at + ENTRY_SIZE > file.reserved:
+            try:
+                file.reserve(-(-(at + self._stretch) // 4096) * 4096)
+            except DiskFull:
+                file.reserve(at + ENTRY_SIZE)
+            self._stretch = min(self._stretch * 2, _STRETCH_MAX)
+        self._put_file = file
+        self.map = file.map
+        self.put_at = at
+        # Whole entries only; the file's size is a multiple of theirs.
+        self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
+        self.used = True
+
+    def _fill_blank(self, file: MappedFile, size: int) -> None:
+        """Invariant 4: a queue that does not begin at 0 has no records before."""
+        file.reserve(size)
+        file.map[:size] = _BLANK_ENTRY * (size // ENTRY_SIZE)
+
+    def put(self, position: int, size: int, tags_code: int) -> None:
+        """Append the entry of the record at `position`."""
+        if self.put_at >= self.put_end:
+            self.make_room()
+        ENTRY.pack_into(self.map, self.put_at, position, size, tags_code)
+        self.put_at += ENTRY_SIZE
+        self.max_offset += 1
+        self.max_position = position + size
+
+    def make_room_for(self, count: int) -> None:
+        """After this put_many of `count` entries cannot fail for want of room. Raises: DiskFull."""
+        if self.put_at + count * ENTRY_SIZE <= self.put_end:
+            return
+        self.make_room()
+        while self.put_at + count * ENTRY_SIZE > self.put_end:
+            file = self._put_file
+            assert file is not None
+            if self.put_end + ENTRY_SIZE > file.size:
+                # The rest goes to the next file, which put_many makes; its blocks must be there now.
+                following = self.files.file_at(file.end) or self.files.add()
+                following.reserve(count * ENTRY_SIZE)
+                return
+            file.reserve(self.put_at + count * ENTRY_SIZE)
+            self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
+
+    def put_many(self, entries: list[bytes], max_position: int) -> None:
+        """Append packed entries; the last record they point to ends at `max_position`."""
+        size = len(entries) * ENTRY_SIZE
+        if self.put_at + size <= self.put_end:
+            self.map[self.put_at : self.put_at + size] = b"".join(entries)
+            self.put_at += size
+            self.max_offset += len(entries)
+        else:
+            for entry in entries:
+                if self.put_at >= self.put_end:
+                    self.make_room()
+                self.map[self.put_at : self.put_at + ENTRY_SIZE] = entry
+                self.put_at += ENTRY_SIZE
+                self.max_offset += 1
+        self.max_position = max_position
+
+    def skip_to(self, offset: int) -> None:
+        """Entries that are missing in front of `offset` become blanks (invariant 4)."""
+        if not self.files.files:
+            self.max_offset = offset
+            return
+        while self.max_offset < offset:
+            self.put(0, BLANK_SIZE, 0)
+
+    def replace(self, offset: int, position: int, size: int, tags_code: int) -> None:
+        """Write an entry that is there already once more, differently."""
+        byte = offset * ENTRY_SIZE
+        file = self.files.file_at(byte)
+        if file is not None:
+            at = byte - file.start
+            file.reserved = 0 if at >= file.reserved else file.reserved
+            file.reserve(at + ENTRY_SIZE)
+            ENTRY.pack_into(file.map, at, position, size, tags_code)
+            self.flushed_offset = min(self.flushed_offset, offset)
+
+    def release(self) -> None:
+        """Drop the maps of a queue that is not used; the next use maps again."""
+        self.map = _NO_MAP
+        self.put_at = self.put_end = 0
+        self._put_file = None
+        for file in self.files.files:
+            file.unmap()
+
+    # ------------------------------------------------------------ reading
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """(position, size, tags code) at `offset`, whatever it says; None when there is no such entry."""
+        if offset >= self.max_offset:
+            return None
+        byte = offset * ENTRY_SIZE
+        file = self.files.file_at(byte)
+        if file is None:
+            return None
+        entry: tuple[int, int, int] = ENTRY.unpack(file.read(byte - file.start, ENTRY_SIZE))
+        return entry
+
+    def entries(self, offset: int, count: int) -> memoryview | None:
+        """Entries from `offset` on in one piece: (n * 20,) bytes, 1 <= n <= count, no copy.
+
+        Never beyond the end of one file: as in RocketMQ the next read goes on there.
+        Returns: None when no file holds the offset.
+        """
+        byte = offset * ENTRY_SIZE
+        file = self.files.file_at(byte)
+        if file is None or offset >= self.max_offset:
+            return None
+        self.used = True
+        at = byte - file.start
+        end = min(at + count * ENTRY_SIZE, file.size, self.max_offset * ENTRY_SIZE - file.start)
+        return file.view[at:end]
+
+    def next_file_offset(self, offset: int) -> int:
+        """First offset of the file behind the one that holds `offset`."""
+        per_file = self.files.file_size // ENTRY_SIZE
+        return offset - offset % per_file + per_file
+
+    def min_offset(self, log_min: int) -> int:
+        """First entry whose record is still in a log that begins at `log_min`.
+
+        When no record is left the queue keeps the first offset of its files, as RocketMQ 4.9 does.
+        """
+        if self._min_for != log_min:
+            found = self.first_at_or_behind(log_min)
+            first = self.files.min_position // ENTRY_SIZE
+            self._min_offset = found if found < self.max_offset else first
+            # An empty queue gets its minimum with its first record: do not remember it.
+            self._min_for = log_min if self.max_offset > first else -1
+        return self._min_offset
+
+    def first_at_or_behind(self, log_position: int) -> int:
+        """First offset whose record is at or behind `log_position`; max_offset when there is none."""
+        low, high = self.files.min_position // ENTRY_SIZE, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or entry[1] == BLANK_SIZE or entry[0] < log_position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # ------------------------------------------------------------ retention
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete files whose last record is gone from the log; never the last file. Returns: how many."""
+        deleted = 0
+        files = self.files.files
+        while len(files) > 1:
+            last = ENTRY.unpack(files[0].read(files[0].size - ENTRY_SIZE, ENTRY_SIZE))
+            if last[1] != BLANK_SIZE and last[0] >= log_min:
+                break
+            files.pop(0).delete()
+            deleted += 1
+        if deleted:
+            self._min_for = -1
+        return deleted
+
+    def dirty_files(self) -> list[MappedFile]:
+        """The files with entries that may not be on the disk yet."""
+        byte = self.flushed_offset * ENTRY_SIZE
+        return [file for file in self.files.files if file.end > byte]
+
+    def close(self) -> None:
+        self.release()
+        self.files.close()
+
+    def destroy(self) -> None:
+        self.release()
+        self.files.destroy()
+        self.max_offset = 0
+
+
+def _count_of(file: MappedFile) -> int:
+    """Entries of a file in which zeros follow the last one: a search by halves over pieces."""
+    low, high = 0, -(-file.size // _CHUNK)
+    while low < high:
+        middle = (low + high) // 2
+        if file.read(middle * _CHUNK, _CHUNK).strip(b"\0"):
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return 0
+    piece = file.read((low - 1) * _CHUNK, _CHUNK).rstrip(b"\0")
+    return (low - 1) * (_CHUNK // ENTRY_SIZE) + -(-len(piece) // ENTRY_SIZE)

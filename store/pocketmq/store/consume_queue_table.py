@@ -1,0 +1,120 @@
+"""ConsumeQueueTable: every queue of the store by (topic, queue id).
+
+    consumequeue/{topic}/{queue_id}/...
+
+Opening reads the folders and a few bytes of each queue's last file; a queue's files are mapped when it is
+used for the first time, and are let go again when it is idle, so that memory follows the queues in use.
+Owner: MessageStore.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.errors import MessageIllegal, StoreUnreadable
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_TOPIC_V1_MAX = 127
+_TOPIC_MAX = 255
+
+
+class ConsumeQueueTable:
+    """The queues of one folder."""
+
+    def __init__(
+        self, folder: str, file_size: int, *, store_host_size: int, long_topics: bool
+    ) -> None:
+        self.folder = folder
+        self.file_size = file_size
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._record_overhead = 91 + store_host_size - 8
+        self._long_topics = long_topics
+
+    def load(self, file_size: int | None = None) -> None:
+        """Open every queue that has a folder. Source: ConsumeQueue loading, RocketMQ 4.9.7."""
+        for topic, queue_id, folder in _folders(self.folder):
+            queue = self._new(folder, topic, queue_id)
+            queue.load(file_size)
+            if queue.files.files:
+                self.file_size = queue.files.file_size
+                self.queues[topic, queue_id] = queue
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when there is none. Raises: MessageIllegal for names no file may have."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            if queue_id < 0:
+                raise MessageIllegal(f"queue id {queue_id} is negative")
+            self._check_length(topic)
+            folder = os.path.join(self.folder, topic, str(queue_id))
+            queue = self._new(folder, topic, queue_id)
+            self.queues[topic, queue_id] = queue
+        return queue
+
+    def _check_length(self, topic: str) -> None:
+        size = len(topic.encode("utf-8", "surrogateescape"))
+        limit = _TOPIC_MAX if self._long_topics else _TOPIC_V1_MAX
+        if size > limit:
+            raise MessageIllegal(
+                f"topic {topic[:40]!r}... has {size} bytes; at most {limit} are stored"
+                + ("" if self._long_topics else " unless autoMessageVersionOnTopicLen is true")
+            )
+
+    def _new(self, folder: str, topic: str, queue_id: int) -> ConsumeQueue:
+        name = topic.encode("utf-8", "surrogateescape")
+        if not name or b"/" in name or b"\0" in name or topic in (".", ".."):
+            raise MessageIllegal(f"{topic!r} is no name for a topic")
+        queue = ConsumeQueue(folder, self.file_size, topic, queue_id)
+        prefix = 1 if len(name) <= _TOPIC_V1_MAX else 2
+        queue.magic = MAGIC_V1 if prefix == 1 else MAGIC_V2
+        queue.topic_part = len(name).to_bytes(prefix, "big") + name
+        queue.overhead = self._record_overhead + len(queue.topic_part) - 1
+        queue.special = topic == SCHEDULE_TOPIC
+        return queue
+
+    @property
+    def max_position(self) -> int:
+        """End of the last record that any queue points to; 0 when there is none."""
+        return max((queue.max_position for queue in self.queues.values()), default=0)
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for (name, _), queue in self.queues.items() if name == topic]
+
+    def remove(self, queue: ConsumeQueue) -> None:
+        """Delete a queue and its files; the records stay in the commit log."""
+        del self.queues[queue.topic, queue.queue_id]
+        queue.destroy()
+        # An empty folder of the topic goes too; one with other queues stays.
+        folder = os.path.join(self.folder, queue.topic)
+        if not self.of_topic(queue.topic):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def release_idle(self) -> None:
+        """Unmap the queues that were not used since the last call."""
+        for queue in self.queues.values():
+            if queue.used:
+                queue.used = False
+            else:
+                queue.release()
+
+    def close(self) -> None:
+        for queue in self.queues.values():
+            queue.close()
+
+
+def _folders(root: str) -> Iterator[tuple[str, int, str]]:
+    """(topic, queue id, folder) of everything that looks like a queue's folder."""
+    try:
+        topics = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnreadable(root, error) from error
+    for topic in topics:
+        if topic.is_dir():
+            with os.scandir(topic.path) as entries:
+                for entry in entries:
+                    if entry.name.isdecimal() and entry.is_dir():
+                        yield topic.name, int(entry.name), entry.path

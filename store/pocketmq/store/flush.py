@@ -1,0 +1,241 @@
+"""Flush: brings the log, the queues and the checkpoint to the disk, in the pool.
+
+1. One flush of the log is in flight at a time; it covers all that was appended before it began. Who
+   waits for SYNC_FLUSH meanwhile shares the next one (group commit).
+2. flushed_position only moves after fdatasync returned without an error.
+3. After an error nothing is flushed or appended any more: the kernel may have dropped the dirty pages
+   and would report the next fsync as good (RocketMQ logs the error and goes on).
+4. The checkpoint is written after the log and the queues that it speaks of.
+Owner: MessageStore. Intervals: disk.md 12; we also write a checkpoint each CHECKPOINT_STEP bytes, so
+that recovery after a crash has little to read.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.errors import FlushFailed, StoreFailed
+from pocketmq.store.folder import sync_folder
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_STEP = 32 << 20
+_PAGE = 4096
+
+
+class Flush:
+    """flushed_position: everything in the log below it is on the disk."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        checkpoint_path: str,
+        pool: Executor,
+        on_failed: Callable[[StoreFailed], None],
+    ) -> None:
+        self._config = config
+        self._log = commit_log
+        self._table = table
+        self.checkpoint = checkpoint
+        self._checkpoint_path = checkpoint_path
+        self._pool = pool
+        self._on_failed = on_failed
+        self.flushed_position = 0
+        self.flushed_ms = 0
+        self.failed: StoreFailed | None = None
+        self.count = 0
+        # Extra work before the checkpoint is saved, in the pool: the index brings its files to the disk.
+        self.sync_index: Callable[[], int] | None = None
+        self._group: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._flushed_at_ns = time.monotonic_ns()
+        self._checkpoint_at_ns = self._flushed_at_ns
+
+    # ------------------------------------------------------------ SYNC_FLUSH
+
+    def wait_for(self, position: int) -> asyncio.Future[None] | None:
+        """See MessageStore.flushed."""
+        if position <= self.flushed_position:
+            return None
+        if self._group is None:
+            self._group = asyncio.get_running_loop().create_future()
+            # Nobody may be left to look: a failure is also in `failed` and in the log.
+            self._group.add_done_callback(_retrieve)
+            if self.failed is not None:
+                self._group.set_exception(FlushFailed(self.failed))
+                failed, self._group = self._group, None
+                return failed
+            self._wake.set()
+        return self._group
+
+    # ------------------------------------------------------------ loops
+
+    async def run_log(self) -> None:
+        """Flush the log until cancelled: when somebody waits for it, else by the intervals."""
+        config = self._config
+        while self.failed is None:
+            try:
+                async with asyncio.timeout(config.flush_interval_commit_log / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if self._group is not None or self._due():
+                await self.flush_log()
+
+    def _due(self) -> bool:
+        behind = self._log.end - self.flushed_position
+        if behind <= 0:
+            return False
+        if behind >= self._config.flush_commit_log_least_pages * _PAGE:
+            return True
+        passed_ms = (time.monotonic_ns() - self._flushed_at_ns) / 1e6
+        return passed_ms >= self._config.flush_commit_log_thorough_interval
+
+    async def flush_log(self) -> None:
+        """One group commit (invariants 1-3)."""
+        group, self._group = self._group, None
+        target, target_ms = self._log.end, self._log.store_ms
+        files = self._files_between(self.flushed_position, target)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._pool, _sync_all, files, self._log.files.folder)
+        except OSError as error:
+            self._fail(error, group)
+            return
+        except asyncio.CancelledError:
+            if group is not None and not group.done():
+                group.set_exception(FlushFailed("the store is being closed"))
+            raise
+        self._flushed_to(target, target_ms)
+        if group is not None and not group.done():
+            group.set_result(None)
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        if self._group is not None:
+            self._wake.set()
+
+    def _files_between(self, start: int, end: int) -> list[MappedFile]:
+        return [file for file in self._log.files.files if file.start < end and file.end > start]
+
+    def _flushed_to(self, position: int, store_ms: int) -> None:
+        self.flushed_position = position
+        self.flushed_ms = store_ms
+        self.count += 1
+        self._flushed_at_ns = time.monotonic_ns()
+
+    def _fail(self, error: OSError, group: asyncio.Future[None] | None) -> None:
+        failed = self.failed = StoreFailed(error)
+        log.critical("flush failed, the store is read-only from now on error=%s", error)
+        self._on_failed(failed)
+        for waiting in (group, self._group):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(FlushFailed(error))
+        self._group = None
+
+    async def run_queues(self) -> None:
+        """Write checkpoints until cancelled."""
+        while self.failed is None:
+            await asyncio.sleep(self._config.flush_interval_consume_queue / 1000)
+            if self._checkpoint_due():
+                await self.flush_all()
+
+    def _checkpoint_due(self) -> bool:
+        behind = self._log.end - self.checkpoint.flushed_position
+        if behind >= CHECKPOINT_STEP:
+            return True
+        passed_ms = (time.monotonic_ns() - self._checkpoint_at_ns) / 1e6
+        return behind != 0 and passed_ms >= self._config.flush_consume_queue_thorough_interval
+
+    # ------------------------------------------------------------ checkpoint
+
+    async def flush_all(self) -> None:
+        """Log, queues, index and checkpoint, in the pool."""
+        self._checkpoint_at_ns = time.monotonic_ns()
+        work = self._collect()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._pool, work.run)
+        except OSError as error:
+            self._fail(error, None)
+            return
+        self._done(work)
+
+    def flush_all_now(self) -> None:
+        """The same, blocking: for the clean stop. Raises: OSError."""
+        work = self._collect()
+        work.run()
+        self._done(work)
+
+    def _collect(self) -> "_Round":
+        target = self._log.end
+        queues = [
+            (queue, queue.max_offset, queue.dirty_files())
+            for queue in self._table.queues.values()
+            if queue.flushed_offset < queue.max_offset
+        ]
+        files = self._files_between(min(self.flushed_position, target), target)
+        self.checkpoint.log_file_size = self._log.file_size
+        self.checkpoint.queue_file_size = self._table.file_size
+        return _Round(self, target, self._log.store_ms, files, queues)
+
+    def _done(self, work: "_Round") -> None:
+        for queue, offset, _ in work.queues:
+            queue.flushed_offset = max(queue.flushed_offset, min(offset, queue.max_offset))
+        if work.target > self.flushed_position:
+            self._flushed_to(work.target, work.store_ms)
+
+
+class _Round:
+    """What one checkpoint covers; collected on the loop, carried out in the pool."""
+
+    def __init__(
+        self,
+        flush: Flush,
+        target: int,
+        store_ms: int,
+        files: list[MappedFile],
+        queues: list[tuple[ConsumeQueue, int, list[MappedFile]]],
+    ) -> None:
+        self._flush = flush
+        self.target = target
+        self.store_ms = store_ms
+        self._files = files
+        self.queues = queues
+
+    def run(self) -> None:
+        flush = self._flush
+        _sync_all(self._files, flush._log.files.folder)
+        for _, _, files in self.queues:
+            for file in files:
+                file.sync()
+        checkpoint = flush.checkpoint
+        if flush.sync_index is not None:
+            checkpoint.index_ms = max(checkpoint.index_ms, flush.sync_index())
+        checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
+        checkpoint.queue_position = checkpoint.flushed_position = self.target
+        checkpoint.save(flush._checkpoint_path)
+
+
+def _sync_all(files: list[MappedFile], folder: str) -> None:
+    for file in files:
+        file.sync()
+    if len(files) > 1:
+        # A file was added: its name has to be durable too.
+        sync_folder(folder)
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()

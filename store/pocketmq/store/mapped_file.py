@@ -1,0 +1,193 @@
+"""MappedFile: one file of fixed full size, mapped into memory when it is first touched.
+
+1. The file has its full length from creation; behind the written part are zeros, mostly without blocks.
+2. A store to a mapped page without a block is a SIGBUS when the disk is full. So nothing is written
+   beyond `reserved`: reserve() gets blocks for a stretch first, and is where a full disk is noticed.
+3. Slices of `view` may outlive close() and delete(): the map goes when its last slice goes. Hence no
+   mmap.close() here, only dropped references.
+4. fdatasync on the descriptor also writes pages that were changed through the map (Linux, POSIX 2008).
+Owner: the MappedFileQueue that holds it.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+
+from pocketmq.store.errors import DiskFull, StoreUnreadable
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class MappedFile:
+    """`start` is the position of the file's first byte in its queue of files; `size` in bytes."""
+
+    __slots__ = ("_descriptor", "_map", "_view", "keep_open", "path", "reserved", "size", "start")
+
+    def __init__(self, path: str, start: int, size: int, *, keep_open: bool = False) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self.reserved = 0
+        self.keep_open = keep_open
+        self._descriptor = -1
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+
+    @classmethod
+    def create(
+        cls, folder: str, start: int, size: int, *, keep_open: bool = False, exclusive: bool = False
+    ) -> "MappedFile":
+        """A new file, full of zeros without blocks.
+
+        exclusive: fail when it is there already; else what is there is emptied.
+        Raises: DiskFull, StoreUnreadable.
+        """
+        path = os.path.join(folder, f"{start:020d}")
+        how = os.O_EXCL if exclusive else os.O_TRUNC
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | how | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _refusal(path, error) from error
+        return cls(path, start, size, keep_open=keep_open)
+
+    @property
+    def end(self) -> int:
+        """The position behind the file's last byte."""
+        return self.start + self.size
+
+    @property
+    def mapped(self) -> bool:
+        return self._map is not None
+
+    @property
+    def map(self) -> mmap.mmap:
+        """The whole file, writable."""
+        if self._map is None:
+            descriptor = self._open()
+            try:
+                self._map = mmap.mmap(descriptor, self.size)
+            except (OSError, ValueError) as error:
+                raise StoreUnreadable(self.path, error) from error
+            finally:
+                self._release(descriptor)
+        return self._map
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file, read-only; slices of it are no copies."""
+        if self._view is None:
+            self._view = memoryview(self.map).toreadonly()
+        return self._view
+
+    def reserve(self, end: int) -> None:
+        """Blocks for everything up to `end` (in the file). Raises: DiskFull; then nothing changed."""
+        end = min(end, self.size)
+        if end <= self.reserved:
+            return
+        descriptor = self._open()
+        try:
+            os.posix_fallocate(descriptor, self.reserved, end - self.reserved)
+        except OSError as error:
+            raise _refusal(self.path, error) from error
+        finally:
+            self._release(descriptor)
+        self.reserved = end
+
+    def read(self, at: int, size: int) -> bytes:
+        """Bytes by a system call, so that a look into a file does not map it."""
+        if self._map is not None:
+            return self._map[at : at + size]
+        descriptor = self._open()
+        try:
+            return os.pread(descriptor, size, at)
+        finally:
+            self._release(descriptor)
+
+    def sync(self) -> None:
+        """What was written is on the disk when this returns. For the pool: it blocks. Raises: OSError.
+
+        A file that was deleted in the meantime has nothing to bring to the disk.
+        """
+        descriptor = self._descriptor
+        if descriptor >= 0:
+            os.fdatasync(descriptor)
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def zero_behind(self, at: int) -> None:
+        """Everything from `at` on becomes zeros without blocks; the length stays."""
+        descriptor = self._open()
+        try:
+            os.ftruncate(descriptor, at)
+            os.ftruncate(descriptor, self.size)
+        finally:
+            self._release(descriptor)
+        self.reserved = min(self.reserved, at)
+
+    def data_end(self, at: int) -> int:
+        """A bound for the data behind `at`: from there to the end of the file there are only holes."""
+        descriptor = self._open()
+        try:
+            end = at
+            while end < self.size:
+                try:
+                    start = os.lseek(descriptor, end, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        break
+                    return self.size
+                end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            return min(end, self.size)
+        finally:
+            self._release(descriptor)
+
+    def unmap(self) -> None:
+        """Drop the map; it goes when its last slice goes (invariant 3)."""
+        self._view = None
+        self._map = None
+
+    def close(self) -> None:
+        """Drop map and descriptor."""
+        self.unmap()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def delete(self) -> None:
+        """Remove the file from its folder; slices handed out stay readable."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def _open(self) -> int:
+        if self._descriptor >= 0:
+            return self._descriptor
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreUnreadable(self.path, error) from error
+        if self.keep_open:
+            self._descriptor = descriptor
+        return descriptor
+
+    def _release(self, descriptor: int) -> None:
+        if descriptor != self._descriptor:
+            os.close(descriptor)
+
+
+def _refusal(path: str, error: OSError) -> Exception:
+    if error.errno in _NO_ROOM:
+        return DiskFull(path, os.strerror(error.errno))
+    return StoreUnreadable(path, error)

@@ -1,0 +1,146 @@
+"""MappedFileQueue: a row of files of one size that together are one long array of bytes.
+
+    {folder}/%020d          the position of the file's first byte; file i of size S is i * S
+
+1. All files have the same size and follow each other without a gap; the first need not start at 0.
+2. The size is part of the store's identity: it is taken from the files, and only a new row of files
+   uses the configured one (RocketMQ instead refuses to start when they differ).
+3. The last file may be shorter: a process died while making it, or the end of the store was cut off.
+   It is extended to its full size with zeros; an empty one is removed.
+Owner: the CommitLog, ConsumeQueue ... that it belongs to.
+"""
+
+import contextlib
+import logging
+import os
+
+from pocketmq.store.errors import StoreForeign, StoreUnreadable
+from pocketmq.store.mapped_file import MappedFile
+
+log = logging.getLogger(__name__)
+
+
+class MappedFileQueue:
+    """The files of one folder, oldest first."""
+
+    __slots__ = ("file_size", "files", "folder", "keep_open")
+
+    def __init__(self, folder: str, file_size: int, *, keep_open: bool = False) -> None:
+        self.folder = folder
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+        self.keep_open = keep_open
+
+    def load(self, *, file_size: int | None = None) -> None:
+        """Find the files that are there. Cost: one look at the folder, one stat a file.
+
+        Args: file_size, when given, is what the store's own records say.
+        Raises: StoreForeign when names and sizes do not make a row of files (invariant 1).
+        """
+        found: list[tuple[int, str, int]] = []
+        try:
+            with os.scandir(self.folder) as entries:
+                found.extend(
+                    (int(entry.name), entry.path, entry.stat().st_size)
+                    for entry in entries
+                    if len(entry.name) == 20 and entry.name.isdecimal() and entry.is_file()
+                )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreUnreadable(self.folder, error) from error
+        found.sort()
+        while found and found[-1][2] == 0:
+            log.warning("removed an empty file path=%s", found[-1][1])
+            os.unlink(found.pop()[1])
+        if not found:
+            return
+        self.file_size = file_size or self._size_of(found)
+        self.files = [
+            MappedFile(path, start, self.file_size, keep_open=self.keep_open)
+            for start, path, _ in found
+        ]
+        self._check(found)
+
+    def _size_of(self, found: list[tuple[int, str, int]]) -> int:
+        if len(found) > 1:
+            return found[1][0] - found[0][0]
+        start, _, size = found[0]
+        # A lone file that was cut off would give a size that its own name contradicts.
+        return size if start % size == 0 else self.file_size
+
+    def _check(self, found: list[tuple[int, str, int]]) -> None:
+        for place, (start, path, size) in enumerate(found):
+            expected = found[0][0] + place * self.file_size
+            if start != expected:
+                raise StoreForeign(
+                    self.folder,
+                    f"a file is missing: {expected:020d} should stand where {start:020d} does. "
+                    "Put the missing file back, or move the files before the gap away",
+                )
+            if size < self.file_size and place == len(found) - 1:
+                log.warning(
+                    "the last file is cut off and is extended with zeros path=%s size=%d full=%d",
+                    path,
+                    size,
+                    self.file_size,
+                )
+                os.truncate(path, self.file_size)
+            elif size != self.file_size:
+                raise StoreForeign(
+                    self.folder,
+                    f"{os.path.basename(path)} has {size} bytes where its neighbours have "
+                    f"{self.file_size}; it was changed by another program",
+                )
+
+    @property
+    def min_position(self) -> int:
+        """The first byte that is there; 0 when there is no file."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def end_position(self) -> int:
+        """The byte behind the last file."""
+        return self.files[-1].end if self.files else 0
+
+    def file_at(self, position: int) -> MappedFile | None:
+        """The file that holds the byte, or None when it is deleted or not made yet."""
+        files = self.files
+        if not files:
+            return None
+        place = (position - files[0].start) // self.file_size
+        return files[place] if 0 <= place < len(files) else None
+
+    def add(self, start: int | None = None) -> MappedFile:
+        """Make the next file (the first at `start`). Raises: DiskFull, StoreUnreadable."""
+        if not self.files:
+            os.makedirs(self.folder, exist_ok=True)
+            first = (start or 0) // self.file_size * self.file_size
+        else:
+            first = self.files[-1].end
+        file = MappedFile.create(self.folder, first, self.file_size, keep_open=self.keep_open)
+        self.files.append(file)
+        return file
+
+    def adopt(self, file: MappedFile) -> None:
+        """Append a file that was made ahead."""
+        self.files.append(file)
+
+    def cut(self, position: int) -> None:
+        """Delete the files that begin at or behind `position`, and zero the rest of its file."""
+        while self.files and self.files[-1].start >= position:
+            self.files.pop().delete()
+        if self.files and self.files[-1].end > position:
+            self.files[-1].zero_behind(position - self.files[-1].start)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def destroy(self) -> None:
+        """Delete every file, and the folder when nothing else is in it."""
+        for file in self.files:
+            file.delete()
+        self.files = []
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)

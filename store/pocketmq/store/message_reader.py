@@ -1,0 +1,249 @@
+"""Reading one queue: statuses, next offsets, filters. Source: DefaultMessageStore.getMessage; disk.md 14.
+
+1. What a read hands out are slices of the mapped log; records that follow each other are one slice.
+2. The first record goes whatever its size; then count_max and size_max bound the answer.
+3. A scan stays in one queue file and looks at SCAN_MAX entries at most; next_offset says where it
+   stopped, so a filter that lets little through costs few calls, not long ones.
+4. Records that this process neither wrote nor checked at its start are checked when they are read for
+   the first time (verification.py): a damaged one is skipped, never served.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from pocketmq.store.recovery import EXT_ADDRESS_MAX
+from pocketmq.store.verification import Verification
+
+SCAN_MAX = 65_536
+# Shorter scans are as fast without numpy.
+_VECTOR_MIN = 256
+
+
+class ReadStatus(StrEnum):
+    """How a read ended; the text is the remark of a pull's answer."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class ReadResult(NamedTuple):
+    """buffers: slices of whole records, read-only; size is their sum in bytes, count their records."""
+
+    status: ReadStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    buffers: list[memoryview]
+    count: int  # type: ignore[assignment]
+    size: int
+
+
+class EntryFilter(Protocol):
+    """What a subscription lets through."""
+
+    @property
+    def codes(self) -> frozenset[int] | None:
+        """Tags codes that pass; None: all pass."""
+        ...
+
+    @property
+    def record(self) -> Callable[[memoryview], bool] | None:
+        """A second look, at the whole record; None: none is needed."""
+        ...
+
+
+class MessageReader:
+    """Reads queues of one store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        verification: Verification,
+        code_of: Callable[[ConsumeQueue, int], int],
+    ) -> None:
+        self._log = commit_log
+        self._verification = verification
+        # The tags code behind an address in consumequeue_ext.
+        self._code_of = code_of
+
+    def read(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        count_max: int,
+        matches: EntryFilter | None,
+        size_max: int,
+    ) -> ReadResult:
+        """See MessageStore.read."""
+        max_offset = queue.max_offset
+        min_offset = queue.min_offset(self._log.min_position)
+        if offset < min_offset or offset >= max_offset:
+            return _outside(offset, min_offset, max_offset)
+        if matches is not None and (matches.codes is not None or matches.record is not None):
+            return self._read_filtered(
+                queue, offset, count_max, matches, size_max, min_offset, max_offset
+            )
+        entries = queue.entries(offset, count_max)
+        if entries is None:
+            return ReadResult(
+                ReadStatus.OFFSET_FOUND_NULL,
+                queue.next_file_offset(offset),
+                min_offset,
+                max_offset,
+                [],
+                0,
+                0,
+            )
+        status = ReadStatus.NO_MATCHED_MESSAGE
+        trusted = self._verification.trusted_from
+        buffers: list[memoryview] = []
+        total = count = scanned = 0
+        run_start = run_end = -1
+        skip_until = -1
+        for position, size, _ in ENTRY.iter_unpack(entries):
+            if position < trusted:
+                if position < skip_until:
+                    scanned += 1
+                    continue
+                found = self._verification.entry(queue, offset + scanned, position, size)
+                if found is None:
+                    if position < self._log.min_position:
+                        if not count:
+                            status = ReadStatus.MESSAGE_WAS_REMOVING
+                        skip_until = self._log.next_file_position(position)
+                    scanned += 1
+                    continue
+                position, size = found
+            if count and total + size > size_max:
+                break
+            if position == run_end:
+                run_end += size
+            else:
+                if run_end >= 0:
+                    self._add(buffers, run_start, run_end)
+                run_start, run_end = position, position + size
+            total += size
+            count += 1
+            scanned += 1
+        if count:
+            self._add(buffers, run_start, run_end)
+            status = ReadStatus.FOUND
+        return ReadResult(status, offset + scanned, min_offset, max_offset, buffers, count, total)
+
+    def _add(self, buffers: list[memoryview], start: int, end: int) -> None:
+        found = self._log.slice(start, end - start)
+        if found is None:
+            raise AssertionError(
+                f"an entry points to bytes {start}..{end} that the log does not have"
+            )
+        buffers.append(found)
+
+    def _read_filtered(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        count_max: int,
+        matches: EntryFilter,
+        size_max: int,
+        min_offset: int,
+        max_offset: int,
+    ) -> ReadResult:
+        codes, accepts = matches.codes, matches.record
+        trusted = self._verification.trusted_from
+        status = ReadStatus.NO_MATCHED_MESSAGE
+        buffers: list[memoryview] = []
+        total = count = 0
+        at, scan_end = offset, offset + SCAN_MAX
+        piece = _VECTOR_MIN
+        while at < scan_end and count < count_max:
+            entries = queue.entries(at, min(piece, scan_end - at))
+            if entries is None:
+                if at == offset:
+                    status, at = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
+                break
+            full = False
+            for place in _matching(entries, codes):
+                position, size, code = ENTRY.unpack_from(entries, place * ENTRY_SIZE)
+                if (
+                    codes is not None
+                    and code not in codes
+                    and (code > EXT_ADDRESS_MAX or self._code_of(queue, code) not in codes)
+                ):
+                    continue
+                if position < trusted:
+                    found = self._verification.entry(queue, at + place, position, size)
+                    if found is None:
+                        if position < self._log.min_position and not count:
+                            status = ReadStatus.MESSAGE_WAS_REMOVING
+                        continue
+                    position, size = found
+                if count and (total + size > size_max or count >= count_max):
+                    at += place
+                    full = True
+                    break
+                record = self._log.slice(position, size)
+                if record is None or (accepts is not None and not accepts(record)):
+                    continue
+                buffers.append(record)
+                total += size
+                count += 1
+                if count >= count_max:
+                    at += place + 1
+                    full = True
+                    break
+            if full:
+                break
+            at += len(entries) // ENTRY_SIZE
+            if at % (queue.files.file_size // ENTRY_SIZE) == 0 or at >= max_offset:
+                break
+            piece = min(piece * 8, SCAN_MAX)
+        if count:
+            status = ReadStatus.FOUND
+        return ReadResult(status, at, min_offset, max_offset, buffers, count, total)
+
+
+def _outside(offset: int, min_offset: int, max_offset: int) -> ReadResult:
+    if max_offset == 0:
+        status, following = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
+    elif offset < min_offset:
+        status, following = ReadStatus.OFFSET_TOO_SMALL, min_offset
+    elif offset == max_offset:
+        status, following = ReadStatus.OFFSET_OVERFLOW_ONE, offset
+    else:
+        status, following = ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset
+    return ReadResult(status, following, min_offset, max_offset, [], 0, 0)
+
+
+def _matching(entries: memoryview, codes: frozenset[int] | None) -> "range | list[int]":
+    """Places of the entries whose code may be among `codes`: a first sieve over the low 32 bits.
+
+    Addresses in consumequeue_ext have a 1 as their highest bit and the following 31 bits zero; they
+    pass when their low half is seen, so they are let through by a look at the high half.
+    """
+    count = len(entries) // ENTRY_SIZE
+    if codes is None or count < _VECTOR_MIN:
+        return range(count)
+    import numpy
+
+    words = numpy.frombuffer(entries, dtype=">i4").reshape(count, 5)
+    low = words[:, 4]
+    hits = words[:, 3] < -1
+    for code in codes:
+        hits |= low == _low_word(code)
+    found: list[int] = numpy.flatnonzero(hits).tolist()
+    return found
+
+
+def _low_word(code: int) -> int:
+    word = code & 0xFFFF_FFFF
+    return word - 0x1_0000_0000 if word & 0x8000_0000 else word

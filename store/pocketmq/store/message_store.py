@@ -1,0 +1,586 @@
+"""MessageStore: one store directory, opened: append, read, look up, look after.
+
+    async with MessageStore(config, clock=SystemClock(), store_host=pack_host("127.0.0.1:10911")) as store:
+        appended = store.append("TopicTest", 0, b"hello", b"TAGS\\x01tagA\\x02", 0, 0, now_ms, born_host)
+        result = store.read("TopicTest", 0, 0, 32)
+
+1. Everything but `async with` is a plain call on the event loop's thread: no locks, nothing awaits.
+2. A record is in the log before its entry is in the queue; both are there when append returns, and both
+   survive the end of the process. SYNC_FLUSH: see flushed().
+3. When append raises, nothing was stored.
+4. Slices handed out by reads stay valid, also when their file is deleted or the store is closed.
+Owner: the Broker, in its TaskGroup; the store's own tasks live in a TaskGroup of its own.
+"""
+
+import asyncio
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Self
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.commit_log import CommitLog, Entry, store_ms_of
+from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.errors import (
+    MessageIllegal,
+    MessageTooLarge,
+    StoreClosed,
+    StoreNotWriteable,
+    StoreUnreadable,
+)
+from pocketmq.store.flush import Flush
+from pocketmq.store.message_reader import EntryFilter, MessageReader, ReadResult, ReadStatus
+from pocketmq.store.preallocation import Preallocation
+from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.store_config import StoreConfig
+from pocketmq.store.store_lock import AbortFile, StoreLock
+from pocketmq.store.tags_code import parse_delay_levels, schedule_code, tags_code
+from pocketmq.store.verification import Verification
+
+log = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+Arrival = Callable[[str, int, int, int, int, bytes], None]
+
+_BATCH_HEAD = struct.Struct(">iiiii")
+_PREPARED_OR_ROLLBACK = 0x4
+_BORN_V6 = 0x10
+_STORE_V6 = 0x20
+_SIZES = [size.to_bytes(2, "big") for size in range(4096)]
+
+
+class Appended(NamedTuple):
+    """Where a record went: position in bytes, queue_offset in entries (0 without an entry)."""
+
+    position: int
+    queue_offset: int
+    store_ms: int
+    size: int
+
+
+class AppendedBatch(NamedTuple):
+    """Where a batch's records went; queue_offset is the first one's, the others follow."""
+
+    positions: list[int]
+    queue_offset: int
+    store_ms: int
+    count: int  # type: ignore[assignment]
+
+
+class MessageStore:
+    """See the head of the file."""
+
+    def __init__(self, config: StoreConfig, *, clock: Clock, store_host: bytes) -> None:
+        """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record."""
+        self.config = config
+        self.on_arrival: Arrival | None = None
+        # Counters for brokerStatus; they only grow.
+        self.put_count = 0
+        self.put_size = 0
+        self.put_slow_count = 0
+        self.put_size_max = 0
+        self.get_count = 0
+        self.get_found_count = 0
+        self.get_miss_count = 0
+        self.get_transferred_count = 0
+        self.recovery = RecoveryReport()
+        self._clock = clock
+        self._now_ms = clock.now_ms
+        self._root = config.store_path_root_dir
+        log_folder = config.store_path_commit_log or os.path.join(self._root, "commitlog")
+        if "," in log_folder:
+            raise MessageIllegal("storePathCommitLog: several directories are not supported")
+        self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
+        self._table = ConsumeQueueTable(
+            os.path.join(self._root, "consumequeue"),
+            config.consume_queue_file_size,
+            store_host_size=len(store_host),
+            long_topics=config.auto_message_version_on_topic_len,
+        )
+        self._queues = self._table.queues
+        self._store_host = store_host
+        self._store_flag = _STORE_V6 if len(store_host) == 20 else 0
+        self._pack_v4 = struct.Struct(f">iiiiiqqiq8sq{len(store_host)}siqi").pack
+        self._pack_v6 = struct.Struct(f">iiiiiqqiq20sq{len(store_host)}siqi").pack
+        self._body_size_max = config.max_message_size
+        self.delay_levels = parse_delay_levels(config.message_delay_level)
+        self._refusal: StoreNotWriteable | None = StoreClosed()
+        self._verification = Verification(self._log)
+        self._reader = MessageReader(self._log, self._verification, self._ext_code)
+        self._lock = StoreLock(self._root)
+        self._abort = AbortFile(self._root)
+        self._checkpoint_path = os.path.join(self._root, "checkpoint")
+        self._pool: ThreadPoolExecutor | None = None
+        self._flush: Flush | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        """Load, recover, start the background work.
+
+        Raises: StoreLocked, StoreForeign, StoreUnreadable, DiskFull.
+        """
+        self.open()
+        assert self._flush is not None
+        assert self._pool is not None
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        start = self._tasks.create_task
+        self._running = [
+            start(self._flush.run_log(), name="store-flush-log"),
+            start(self._flush.run_queues(), name="store-checkpoint"),
+            start(Preallocation(self._log, self._pool).run(), name="store-preallocation"),
+        ]
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Stop the background work, flush everything, say in the files that the stop was clean."""
+        for task in self._running:
+            task.cancel()
+        self._running = []
+        try:
+            if self._tasks is not None:
+                tasks, self._tasks = self._tasks, None
+                await tasks.__aexit__(None, None, None)
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Load and recover, without background work: what `async with` does first. Blocks."""
+        try:
+            os.makedirs(self._root, exist_ok=True)
+        except OSError as error:
+            raise StoreUnreadable(self._root, error) from error
+        self._lock.acquire()
+        try:
+            self._load()
+        except BaseException:
+            self._log.close()
+            self._table.close()
+            self._lock.release()
+            raise
+
+    def _load(self) -> None:
+        clean = not self._abort.exists()
+        checkpoint = Checkpoint.load(self._checkpoint_path)
+        self._log.files.load(file_size=checkpoint.log_file_size or None)
+        self._table.load(checkpoint.queue_file_size or None)
+        self._abort.create()
+        recovery = Recovery(
+            self._root,
+            self._log,
+            self._table,
+            checkpoint,
+            clean=clean,
+            delay_levels=self.delay_levels,
+            on_record=self._recovered,
+        )
+        self.recovery = report = recovery.run()
+        self._verification.trusted_from = report.checked_from
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
+        self._flush = Flush(
+            self.config,
+            self._log,
+            self._table,
+            checkpoint,
+            self._checkpoint_path,
+            self._pool,
+            self._refuse,
+        )
+        # What an earlier process wrote and did not flush is flushed with the first checkpoint.
+        self._flush.flushed_position = (
+            min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
+        )
+        self._refusal = None
+
+    def _recovered(self, record: Entry) -> None:
+        """A record that recovery walked over."""
+
+    def close(self) -> None:
+        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way."""
+        if self._flush is None:
+            return
+        flush, self._flush = self._flush, None
+        self._refusal = self._refusal or StoreClosed()
+        self._log.limit = -1
+        try:
+            if flush.failed is None:
+                flush.flush_all_now()
+                self._abort.remove()
+        except OSError as error:
+            log.critical("the last flush failed; the next start recovers error=%s", error)
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None
+            self._log.close()
+            self._table.close()
+            self._lock.release()
+
+    def _refuse(self, refusal: StoreNotWriteable | None) -> None:
+        """Appending stops with this error, or goes on with None."""
+        self._refusal = refusal
+        # Below zero: the next append comes to _make_room, which raises it.
+        self._log.limit = -1 if refusal is not None else 0
+
+    @property
+    def writable(self) -> bool:
+        """Whether the next append is expected to succeed."""
+        return self._refusal is None
+
+    @property
+    def refusal(self) -> StoreNotWriteable | None:
+        """Why nothing is appended now."""
+        return self._refusal
+
+    # ------------------------------------------------------------ append
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: Buffer,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+        tags_code: int | None = None,
+    ) -> Appended:
+        """Store one message: its record in the log, its entry in the queue.
+
+        Args: born_host as IP bytes and port (8 or 20 bytes); tags_code None: from TAGS in properties.
+        A prepared or rolled-back record (sys_flag) gets no entry and queue offset 0. In
+        SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property.
+        Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), MessageIllegal (MessageTooLarge).
+        """
+        queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
+        body_size = len(body)
+        properties_size = len(properties)
+        if body_size > self._body_size_max or properties_size > PROPERTIES_SIZE_MAX:
+            raise self._too_large(body_size, properties_size)
+        if queue.put_at >= queue.put_end:
+            queue.make_room()
+        if len(born_host) == 8:
+            pack = self._pack_v4
+            size = queue.overhead + body_size + properties_size
+        else:
+            pack = self._pack_v6
+            size = queue.overhead + 12 + body_size + properties_size
+            sys_flag |= _BORN_V6
+        commit_log = self._log
+        at = commit_log.at
+        end = at + size
+        if end > commit_log.limit:
+            self._make_room(size)
+            at = commit_log.at
+            end = at + size
+        store_ms = self._now_ms()
+        if store_ms < commit_log.store_ms:
+            store_ms = commit_log.store_ms
+        has_entry = not sys_flag & _PREPARED_OR_ROLLBACK
+        queue_offset = queue.max_offset if has_entry else 0
+        position = commit_log.base + at
+        try:
+            commit_log.map[at:end] = b"".join(
+                (
+                    pack(
+                        size,
+                        queue.magic,
+                        zlib.crc32(body) & 0x7FFF_FFFF,
+                        queue_id,
+                        flag,
+                        queue_offset,
+                        position,
+                        sys_flag | self._store_flag,
+                        born_ms,
+                        born_host,
+                        store_ms,
+                        self._store_host,
+                        reconsume_times,
+                        prepared_offset,
+                        body_size,
+                    ),
+                    body,
+                    queue.topic_part,
+                    _SIZES[properties_size]
+                    if properties_size < 4096
+                    else properties_size.to_bytes(2, "big"),
+                    properties,
+                )
+            )
+        except struct.error as error:
+            raise MessageIllegal(f"a field of the message is out of its range: {error}") from error
+        commit_log.at = end
+        commit_log.store_ms = store_ms
+        self.put_count += 1
+        self.put_size += size
+        if has_entry:
+            if queue.special:
+                code = schedule_code(properties, store_ms, self.delay_levels)
+            elif tags_code is not None:
+                code = tags_code
+            else:
+                code = _tags_code(properties)
+            ENTRY.pack_into(queue.map, queue.put_at, position, size, code)
+            queue.put_at += ENTRY_SIZE
+            queue.max_offset = following = queue_offset + 1
+            queue.max_position = position + size
+            if self.on_arrival is not None:
+                self.on_arrival(topic, queue_id, following, code, store_ms, properties)
+        return Appended(position, queue_offset, store_ms, size)
+
+    def _make_room(self, size: int) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        self.put_slow_count += 1
+        self._log.make_room(size)
+
+    def _too_large(self, body_size: int, properties_size: int) -> MessageTooLarge:
+        if body_size > self._body_size_max:
+            return MessageTooLarge("a body", body_size, self._body_size_max)
+        return MessageTooLarge("properties", properties_size, PROPERTIES_SIZE_MAX)
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: Buffer,
+        outer_properties: bytes,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+    ) -> AppendedBatch:
+        """Store the messages of a SEND_BATCH_MESSAGE body (wire.md 5.6): all of them or none.
+
+        Each gets `outer_properties` behind its own. The records stand next to each other in one file,
+        with one store time and queue offsets that follow each other.
+        Raises: as append; MessageIllegal when the batch's lengths do not add up.
+        """
+        queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
+        batch_size = len(batch)
+        if batch_size > self._body_size_max:
+            raise MessageTooLarge("a batch", batch_size, self._body_size_max)
+        overhead = queue.overhead + len(outer_properties)
+        pack = self._pack_v4
+        sys_flag |= self._store_flag
+        if len(born_host) != 8:
+            pack = self._pack_v6
+            sys_flag |= _BORN_V6
+            overhead += 12
+        magic, topic_part, host = queue.magic, queue.topic_part, self._store_host
+        outer_size = len(outer_properties)
+        store_ms = max(self._now_ms(), self._log.store_ms)
+        unpack, crc32 = _BATCH_HEAD.unpack_from, zlib.crc32
+        data = bytes(batch)
+        # First pass: where the parts of each record are, and how large it gets.
+        members: list[tuple[int, int, int, bytes, int]] = []
+        total = at = 0
+        try:
+            while at < batch_size:
+                size, _, _, flag, body_size = unpack(data, at)
+                body_end = at + 20 + body_size
+                own = data[body_end + 2 : at + size]
+                own_size = data[body_end] << 8 | data[body_end + 1]
+                if body_size < 0 or body_end + 2 + own_size != at + size or at + size > batch_size:
+                    raise MessageIllegal(
+                        f"the lengths of message {len(members)} of the batch do not add up"
+                    )
+                if own_size and outer_size and own[-1] != 2:
+                    own += b"\x02"
+                    own_size += 1
+                own += outer_properties
+                if own_size + outer_size > PROPERTIES_SIZE_MAX:
+                    raise MessageTooLarge("properties", own_size + outer_size, PROPERTIES_SIZE_MAX)
+                record_size = overhead + body_size + own_size
+                members.append((at + 20, body_end, flag, own, record_size))
+                total += record_size
+                at += size
+        except (struct.error, IndexError) as error:
+            raise MessageIllegal(f"the batch ends within message {len(members)}") from error
+        if not members:
+            raise MessageIllegal("the batch has no message")
+        count = len(members)
+        queue.make_room_for(count)
+        commit_log = self._log
+        if commit_log.at + total > commit_log.limit:
+            self._make_room(total)
+        start = commit_log.at
+        position = commit_log.base + start
+        first_offset = offset = queue.max_offset
+        parts: list[bytes] = []
+        entries: list[bytes] = []
+        positions: list[int] = []
+        codes: list[int] = []
+        add, pack_entry = parts.append, ENTRY.pack
+        for body_at, body_end, flag, own, record_size in members:
+            body = data[body_at:body_end]
+            add(
+                pack(
+                    record_size,
+                    magic,
+                    crc32(body) & 0x7FFF_FFFF,
+                    queue_id,
+                    flag,
+                    offset,
+                    position,
+                    sys_flag,
+                    born_ms,
+                    born_host,
+                    store_ms,
+                    host,
+                    0,
+                    0,
+                    body_end - body_at,
+                )
+            )
+            add(body)
+            add(topic_part)
+            add(len(own).to_bytes(2, "big"))
+            add(own)
+            code = _tags_code(own)
+            codes.append(code)
+            entries.append(pack_entry(position, record_size, code))
+            positions.append(position)
+            position += record_size
+            offset += 1
+        commit_log.map[start : start + total] = b"".join(parts)
+        commit_log.at = start + total
+        commit_log.store_ms = store_ms
+        queue.put_many(entries, position)
+        self.put_count += count
+        self.put_size += total
+        if self.on_arrival is not None:
+            for place in range(count):
+                self.on_arrival(
+                    topic,
+                    queue_id,
+                    first_offset + place + 1,
+                    codes[place],
+                    store_ms,
+                    members[place][3],
+                )
+        return AppendedBatch(positions, first_offset, store_ms, count)
+
+    def flushed(self, position: int) -> "asyncio.Future[None] | None":
+        """Wait until the log is on the disk up to `position` (the end of a record: position + size).
+
+        Returns: None when it already is; else a future that many waiters share, so nobody may cancel
+        it: wait with asyncio.wait or a shield, or add a callback. It fails with FlushFailed after an
+        fsync error, and so does every later one.
+        """
+        if self._flush is None:
+            raise StoreClosed
+        return self._flush.wait_for(position)
+
+    # ------------------------------------------------------------ read
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        matches: EntryFilter | None = None,
+        size_max: int = 262_144,
+    ) -> ReadResult:
+        """Records of a queue from `queue_offset` on; never waits.
+
+        Returns: status, where to go on, and slices of the mapped log with whole records (disk.md 14).
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            self.get_miss_count += 1
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        result = self._reader.read(queue, queue_offset, count_max, matches, size_max)
+        self.get_count += 1
+        if result.count:
+            self.get_found_count += 1
+            self.get_transferred_count += result.count
+        else:
+            self.get_miss_count += 1
+        return result
+
+    def record_at(self, position: int) -> memoryview | None:
+        """The whole record that begins at `position`, checked; None when there is none."""
+        found = self._log.entry_at(position) if position >= 0 else None
+        if not isinstance(found, Entry):
+            return None
+        return self._log.slice(position, found.size)
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """(position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
+        queue = self._queues.get((topic, queue_id))
+        found: list[tuple[int, int, int]] = []
+        while queue is not None and len(found) < count:
+            piece = queue.entries(queue_offset + len(found), count - len(found))
+            if piece is None:
+                break
+            found.extend(ENTRY.iter_unpack(piece))
+        return found
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset that can be read; 0 for a queue that does not exist."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.min_offset(self._log.min_position)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The next offset to be given; 0 for a queue that does not exist."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def queues(self) -> Iterable[tuple[str, int]]:
+        """(topic, queue id) of every queue."""
+        return self._queues.keys()
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time in ms of the record at an offset; -1 when there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return -1
+        return self._store_ms(queue, queue_offset)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """Store time in ms of the first record that can be read; -1 when there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return -1
+        return self._store_ms(queue, queue.min_offset(self._log.min_position))
+
+    def _store_ms(self, queue: ConsumeQueue, offset: int) -> int:
+        entry = queue.entry(offset) if offset >= 0 else None
+        if entry is None or entry[1] == BLANK_SIZE or entry[0] < self._log.min_position:
+            return -1
+        record = self._log.slice(entry[0], min(entry[1], 91)) if entry[1] >= 91 else None
+        return -1 if record is None else store_ms_of(record)
+
+    def _ext_code(self, queue: ConsumeQueue, code: int) -> int:
+        return code
+
+    # ------------------------------------------------------------ numbers
+
+    @property
+    def commit_log_min_position(self) -> int:
+        return self._log.min_position
+
+    @property
+    def commit_log_max_position(self) -> int:
+        return self._log.end
+
+    @property
+    def flushed_position(self) -> int:
+        return 0 if self._flush is None else self._flush.flushed_position
+
+
+_tags_code = tags_code

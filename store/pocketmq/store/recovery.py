@@ -1,0 +1,360 @@
+"""Recovery: where the log ends, and entries for every record that has none.
+
+    last writer, last stop   checked from                                        behind a bad record
+    ours, clean              a record boundary 4 MiB before the flushed end      the next good record
+    ours, not clean          a record boundary 4 MiB before the flushed end      the next good record
+    RocketMQ's, clean        a record boundary 4 MiB before the queues' end      the log ends
+    RocketMQ's, not clean    the file that its checkpoint points to              the log ends
+
+1. Every record from there on is checked (lengths, own position, CRC of the body) and gets its entry if
+   it is missing or wrong: one way to build an entry, whether 1 or all are missing.
+2. A RocketMQ broker leaves stale records of an earlier truncation behind its end, which look intact.
+   So behind a bad record in its store nothing is believed. Our own logs have zeros there: what checks
+   out behind a bad record in them is real, and is kept.
+3. A record's header has no checksum. When a queue's entry points to a record that says it belongs
+   elsewhere, the entry is believed and the record counts as damaged: nothing is renumbered.
+4. Entries that point behind the end are dropped. Bytes that are cut off the log are kept in dropped/.
+Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7; disk.md 13.
+"""
+
+import bisect
+import logging
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.commit_log import CommitLog, Damage, Entry, check_record
+from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
+from pocketmq.store.errors import MessageIllegal, StoreForeign
+from pocketmq.store.tags_code import schedule_code, tags_code
+
+log = logging.getLogger(__name__)
+
+# How far behind the flushed end every start checks again; small stores are checked whole.
+MARGIN = 4 << 20
+# An entry's address in consumequeue_ext instead of a tags code.
+EXT_ADDRESS_MAX = -0x8000_0001
+_GAP_MAX = 1_000_000
+_KEPT_MAX = 64 << 20
+_QUEUES_ASKED_MAX = 64
+_MAGIC_START = b"\xda\xa3\x20"
+
+
+@dataclass
+class RecoveryReport:
+    """What recovery found and did."""
+
+    checked_from: int = 0
+    end: int = 0
+    records: int = 0
+    entries_added: int = 0
+    entries_repaired: int = 0
+    entries_dropped: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    last_store_ms: int = 0
+
+
+class Recovery:
+    """One pass over log and queues at start; the store is not in use yet."""
+
+    def __init__(
+        self,
+        root: str,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        *,
+        clean: bool,
+        delay_levels: Sequence[int],
+        on_record: Callable[[Entry], None],
+    ) -> None:
+        self._root = root
+        self._log = commit_log
+        self._table = table
+        self._checkpoint = checkpoint
+        self._clean = clean
+        self._levels = delay_levels
+        self._on_record = on_record
+        self._report = RecoveryReport()
+        self._claimed: array[int] | None = None
+        self._claimed_end = table.max_position
+        self._topics: dict[bytes, str] = {}
+
+    def run(self) -> RecoveryReport:
+        """Raises: StoreForeign when queues are there but no log is."""
+        report = self._report
+        if not self._log.files.files:
+            if self._table.max_position:
+                raise StoreForeign(
+                    self._root,
+                    "it has consume queues but no commit log. If the commit log is on another disk, "
+                    "mount it or set storePathCommitLog; if it is lost, remove 'consumequeue' too",
+                )
+            return report
+        start = report.checked_from = report.end = self._start()
+        self._walk(start)
+        self._keep_rest(report.end)
+        self._log.open_at(report.end)
+        self._log.store_ms = report.last_store_ms
+        self._cut_queues(report.end)
+        for damage in report.damages:
+            log.error(
+                "the commit log has bytes that are no record; they are skipped position=%d size=%d why=%s",
+                *damage,
+            )
+        if not self._clean or report.entries_added or report.entries_dropped or report.damages:
+            log.warning(
+                "recovered clean_stop=%s checked_from=%d end=%d records=%d entries_added=%d "
+                "entries_repaired=%d entries_dropped=%d damaged_places=%d",
+                self._clean,
+                report.checked_from,
+                report.end,
+                report.records,
+                report.entries_added,
+                report.entries_repaired,
+                report.entries_dropped,
+                len(report.damages),
+            )
+        return report
+
+    # ------------------------------------------------------------ where to begin
+
+    def _start(self) -> int:
+        if self._clean or self._checkpoint.ours:
+            known = self._table.max_position
+            if self._checkpoint.ours:
+                known = min(known, self._checkpoint.flushed_position)
+            return self._boundary(known - MARGIN)
+        return self._first_file_to_check()
+
+    def _boundary(self, target: int) -> int:
+        """A position at or below `target` where a record begins; near to it when the queues know one."""
+        file = self._log.files.file_at(max(target, 0))
+        best = file.start if file is not None else self._log.min_position
+        if best >= target:
+            return best if best <= max(target, 0) else self._log.min_position
+        candidates: list[int] = []
+        asked = 0
+        for queue in self._table.queues.values():
+            offset = queue.max_offset
+            if queue.max_position > target:
+                asked += 1
+                if asked > _QUEUES_ASKED_MAX:
+                    continue
+                offset = queue.first_at_or_behind(target + 1)
+            entry = queue.entry(offset - 1)
+            if entry is not None and entry[1] != BLANK_SIZE and best < entry[0] <= target:
+                candidates.append(entry[0])
+        for position in sorted(candidates, reverse=True):
+            # An entry may be damaged itself; only a real record makes its position a boundary.
+            candidate = self._log.files.file_at(position)
+            if candidate is not None and isinstance(
+                check_record(candidate.view, position - candidate.start, candidate.size, position),
+                Entry,
+            ):
+                return position
+        return best
+
+    def _first_file_to_check(self) -> int:
+        """RocketMQ's rule after a crash: the newest file whose first record surely was flushed."""
+        safe_ms = min(self._checkpoint.log_ms, self._checkpoint.queue_ms) - 3000
+        for file in reversed(self._log.files.files):
+            first_ms = self._log.first_store_ms(file)
+            if first_ms and first_ms <= safe_ms:
+                return file.start
+        return self._log.min_position
+
+    # ------------------------------------------------------------ the walk
+
+    def _walk(self, position: int) -> None:
+        report = self._report
+        while True:
+            bad: Damage | None = None
+            for found in self._log.walk(position, self._log.files.end_position):
+                if isinstance(found, Damage):
+                    bad = found
+                    break
+                report.records += 1
+                why = self._restore(found)
+                if why:
+                    report.damages.append(Damage(found.position, found.size, why))
+                else:
+                    report.last_store_ms = found.store_ms
+                    self._on_record(found)
+                report.end = found.position + found.size
+            if not self._checkpoint.ours:
+                if bad is not None:
+                    report.damages.append(bad)
+                return
+            following = self._next_good(max(report.end, bad.position if bad else 0) + 1)
+            if following is None:
+                if bad is not None:
+                    report.damages.append(bad)
+                return
+            hole = max(report.end, bad.position if bad else 0)
+            if bad is not None or not self._is_end_of_file(hole):
+                why = bad.why if bad else "zeros in front of a record"
+                report.damages.append(Damage(hole, following - hole, why))
+            position = following
+
+    def _is_end_of_file(self, position: int) -> bool:
+        file = self._log.files.file_at(position)
+        return file is not None and file.size - (position - file.start) < 8
+
+    def _next_good(self, position: int) -> int | None:
+        """Where the next record that checks out begins, in this file or a later one."""
+        files = self._log.files
+        while position < files.end_position:
+            file = files.file_at(position)
+            if file is None:
+                return None
+            at = position - file.start
+            end = file.data_end(at)
+            while True:
+                magic_at = file.map.find(_MAGIC_START, at, end)
+                if magic_at < 0:
+                    break
+                start = magic_at - 4
+                if start >= position - file.start and isinstance(
+                    check_record(file.view, start, file.size, file.start + start), Entry
+                ):
+                    return file.start + start
+                at = magic_at + 1
+            position = file.end
+        return None
+
+    # ------------------------------------------------------------ entries
+
+    def _restore(self, record: Entry) -> str | None:
+        """Give the record its entry if it has none. Returns: why it cannot have one, or None."""
+        if record.sys_flag & 0x4:
+            return self._claim_text(record)
+        topic = self._topics.get(record.topic)
+        if topic is None:
+            topic = record.topic.decode("utf-8", "surrogateescape")
+            self._topics[record.topic] = topic
+        try:
+            queue = self._table.queues.get((topic, record.queue_id)) or self._table.open(
+                topic, record.queue_id
+            )
+        except MessageIllegal as error:
+            return str(error)
+        if topic == SCHEDULE_TOPIC:
+            code = schedule_code(record.properties, record.store_ms, self._levels)
+        else:
+            code = tags_code(record.properties)
+        return self._put(queue, record, code)
+
+    def _put(self, queue: ConsumeQueue, record: Entry, code: int) -> str | None:
+        offset, report = record.queue_offset, self._report
+        if 0 <= offset < queue.max_offset:
+            known = _peek(queue, offset)
+            if known == (record.position, record.size, code):
+                return None
+            if known is not None and known[:2] == (record.position, record.size):
+                if known[2] <= EXT_ADDRESS_MAX or queue.topic == SCHEDULE_TOPIC:
+                    return None
+            elif known is not None and self._is_newer(queue, offset, known, record):
+                return None
+            else:
+                why = self._claim_text(record)
+                if why:
+                    return why
+            queue.replace(offset, record.position, record.size, code)
+            report.entries_repaired += 1
+            return None
+        why = self._claim_text(record)
+        if why:
+            return why
+        if offset > queue.max_offset:
+            if offset < 0 or (queue.files.files and offset - queue.max_offset > _GAP_MAX):
+                return f"it says that its queue offset is {offset}"
+            queue.skip_to(offset)
+        elif offset < 0:
+            return f"it says that its queue offset is {offset}"
+        queue.put(record.position, record.size, code)
+        report.entries_added += 1
+        return None
+
+    def _is_newer(
+        self, queue: ConsumeQueue, offset: int, known: tuple[int, int, int], record: Entry
+    ) -> bool:
+        """Whether the entry belongs to a later record of a topic that was deleted and made again."""
+        if known[0] <= record.position or known[1] == BLANK_SIZE:
+            return False
+        file = self._log.files.file_at(known[0])
+        if file is None:
+            return False
+        later = check_record(file.view, known[0] - file.start, file.size, known[0])
+        return isinstance(later, Entry) and (later.topic, later.queue_id, later.queue_offset) == (
+            record.topic,
+            queue.queue_id,
+            offset,
+        )
+
+    def _claim_text(self, record: Entry) -> str | None:
+        """Invariant 3: another entry points to this record, so its header is not to be believed."""
+        if record.position >= self._claimed_end:
+            return None
+        if self._claimed is None:
+            self._claimed = self._claims()
+        place = bisect.bisect_left(self._claimed, record.position)
+        if place < len(self._claimed) and self._claimed[place] == record.position:
+            return "its header names another queue or offset than the entry that points to it"
+        return None
+
+    def _claims(self) -> "array[int]":
+        """Positions that entries point to, from the checked part of the log on, sorted."""
+        found: array[int] = array("q")
+        for queue in self._table.queues.values():
+            offset = queue.first_at_or_behind(self._report.checked_from)
+            while offset < queue.max_offset:
+                entries = queue.entries(offset, queue.max_offset - offset)
+                if entries is None:
+                    break
+                found.extend(entry[0] for entry in ENTRY.iter_unpack(entries))
+                offset += len(entries) // ENTRY_SIZE
+        return array("q", sorted(found))
+
+    # ------------------------------------------------------------ the end
+
+    def _cut_queues(self, end: int) -> None:
+        for queue in self._table.queues.values():
+            if queue.max_position > end or not self._clean or not self._checkpoint.ours:
+                self._report.entries_dropped += queue.truncate(end)
+                if not (self._clean and self._checkpoint.ours):
+                    queue.clear_behind()
+            queue.release()
+
+    def _keep_rest(self, end: int) -> None:
+        """Invariant 4: what is about to be cut off goes to a file of its own."""
+        file = self._log.files.file_at(end)
+        if file is None:
+            return
+        at = end - file.start
+        rest = file.read(at, min(file.data_end(at) - at, _KEPT_MAX)).rstrip(b"\0")
+        if not rest or rest[4:8] == b"\xcb\xd4\x31\x94":
+            return
+        folder = os.path.join(self._root, "dropped")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f"commitlog-{end:020d}")
+        with open(path, "wb") as kept:
+            kept.write(rest)
+        log.warning(
+            "cut bytes off the end of the commit log position=%d size=%d kept_in=%s",
+            end,
+            len(rest),
+            path,
+        )
+
+
+def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+    """An entry through the map, which recovery uses many times over."""
+    entries = queue.entries(offset, 1)
+    if entries is None:
+        return None
+    entry: tuple[int, int, int] = ENTRY.unpack(entries)
+    return entry

@@ -1,0 +1,222 @@
+"""The store's settings, with the names that broker.conf gives them. Source: MessageStoreConfig, 4.9.7."""
+
+from dataclasses import dataclass
+
+from pocketmq.remoting.settings import Settings, key
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+@dataclass
+class StoreConfig(Settings):
+    """One store. File sizes of a store that exists are taken from its files."""
+
+    store_path_root_dir: str = key(
+        "", name="storePathRootDir", help="Directory of the store; made if it does not exist."
+    )
+    store_path_commit_log: str = key(
+        "",
+        name="storePathCommitLog",
+        help="Directory of the commit log, when it is not 'commitlog' under storePathRootDir.",
+    )
+    mapped_file_size_commit_log: int = key(
+        1 << 30,
+        name="mappedFileSizeCommitLog",
+        min=1024,
+        unit="bytes",
+        help="Size of one commit log file.",
+    )
+    mapped_file_size_consume_queue: int = key(
+        300_000 * 20,
+        name="mappedFileSizeConsumeQueue",
+        min=20,
+        unit="bytes",
+        help="Size of one consume queue file; rounded up to whole entries of 20 bytes.",
+    )
+    mapped_file_size_consume_queue_ext: int = key(
+        48 << 20,
+        name="mappedFileSizeConsumeQueueExt",
+        min=64,
+        unit="bytes",
+        help="Size of one file of the consume queue extension.",
+    )
+    mapped_file_size_batch_consume_queue: int = key(
+        300_000 * 46,
+        name="mapperFileSizeBatchConsumeQueue",
+        min=46,
+        unit="bytes",
+        help="Size of one file of a batch consume queue (RocketMQ 5.x; its name is spelt so).",
+    )
+    enable_consume_queue_ext: bool = key(
+        False,
+        name="enableConsumeQueueExt",
+        help="Keep store times and filter bit maps beside the consume queues.",
+    )
+    flush_disk_type: str = key(
+        "ASYNC_FLUSH",
+        name="flushDiskType",
+        choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+        help="SYNC_FLUSH: SEND_OK means that the message is on the disk. ASYNC_FLUSH: it survives "
+        "the end of the process, and reaches the disk within flushIntervalCommitLog.",
+    )
+    flush_interval_commit_log: int = key(
+        500,
+        name="flushIntervalCommitLog",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="Pause between two flushes of the commit log.",
+    )
+    flush_commit_log_least_pages: int = key(
+        4,
+        name="flushCommitLogLeastPages",
+        min=0,
+        unit="pages of 4 KiB",
+        runtime=True,
+        help="A flush of the commit log is skipped while less than this is written.",
+    )
+    flush_commit_log_thorough_interval: int = key(
+        10_000,
+        name="flushCommitLogThoroughInterval",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="After this time the commit log is flushed however little is written.",
+    )
+    flush_interval_consume_queue: int = key(
+        1_000,
+        name="flushIntervalConsumeQueue",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="Pause between two looks at the consume queues' dirty files.",
+    )
+    flush_consume_queue_thorough_interval: int = key(
+        60_000,
+        name="flushConsumeQueueThoroughInterval",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="After this time all consume queues are flushed and the checkpoint is written.",
+    )
+    sync_flush_timeout: int = key(
+        5_000,
+        name="syncFlushTimeout",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="A send that waits longer for SYNC_FLUSH is answered with FLUSH_DISK_TIMEOUT.",
+    )
+    file_reserved_time: int = key(
+        72,
+        name="fileReservedTime",
+        min=0,
+        unit="hours",
+        runtime=True,
+        help="A commit log file may be deleted this long after its last write.",
+    )
+    delete_when: str = key(
+        "04",
+        name="deleteWhen",
+        runtime=True,
+        help="Hours of the day at which old files are deleted, separated by ';'.",
+    )
+    disk_max_used_space_ratio: int = key(
+        75,
+        name="diskMaxUsedSpaceRatio",
+        min=10,
+        max=99,
+        unit="percent",
+        runtime=True,
+        help="Above this use of the disk old files are deleted at any hour.",
+    )
+    disk_space_clean_forcibly_ratio: float = key(
+        0.85,
+        name="diskSpaceCleanForciblyRatio",
+        min=0.1,
+        max=1.0,
+        runtime=True,
+        help="Above this use of the disk the oldest files are deleted whatever their age.",
+    )
+    disk_space_warning_level_ratio: float = key(
+        0.90,
+        name="diskSpaceWarningLevelRatio",
+        min=0.1,
+        max=1.0,
+        runtime=True,
+        help="Above this use of the disk nothing is appended any more.",
+    )
+    clean_resource_interval: int = key(
+        10_000,
+        name="cleanResourceInterval",
+        min=100,
+        unit="ms",
+        help="Pause between two looks for files to delete.",
+    )
+    delete_file_batch_max: int = key(
+        10,
+        name="deleteFileBatchMax",
+        min=1,
+        unit="files",
+        runtime=True,
+        help="At most so many commit log files are deleted in one round.",
+    )
+    max_hash_slot_num: int = key(
+        5_000_000,
+        name="maxHashSlotNum",
+        min=1,
+        help="Hash slots of one index file.",
+    )
+    max_index_num: int = key(
+        20_000_000,
+        name="maxIndexNum",
+        min=2,
+        help="Entries of one index file.",
+    )
+    message_index_enable: bool = key(
+        True, name="messageIndexEnable", help="Keep an index of keys and unique keys."
+    )
+    message_index_tags: bool = key(
+        False,
+        name="messageIndexTags",
+        help="Ours: index the tag too, as RocketMQ 5.x does, so that its query type 'T' answers.",
+    )
+    max_message_size: int = key(
+        4 << 20,
+        name="maxMessageSize",
+        min=1,
+        unit="bytes",
+        runtime=True,
+        help="Largest body.",
+    )
+    max_msgs_num_batch: int = key(
+        64,
+        name="maxMsgsNumBatch",
+        min=1,
+        runtime=True,
+        help="Most records that one query by key answers.",
+    )
+    message_delay_level: str = key(
+        DELAY_LEVELS,
+        name="messageDelayLevel",
+        help="The delays of level 1, 2, ...; units s, m, h, d.",
+    )
+    flush_delay_offset_interval: int = key(
+        10_000,
+        name="flushDelayOffsetInterval",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="Pause between two saves of config/delayOffset.json.",
+    )
+    auto_message_version_on_topic_len: bool = key(
+        False,
+        name="autoMessageVersionOnTopicLen",
+        help="Store topics of more than 127 bytes in the record layout of RocketMQ 5.x, which 4.9 "
+        "cannot read. Off: such a topic is refused.",
+    )
+
+    @property
+    def consume_queue_file_size(self) -> int:
+        """mappedFileSizeConsumeQueue rounded up to whole entries."""
+        return -(-self.mapped_file_size_consume_queue // 20) * 20

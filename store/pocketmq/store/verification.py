@@ -1,0 +1,123 @@
+"""Verification: old records are checked when they are read for the first time.
+
+1. `trusted_from`: records at or behind it were written or checked by this process. Below, an entry is
+   only believed when the record it points to says the same, and the body matches its CRC.
+2. A check walks on to the end of its 64 KiB block, so each block is walked about once; what is kept is
+   one number per block that was read.
+3. An entry that is wrong is looked up again between its neighbours and repaired; the record may be fine.
+Owner: MessageStore.
+"""
+
+import logging
+
+from pocketmq.remoting.message_codec import FIXED
+from pocketmq.store.commit_log import CommitLog, Damage, Entry
+from pocketmq.store.consume_queue import BLANK_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
+from pocketmq.store.tags_code import tags_code
+
+log = logging.getLogger(__name__)
+
+_BLOCK = 64 << 10
+_SEARCH_MAX = 64 << 20
+
+
+class Verification:
+    """Knows which old records are good."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._log = commit_log
+        self.trusted_from = 0
+        # Block number -> lowest position in the block from which on all records were checked.
+        self._checked: dict[int, int] = {}
+        # Positions of records that are damaged, each reported once.
+        self._bad: set[int] = set()
+
+    def entry(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int
+    ) -> tuple[int, int] | None:
+        """(position, size) of the record at `offset` of `queue`; None when there is no good one."""
+        if self._says_the_same(queue, offset, position, size):
+            return (position, size) if self._is_good(position) else None
+        if size == BLANK_SIZE or 0 <= position < self._log.min_position:
+            return None
+        return self._repair(queue, offset)
+
+    def is_good(self, position: int) -> bool:
+        """Whether a whole, undamaged record begins at `position`."""
+        return position >= self.trusted_from or self._is_good(position)
+
+    def _says_the_same(self, queue: ConsumeQueue, offset: int, position: int, size: int) -> bool:
+        head = self._log.slice(position, FIXED.size) if position >= 0 else None
+        if head is None:
+            return False
+        own_size, _, _, queue_id, _, queue_offset, own_position, _, _ = FIXED.unpack_from(head)
+        return (own_size, queue_id, queue_offset, own_position) == (
+            size,
+            queue.queue_id,
+            offset,
+            position,
+        )
+
+    def _is_good(self, position: int) -> bool:
+        block = position // _BLOCK
+        checked = self._checked.get(block)
+        if checked is not None and position >= checked:
+            return True
+        if position in self._bad:
+            return False
+        end = (block + 1) * _BLOCK if checked is None else checked
+        first = True
+        for found in self._log.walk(position, min(end, self._log.end)):
+            if isinstance(found, Damage):
+                if first:
+                    self._bad.add(position)
+                    log.error(
+                        "a damaged record is not served position=%d why=%s", position, found.why
+                    )
+                # What is behind it is checked when it is asked for.
+                return not first
+            first = False
+        if first:
+            return False
+        self._checked[block] = position
+        return True
+
+    def _repair(self, queue: ConsumeQueue, offset: int) -> tuple[int, int] | None:
+        """Find the record that belongs at `offset` between the records of its neighbours."""
+        start = self._log.min_position
+        before = queue.entry(offset - 1) if offset else None
+        if before is not None and self._says_the_same(queue, offset - 1, before[0], before[1]):
+            start = before[0] + before[1]
+        behind = queue.entry(offset + 1)
+        end = start + _SEARCH_MAX
+        if behind is not None and self._says_the_same(queue, offset + 1, behind[0], behind[1]):
+            end = min(end, behind[0])
+        topic = queue.topic_part[-len(queue.topic.encode("utf-8", "surrogateescape")) :]
+        for found in self._log.walk(start, min(end, self._log.end)):
+            if isinstance(found, Entry) and (
+                found.queue_offset == offset
+                and found.queue_id == queue.queue_id
+                and found.topic == topic
+                and not found.sys_flag & 0x4
+            ):
+                known = queue.entry(offset)
+                code = tags_code(found.properties)
+                if known is not None and queue.topic == SCHEDULE_TOPIC:
+                    code = known[2]
+                queue.replace(offset, found.position, found.size, code)
+                log.warning(
+                    "repaired an entry topic=%s queue=%d offset=%d position=%d",
+                    queue.topic,
+                    queue.queue_id,
+                    offset,
+                    found.position,
+                )
+                return found.position, found.size
+        log.error(
+            "an entry points to no record of its queue and is skipped topic=%s queue=%d offset=%d",
+            queue.topic,
+            queue.queue_id,
+            offset,
+        )
+        return None
