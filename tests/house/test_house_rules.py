@@ -1,0 +1,96 @@
+"""The rules of the house that a linter does not know."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE_ROOTS = ("remoting", "store", "client", "broker", "spark")
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
+    ).stdout
+    if listed:
+        return [ROOT / name for name in listed.decode().split("\0") if name]
+    return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+
+
+def text_files() -> list[tuple[Path, str]]:
+    found = []
+    for path in tracked_files():
+        if path.suffix in (".gz", ".png", ".ico") or "data" in path.relative_to(ROOT).parts:
+            continue
+        try:
+            found.append((path, path.read_text(encoding="utf-8")))
+        except (UnicodeDecodeError, OSError):
+            continue
+    return found
+
+
+def test_no_source_root_hides_the_namespace() -> None:
+    """A pocketmq/__init__.py in one root would hide the other four."""
+    for root in SOURCE_ROOTS:
+        assert (ROOT / root / "pocketmq").is_dir()
+        assert not (ROOT / root / "pocketmq" / "__init__.py").exists()
+
+
+def test_every_source_root_is_packaged_and_editable() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert set(build["dev-mode-dirs"]) == set(SOURCE_ROOTS)
+    assert {name.split("/")[0] for name in build["targets"]["wheel"]["packages"]} == set(
+        SOURCE_ROOTS
+    )
+
+
+def test_no_file_names_a_machine_path_or_a_registry() -> None:
+    """What is committed works on any machine."""
+    words = [
+        "/wo" + "rk/",
+        "/ro" + "ot/",
+        "registry.npm" + "js",
+        "repo.maven.apa" + "che",
+        "proxy.gol" + "ang",
+    ]
+    pattern = re.compile("|".join(re.escape(word) for word in words))
+    offenders = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path, text in text_files()
+        if (match := pattern.search(text))
+    ]
+    assert offenders == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    """architecture.md: a module is one of RocketMQ's nouns; no utils, common, misc."""
+    bad = {"utils", "util", "common", "misc", "helpers", "manager_impl"}
+    for root in SOURCE_ROOTS:
+        names = {path.stem for path in (ROOT / root).rglob("*.py")}
+        assert not names & bad
+
+
+# What `import` may pull in beyond the standard library, by part. Everything else is imported where it
+# is used: the client stays small, a command starts fast (issue: import under 150 ms).
+ALLOWED = {
+    "pocketmq.client": {"msgpack", "orjson", "sortedcontainers", "pocketmq"},
+    "pocketmq.remoting.server": {"msgpack", "orjson", "pocketmq"},
+    "pocketmq.store": {"msgpack", "orjson", "numpy", "pocketmq"},
+    "pocketmq.broker.broker": {"msgpack", "orjson", "numpy", "mmh3", "pocketmq"},
+}
+
+
+@pytest.mark.parametrize("module", sorted(ALLOWED))
+def test_an_import_pulls_in_nothing_heavy(module: str) -> None:
+    script = (
+        "import sys; before = set(sys.modules)\n"
+        f"import {module}\n"
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted(t for t in tops if t not in sys.stdlib_module_names and not t.startswith(('_', 'cython'))))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= ALLOWED[module]
