@@ -1,0 +1,136 @@
+"""The readable part of one queue of a store: from the first record that is still in the log to the last
+one that is whole.
+
+The upper bound is what the ConsumeQueue points to: torn tails, stale bytes behind a truncation, and half
+messages have no entry. The last entry's record is looked at all the same: after a machine crash an index
+can be newer than its log, and a recovered broker leaves old entries behind the end until they are
+overwritten.
+"""
+
+import struct
+
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.message_codec import read_record
+from pocketmq.store.bulk_offsets import LossRule, QueueKey
+from pocketmq.store.bulk_queue import IndexEntry, Queue
+from pocketmq.store.bulk_store import LogFile, Store
+
+_STORE_V6_SHIFT = 12
+_MS = struct.Struct(">q")
+
+
+class FileBounds:
+    """Bounds of a queue, fixed when made; entry numbers and queue offsets differ in batch queues only."""
+
+    def __init__(self, store: Store, queue: Queue, loss: LossRule) -> None:
+        self.store = store
+        self.queue = queue
+        self.key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
+        self.low, self.high = queue.bounds(store.log_start)
+        self._skip_torn_tail(loss)
+        self.min_offset = queue.offset_at(self.low, self.low, self.high)
+        self.max_offset = queue.offset_at(self.high, self.low, self.high)
+
+    def _skip_torn_tail(self, loss: LossRule) -> None:
+        while self.low < self.high:
+            entry = self.queue.entry(self.high - 1)
+            found = _look_at(self.store, entry)
+            if found == (self.queue.topic, self.queue.queue_id, entry.offset, entry.position):
+                return
+            if isinstance(found, str):
+                file = self.store.log_file_of(entry.position)
+                loss.lost(
+                    f"topic {self.key.topic}, broker {self.key.broker_name}, queue "
+                    f"{self.key.queue_id}: the record of offset {entry.offset} is not whole: {found}",
+                    file.path if file else "commitlog",
+                    entry.position,
+                )
+            # Else another record lies there: the entry is left over from before a truncation.
+            self.high -= 1
+
+    def at_time(self, ms: int) -> int | None:
+        """The first offset whose message was stored at `ms` or later; None when all are older.
+
+        Store times grow along the log, so whole files are ruled out by their first record.
+        """
+        position = _first_file_reaching(self.store, ms)
+        low, high = self.low, self.high
+        if position is not None:
+            high = self.queue.at_position(position, low, high)
+        before = _file_before(self.store, position)
+        if before is not None:
+            low = self.queue.at_position(before.first, low, high)
+        while low < high:
+            middle = (low + high) // 2
+            if _store_ms(self.store, self.queue.entry(middle).position) < ms:
+                low = middle + 1
+            else:
+                high = middle
+        return None if low == self.high else self.queue.offset_at(low, self.low, self.high)
+
+    def indices(self, start: int, end: int) -> tuple[int, int]:
+        """Entry numbers that hold the offsets start <= o < end."""
+        low = self.queue.at_offset(start, self.low, self.high)
+        if self.queue.batch:
+            high = self.queue.at_offset(end - 1, low, self.high)
+            high = min(high + 1, self.high) if end > start else low
+        else:
+            high = self.queue.at_offset(end, low, self.high)
+        return low, high
+
+
+def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str:
+    """(topic, queue, queue offset, position) of the record there, or why there is none."""
+    file = store.log_file_of(entry.position)
+    if file is None:
+        return "its commit log file is missing"
+    at = entry.position - file.first
+    try:
+        opened = store.open_log(file)
+    except FileNotFoundError:
+        return "its commit log file is missing"
+    if at + entry.size > file.size:
+        return "it reaches over the end of its file"
+    raw = opened.read(at, at + entry.size)
+    try:
+        record = read_record(memoryview(raw))
+    except MessageCodecError as error:
+        return str(error)
+    return record.topic, record.queue_id, record.queue_offset, record.position
+
+
+def _store_ms(store: Store, position: int) -> int:
+    """Store time of the record at a position; 0 when its file is gone."""
+    file = store.log_file_of(position)
+    if file is None:
+        return 0
+    try:
+        raw = store.open_log(file).read(position - file.first, position - file.first + 80)
+    except FileNotFoundError:
+        return 0
+    if raw.size < 80:
+        return 0
+    born_v6 = raw[39] & 0x10
+    (ms,) = _MS.unpack_from(raw, 56 + (_STORE_V6_SHIFT if born_v6 else 0))
+    return int(ms)
+
+
+def _first_file_reaching(store: Store, ms: int) -> int | None:
+    """Position of the first file whose first record is at `ms` or later; None when there is none."""
+    low, high = 0, len(store.log_files)
+    while low < high:
+        middle = (low + high) // 2
+        first = store.log_files[middle].first
+        # An unused file begins with zeros: it counts as later than anything.
+        began = _store_ms(store, first)
+        if began and began < ms:
+            low = middle + 1
+        else:
+            high = middle
+    return store.log_files[low].first if low < len(store.log_files) else None
+
+
+def _file_before(store: Store, position: int | None) -> LogFile | None:
+    """The file before that position; the last file for None."""
+    files = [f for f in store.log_files if position is None or f.first < position]
+    return files[-1] if files else None

@@ -1,0 +1,151 @@
+"""Where the bytes come from: a local folder, or an object store through pyarrow.fs.
+
+Two calls are all that bulk reading needs: list a folder, and read a range of a file. A local file is
+mapped once and ranges are slices of the map (an open map survives the file's deletion, so a reader that
+has begun is not cut off by retention); elsewhere a range is one request.
+"""
+
+import mmap
+import os
+import re
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+_URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+
+class Entry(NamedTuple):
+    """One name in a folder; size is bytes, -1 for a folder."""
+
+    name: str
+    size: int
+
+
+class File(Protocol):
+    """An open file; its size is the one it had when it was opened."""
+
+    size: int
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        """Bytes start <= b < end, without a copy where that is possible."""
+        ...
+
+    def advise(self, *, sequential: bool) -> None:
+        """Says how the file will be read; a hint only."""
+        ...
+
+
+class Folders(Protocol):
+    """A file system, as far as bulk reading needs it. Missing folders raise FileNotFoundError."""
+
+    def list(self, path: str) -> list[Entry]: ...
+
+    def open(self, path: str) -> File: ...
+
+
+class LocalFile:
+    """A mapped file."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            self._map = (
+                mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
+            )
+        # The buffer keeps the map alive; nothing closes it before the last slice is gone.
+        self._buffer: pa.Buffer = pa.py_buffer(self._map if self._map is not None else b"")
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        return self._buffer.slice(start, max(0, min(end, self.size) - start))
+
+    def advise(self, *, sequential: bool) -> None:
+        # Without the advice a cold file reads 4 to 6 times slower; on sparse reads it costs instead.
+        if self._map is not None and hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_SEQUENTIAL if sequential else mmap.MADV_NORMAL)
+
+
+class LocalFolders:
+    """The machine's own files (or anything mounted there)."""
+
+    def list(self, path: str) -> list[Entry]:
+        with os.scandir(path) as entries:
+            return sorted(Entry(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries)
+
+    def open(self, path: str) -> LocalFile:
+        return LocalFile(path)
+
+
+def _size_or_zero(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # deleted between the listing and the look
+        return 0
+
+
+class ArrowFile:
+    """A file of a pyarrow file system; each read is one request, small neighbours come from one block."""
+
+    _BLOCK = 1 << 16
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._file = file
+        self.size = size
+        self._block: tuple[int, pa.Buffer] = (0, pa.py_buffer(b""))
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        end = min(end, self.size)
+        if end - start > self._BLOCK // 4:
+            return self._read_at(start, end)
+        base, block = self._block
+        if not (base <= start and end <= base + block.size):
+            # A binary search looks at 20 bytes at a time: fetch what lies around them too.
+            base = max(0, start - self._BLOCK // 2)
+            block = self._read_at(base, min(self.size, base + self._BLOCK))
+            self._block = (base, block)
+        return block.slice(start - base, max(0, end - start))
+
+    def _read_at(self, start: int, end: int) -> pa.Buffer:
+        self._file.seek(start)
+        return self._file.read_buffer(max(0, end - start))
+
+    def advise(self, *, sequential: bool) -> None:
+        pass
+
+
+class ArrowFolders:
+    """A pyarrow.fs file system (S3, GCS, HDFS, ...)."""
+
+    def __init__(self, file_system: Any) -> None:
+        self._fs = file_system
+
+    def list(self, path: str) -> list[Entry]:
+        from pyarrow import fs
+
+        infos = self._fs.get_file_info(fs.FileSelector(path))
+        return sorted(
+            Entry(i.base_name, -1 if i.type == fs.FileType.Directory else i.size) for i in infos
+        )
+
+    def open(self, path: str) -> ArrowFile:
+        return ArrowFile(self._fs.open_input_file(path), self._fs.get_file_info(path).size)
+
+
+def folders_of(path: str) -> tuple[Folders, str]:
+    """The file system of `path` and the path inside it; a URI (`s3://...`) goes through pyarrow.fs."""
+    if _URI.match(path):
+        from pyarrow import fs
+
+        file_system, inner = fs.FileSystem.from_uri(path)
+        if isinstance(file_system, fs.LocalFileSystem):
+            return LocalFolders(), inner
+        return ArrowFolders(file_system), inner
+    return LocalFolders(), path
+
+
+def list_or_empty(folders: Folders, path: str) -> list[Entry]:
+    """The entries of a folder, none when it is missing."""
+    try:
+        return folders.list(path)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,216 @@
+"""Offsets of many queues as JSON, and how starting and ending positions are found from them.
+
+    {"TopicA": {"broker-a": {"0": 23, "1": -2}}}     topic -> broker -> queue -> next offset to read
+
+-2 means the earliest and -1 the latest offset, as in Kafka's options. Queues that a JSON does not name start
+at their earliest and end at their latest offset.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.store.bulk_errors import DataLoss
+
+EARLIEST = -2
+LATEST = -1
+
+Offsets = dict[str, dict[str, dict[int, int]]]
+
+
+class QueueKey(NamedTuple):
+    """One queue of one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class Bounds(Protocol):
+    """What is known of a queue when a read is planned, from files or from a broker."""
+
+    @property
+    def key(self) -> QueueKey: ...
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
+
+    def at_time(self, ms: int) -> int | None:
+        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        ...
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where to begin or to end: a word, offsets, or times (which win), for all queues or each.
+
+    word: "earliest" or "latest". strategy: what happens when no message is as late as the wanted time,
+    "error" or "latest".
+    """
+
+    word: str = "earliest"
+    offsets: Offsets | None = None
+    ms: int | None = None
+    ms_by_queue: Offsets | None = None
+    strategy: str = "error"
+
+
+def lookup(offsets: Offsets | None, key: QueueKey) -> int | None:
+    """The value for a queue, None when it is not named."""
+    if offsets is None:
+        return None
+    return offsets.get(key.topic, {}).get(key.broker_name, {}).get(key.queue_id)
+
+
+def store_at(offsets: Offsets, key: QueueKey, value: int) -> None:
+    """Puts a value into the nested maps."""
+    offsets.setdefault(key.topic, {}).setdefault(key.broker_name, {})[key.queue_id] = value
+
+
+def each(offsets: Offsets) -> Iterable[tuple[QueueKey, int]]:
+    """All queues and values, in a fixed order."""
+    for topic in sorted(offsets):
+        for broker in sorted(offsets[topic]):
+            for queue_id in sorted(offsets[topic][broker]):
+                yield QueueKey(topic, broker, queue_id), offsets[topic][broker][queue_id]
+
+
+def to_json(offsets: Offsets) -> dict[str, Any]:
+    """Plain JSON values with sorted keys, since Spark compares offsets as text."""
+    result: dict[str, Any] = {}
+    for key, value in each(offsets):
+        result.setdefault(key.topic, {}).setdefault(key.broker_name, {})[str(key.queue_id)] = value
+    return result
+
+
+def parse_offsets(text: str, option: str, *, minimum: int = EARLIEST) -> Offsets:
+    """Offsets from JSON text or a parsed object. Raises: IllegalArgument that names the option."""
+    shape = '{"topic":{"broker":{"queue":offset}}}'
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise IllegalArgument(
+            f"{option} must be JSON like {shape}, not {text!r}: {error}"
+        ) from None
+    return offsets_of(raw, option, minimum=minimum)
+
+
+def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
+    """Offsets from parsed JSON. Raises: IllegalArgument that names the option and the bad place."""
+    result: Offsets = {}
+
+    def fail(where: str) -> IllegalArgument:
+        return IllegalArgument(
+            f'{option} must be JSON like {{"topic":{{"broker":{{"queue":offset}}}}}}: {where}'
+        )
+
+    if not isinstance(raw, dict):
+        raise fail("the outermost value is no object")
+    for topic, brokers in raw.items():
+        if not isinstance(brokers, dict):
+            raise fail(f"the value of topic {topic!r} is no object of brokers")
+        for broker, queues in brokers.items():
+            if not isinstance(queues, dict):
+                raise fail(
+                    f"the value of broker {broker!r} of topic {topic!r} is no object of queues"
+                )
+            for queue, offset in queues.items():
+                if not str(queue).isdecimal() or isinstance(offset, bool):
+                    raise fail(f"queue {queue!r} of topic {topic!r} is no number")
+                if not isinstance(offset, int) or offset < minimum:
+                    raise fail(
+                        f"{offset!r} of topic {topic!r} queue {queue} is no whole number "
+                        f"from {minimum} on"
+                    )
+                store_at(result, QueueKey(topic, broker, int(queue)), offset)
+    return result
+
+
+def starting_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
+    """Where to begin in this queue, within its bounds."""
+    key = bounds.key
+    ms = lookup(wanted.ms_by_queue, key)
+    ms = wanted.ms if ms is None else ms
+    if ms is not None:
+        found = bounds.at_time(ms)
+        if found is not None:
+            return found
+        if wanted.strategy == "latest" or bounds.min_offset == bounds.max_offset:
+            return bounds.max_offset
+        raise IllegalArgument(
+            f"no message of topic {key.topic}, broker {key.broker_name}, queue {key.queue_id} was stored "
+            f"at {ms} ms or later. Set startingOffsetsByTimestampStrategy to latest to begin such "
+            "queues at their end"
+        )
+    offset = lookup(wanted.offsets, key)
+    if offset is None:
+        latest = wanted.offsets is None and wanted.word == "latest"
+        return bounds.max_offset if latest else bounds.min_offset
+    if offset == EARLIEST:
+        return bounds.min_offset
+    if offset == LATEST:
+        return bounds.max_offset
+    return checked_start(bounds, offset, loss)
+
+
+def checked_start(bounds: Bounds, offset: int, loss: "LossRule") -> int:
+    """A wanted start, or what LossRule makes of one outside of the queue."""
+    key = bounds.key
+    what = f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}"
+    if offset < bounds.min_offset:
+        loss.lost(
+            f"{what}: offset {offset} is wanted, but the queue begins at {bounds.min_offset}: "
+            f"{bounds.min_offset - offset} messages have been deleted"
+        )
+        return bounds.min_offset
+    if offset > bounds.max_offset:
+        loss.lost(
+            f"{what}: offset {offset} is wanted, but the queue ends at {bounds.max_offset}: it was "
+            "truncated or created anew, or the offset was never reached"
+        )
+        return bounds.max_offset
+    return offset
+
+
+def ending_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
+    """Where to end (not included) in this queue, within its bounds."""
+    key = bounds.key
+    ms = lookup(wanted.ms_by_queue, key)
+    ms = wanted.ms if ms is None else ms
+    if ms is not None:
+        found = bounds.at_time(ms)
+        return bounds.max_offset if found is None else found
+    offset = lookup(wanted.offsets, key)
+    if offset is None or offset == LATEST:
+        return bounds.max_offset
+    if offset == EARLIEST:
+        return bounds.min_offset
+    if offset > bounds.max_offset:
+        loss.lost(
+            f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: endingOffsets wants "
+            f"{offset}, but the queue ends at {bounds.max_offset}"
+        )
+        return bounds.max_offset
+    return max(offset, bounds.min_offset)
+
+
+@dataclass
+class LossRule:
+    """failOnDataLoss: raise at once, or remember what was missing and go on."""
+
+    fail: bool = True
+
+    def __post_init__(self) -> None:
+        self.losses: list[str] = []
+
+    def lost(self, reason: str, file: str = "", position: int = -1) -> None:
+        """Raises: DataLoss, or notes it."""
+        error = DataLoss(reason, file, position)
+        if self.fail:
+            raise error
+        self.losses.append(f"{reason} (file {file}, position {position})" if file else reason)

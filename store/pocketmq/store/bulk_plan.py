@@ -1,0 +1,276 @@
+"""From a selection to partitions: which ranges of which commit log files, and which queues in them.
+
+A partition is a set of ranges of the log, each inside one file, plus the queues wanted: reading goes through
+the log once, in the order of the disk, whatever number of queues there is (one queue at a time would read the
+whole log once per queue). Partitions hold strings and numbers only and go to executors as they are.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.store.bulk_bounds import FileBounds
+from pocketmq.store.bulk_offsets import (
+    LossRule,
+    Offsets,
+    Positions,
+    QueueKey,
+    each,
+    ending_offset,
+    lookup,
+    starting_offset,
+    store_at,
+)
+from pocketmq.store.bulk_store import Root, Store, is_system_topic
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Which queues: names, a regular expression, or exact queues; nothing named means every topic.
+
+    System topics are left out unless they are named or `system` is true.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assign: Mapping[str, Mapping[str, tuple[int, ...]]] | None = None
+    system: bool = False
+
+    def has(self, topic: str) -> bool:
+        """Whether any queue of the topic may be wanted."""
+        if self.assign is not None:
+            return topic in self.assign
+        if self.names:
+            return topic in self.names
+        if is_system_topic(topic) and not self.system:
+            return False
+        return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
+
+    def has_queue(self, key: QueueKey) -> bool:
+        """Whether this queue is wanted."""
+        if self.assign is not None:
+            return key.queue_id in self.assign.get(key.topic, {}).get(key.broker_name, ())
+        return self.has(key.topic)
+
+    def named(self) -> Iterable[str]:
+        """Topics that must exist."""
+        return self.assign if self.assign is not None else self.names
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Rows wanted among those of the queues. Empty: all. Times: start_ms <= storeTimestamp < end_ms."""
+
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def any(self) -> bool:
+        return bool(self.tags or self.keys) or self.start_ms is not None or self.end_ms is not None
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Offsets start <= o < end of one queue."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    batch: bool = False
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Work for one task. ranges: (first byte, end) in the commit log, each within one file.
+
+    walk: there are no queues to go by; the files are walked record by record and `topics` decides.
+    dense: most bytes of the ranges are wanted.
+    """
+
+    root: Root
+    ranges: tuple[tuple[int, int], ...]
+    queues: tuple[QueueRange, ...] = ()
+    walk: bool = False
+    dense: bool = True
+    topics: Topics = field(default_factory=Topics)
+    starting: Positions = field(default_factory=Positions)
+    ending: Positions = field(default_factory=lambda: Positions("latest"))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How work is cut."""
+
+    partition_bytes: int = 256 * MIB
+    partitions_min: int = 1
+    batch_bytes: int = 8 * MIB
+
+
+class Planner:
+    """Plans reads of some stores as they are now."""
+
+    def __init__(self, roots: Sequence[Root], topics: Topics, loss: LossRule) -> None:
+        self.loss = loss
+        self.topics = topics
+        self.stores = [Store(root) for root in roots]
+        self.walked = [s for s in self.stores if s.log_files and not s.has_queues()]
+        indexed = [s for s in self.stores if s not in self.walked]
+        self.bounds: dict[QueueKey, FileBounds] = {}
+        for store in indexed:
+            for queue in store.queues(topics.has):
+                key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
+                if topics.has_queue(key):
+                    self.bounds[key] = FileBounds(store, queue, loss)
+        self._check_names()
+
+    def _check_names(self) -> None:
+        present = {key.topic for key in self.bounds}
+        missing = [t for t in self.topics.named() if t not in present]
+        if missing and not self.walked:
+            roots = ", ".join(s.root.path for s in self.stores)
+            raise IllegalArgument(
+                f"subscribe: there is no topic {', '.join(map(repr, missing))} in {roots}; "
+                f"{_some_topics(self.stores)}"
+            )
+
+    def starts(self, wanted: Positions) -> Offsets:
+        """Where each queue begins."""
+        self._check_known(wanted, "startingOffsets")
+        result: Offsets = {}
+        for key, bounds in self.bounds.items():
+            store_at(result, key, starting_offset(bounds, wanted, self.loss))
+        return result
+
+    def ends(self, wanted: Positions) -> Offsets:
+        """Where each queue ends, not included."""
+        self._check_known(wanted, "endingOffsets")
+        result: Offsets = {}
+        for key, bounds in self.bounds.items():
+            store_at(result, key, ending_offset(bounds, wanted, self.loss))
+        return result
+
+    def _check_known(self, wanted: Positions, option: str) -> None:
+        if self.walked:
+            return
+        for key, offset in each(wanted.offsets or {}):
+            if key not in self.bounds and offset >= 0:
+                self.loss.lost(
+                    f"{option} names topic {key.topic}, broker {key.broker_name}, queue "
+                    f"{key.queue_id}, which is not there or not selected"
+                )
+
+    def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
+        """Partitions that hold the offsets starts <= o < ends of all queues."""
+        work = [
+            w
+            for store in self.stores
+            if (w := _StoreWork.of(store, self.bounds, starts, ends)) is not None
+        ]
+        total = sum(w.bytes_estimate for w in work)
+        step = min(sizes.partition_bytes, max(1, -(-total // max(1, sizes.partitions_min))))
+        return [p for w in work for p in w.cut(step)]
+
+    def walk_partitions(self, starting: Positions, ending: Positions) -> list[Partition]:
+        """One partition a file for the stores without queues."""
+        return [
+            Partition(
+                store.root,
+                ((file.first, file.first + file.size),),
+                walk=True,
+                topics=self.topics,
+                starting=starting,
+                ending=ending,
+            )
+            for store in self.walked
+            for file in store.log_files
+        ]
+
+
+def _some_topics(stores: Sequence[Store]) -> str:
+    names = sorted({q.topic for s in stores for q in s.queues(lambda t: not is_system_topic(t))})
+    if not names:
+        return "no topic has a queue there"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return "the topics are " + ", ".join(names[:10]) + more
+
+
+_SAMPLES = 16
+
+
+class _StoreWork:
+    """What is to be read from one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        # (queue, first byte, end of its last record)
+        self.queues: list[tuple[QueueRange, int, int]] = []
+        self.bytes_estimate = 0
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        bounds: Mapping[QueueKey, FileBounds],
+        starts: Offsets,
+        ends: Offsets,
+    ) -> "_StoreWork | None":
+        work = cls(store)
+        for key, one in bounds.items():
+            if one.store is not store:
+                continue
+            start, end = lookup(starts, key), lookup(ends, key)
+            if start is None or end is None or start >= end:
+                continue
+            low, high = one.indices(start, end)
+            if low >= high:
+                continue
+            first, last = one.queue.entry(low), one.queue.entry(high - 1)
+            count = high - low
+            sampled = range(low, high, max(1, count // _SAMPLES))
+            mean = sum(one.queue.entry(i).size for i in sampled) / len(sampled)
+            work.bytes_estimate += int(mean * count)
+            work.queues.append(
+                (
+                    QueueRange(key.topic, key.queue_id, start, end, one.queue.batch),
+                    first.position,
+                    last.position + last.size,
+                )
+            )
+        return work if work.queues else None
+
+    def cut(self, step: int) -> list[Partition]:
+        """Partitions of about `step` wanted bytes each; a range never crosses a file."""
+        low = min(first for _, first, _ in self.queues)
+        high = max(end for _, _, end in self.queues)
+        density = min(1.0, max(1e-6, self.bytes_estimate / max(1, high - low)))
+        pieces = max(1, round(self.bytes_estimate / step))
+        span = -(-(high - low) // pieces)
+        partitions: list[Partition] = []
+        ranges: list[tuple[int, int]] = []
+        room = span
+        for file in self.store.log_files:
+            at, end = max(low, file.first), min(high, file.first + file.size)
+            while at < end:
+                take = min(room, end - at)
+                ranges.append((at, at + take))
+                at += take
+                room -= take
+                if room == 0:
+                    partitions += self._partition(ranges, density)
+                    ranges, room = [], span
+        if ranges:
+            partitions += self._partition(ranges, density)
+        return partitions
+
+    def _partition(self, ranges: list[tuple[int, int]], density: float) -> list[Partition]:
+        low, high = ranges[0][0], ranges[-1][1]
+        queues = tuple(q for q, first, end in self.queues if first < high and end > low)
+        if not queues:
+            return []
+        return [Partition(self.store.root, tuple(ranges), queues, dense=density > 1 / 16)]

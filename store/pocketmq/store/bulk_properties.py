@@ -1,0 +1,170 @@
+"""Properties of many records: where names and values lie, then single properties or whole maps.
+
+Text: `name 0x01 value 0x02 ...`; 4.9 leaves out the last 0x02, 5.x writes it. All properties of a batch are
+one run of bytes; both separators are found at once. As long as they alternate within every record, pair i
+is (start, 0x01, end) by arithmetic. Anything else (a value that contains 0x01, an empty name or value)
+takes the whole batch through Java's rules record by record: pairs end at 0x02, the first 0x01 divides,
+a pair without name or value is dropped, the last of two equal names wins.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pocketmq.store.bulk_gather import Int64s, gather_at, offsets_and_data
+from pocketmq.store.bulk_schema import STRING_MAP
+
+
+class PropertyTable:
+    """Pairs of a batch: names data[name_start:name_end], values data[value_start:value_end].
+
+    first_pair: (n + 1,) the first pair of each record.
+    """
+
+    def __init__(self, texts: pa.StringArray) -> None:
+        """texts: properties of each record, valid UTF-8 (see bulk_gather.to_text), none null."""
+        self.count = len(texts)
+        offsets, self.data = offsets_and_data(texts)
+        self._ends = offsets.astype(np.int64)
+        if not self._split():
+            self._split_each(texts)
+
+    def _split(self) -> bool:
+        """The fast way; False when the separators do not alternate."""
+        raw = np.frombuffer(self.data, np.uint8)[: int(self._ends[-1])]
+        begin = int(self._ends[0])
+        places = np.flatnonzero(raw[begin:] < 3) + begin
+        kinds = raw[places]
+        ends = self._ends[1:]
+        filled = ends > self._ends[:-1]
+        # Records whose last pair is not closed get a virtual 0x02 at their end; it has no width.
+        last = raw[np.maximum(ends - 1, 0)] if len(raw) else np.empty(0, np.uint8)
+        opened = ends[filled & (last != 2)] if len(raw) else ends[:0]
+        virtual: npt.NDArray[np.bool_] | None = None
+        if len(opened):
+            at = np.searchsorted(places, opened)
+            places = np.insert(places, at, opened)
+            kinds = np.insert(kinds, at, np.uint8(2))
+            virtual = np.zeros(len(places), np.bool_)
+            virtual[at + np.arange(len(opened))] = True
+        if len(places) % 2 or (kinds[0::2] != 1).any() or (kinds[1::2] != 2).any():
+            return False
+        self.name_end: Int64s = places[0::2]
+        self.value_end: Int64s = places[1::2]
+        self.value_start: Int64s = self.name_end + 1
+        self.name_start: Int64s = np.empty_like(self.name_end)
+        if len(places):
+            self.name_start[0] = begin
+            self.name_start[1:] = self.value_end[:-1] + 1
+            if virtual is not None:
+                self.name_start[1:] -= virtual[1:-1:2]
+        if (self.name_start >= self.name_end).any() or (self.value_start >= self.value_end).any():
+            return False
+        self.first_pair: Int64s = self._first_pairs(ends)
+        return True
+
+    def _first_pairs(self, ends: Int64s) -> Int64s:
+        """A pair belongs to the record in which it ends; a virtual 0x02 lies on the record's end."""
+        pairs = len(self.value_end)
+        if self.count and pairs and pairs % self.count == 0:
+            # Messages of one kind have the same number of pairs: then no search is needed.
+            each = pairs // self.count
+            if ((ends - self.value_end[each - 1 :: each]) >> 1 == 0).all():
+                return np.arange(0, pairs + 1, each)
+        first_pair = np.zeros(self.count + 1, np.int64)
+        first_pair[1:] = np.searchsorted(self.value_end, ends, side="right")
+        return first_pair
+
+    def _split_each(self, texts: pa.StringArray) -> None:
+        """Java's rules, a record at a time."""
+        pieces: list[bytes] = []
+        sizes: list[int] = []
+        first_pair = np.zeros(self.count + 1, np.int64)
+        for row, text in enumerate(texts.cast(pa.binary()).to_pylist()):
+            for pair in text.split(b"\x02"):
+                name, separator, value = pair.partition(b"\x01")
+                if separator and name and value:
+                    pieces += (name, value)
+                    sizes += (len(name), len(value))
+            first_pair[row + 1] = len(pieces) // 2
+        places = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))).astype(np.int64)
+        self.data = pa.py_buffer(b"".join(pieces))
+        self.name_start, self.name_end = places[:-1:2], places[1::2]
+        self.value_start, self.value_end = places[1:-1:2], places[2::2]
+        self.first_pair = first_pair
+
+    def rows(self) -> Int64s:
+        """The record of each pair."""
+        return np.repeat(np.arange(self.count), np.diff(self.first_pair))
+
+    def get(self, name: str) -> pa.StringArray:
+        """One property of every record, null where it is missing; no string is made of other names."""
+        wanted = name.encode()
+        pairs = np.flatnonzero(self.name_end - self.name_start == len(wanted))
+        if len(pairs):
+            # Numbers compare faster than strings; names of 4 and 8 bytes are the ones asked for most.
+            kind = {4: "<u4", 8: "<u8"}.get(len(wanted), f"S{len(wanted)}")
+            places = self.data.size - len(wanted) + 1
+            view: npt.NDArray[Any] = np.ndarray((places,), kind, self.data, strides=(1,))
+            pairs = pairs[view[self.name_start[pairs]] == np.frombuffer(wanted, kind)[0]]
+        rows = self._rows_of(pairs)
+        values = gather_at(
+            self.data, self.value_start[pairs], self.value_end[pairs], rows, self.count
+        )
+        return values.view(pa.string())
+
+    def _rows_of(self, pairs: Int64s) -> Int64s:
+        """The records of some pairs, given in order."""
+        first = self.first_pair
+        if len(pairs) == self.count and bool(((pairs >= first[:-1]) & (pairs < first[1:])).all()):
+            return np.arange(self.count)
+        return np.searchsorted(first, pairs, side="right") - 1
+
+    def maps(self) -> pa.MapArray:
+        """All properties of every record as a map; of equal names the last one stays."""
+        pairs = len(self.name_start)
+        if not pairs:
+            empty = pa.array([], pa.string())
+            return pa.MapArray.from_arrays(pa.array(self.first_pair, pa.int32()), empty, empty)
+        # name, 0x01, value, gap, name ...: names are elements 4i, values 4i + 2.
+        offsets = np.empty(4 * pairs, np.int32)
+        offsets[0::4] = self.name_start
+        offsets[1::4] = self.name_end
+        offsets[2::4] = self.value_start
+        offsets[3::4] = self.value_end
+        whole = pa.StringArray.from_buffers(4 * pairs - 1, pa.py_buffer(offsets), self.data)
+        fours = pa.array(np.arange(0, 4 * pairs, 4, dtype=np.int32))
+        names = pc.take(whole, fours, boundscheck=False)
+        keep = self._last_of_equals(names)
+        first_pair = self.first_pair
+        if keep is not None:
+            names = names.take(keep)
+            fours = fours.take(keep)
+            kept = np.searchsorted(keep.to_numpy(), first_pair, side="left")
+            first_pair = kept.astype(np.int64)
+        values = pc.take(whole, pa.array(fours.to_numpy() + np.int32(2)), boundscheck=False)
+        array = pa.MapArray.from_arrays(pa.array(first_pair.astype(np.int32)), names, values)
+        return array if array.type == STRING_MAP else array.cast(STRING_MAP)
+
+    def _last_of_equals(self, names: pa.StringArray) -> pa.Array | None:
+        """Pairs to keep, or None when no record has a name twice.
+
+        Each name is a bit: a record without repeats has the same sum and union of its bits.
+        """
+        coded = names.dictionary_encode()
+        codes = coded.indices.to_numpy()
+        if len(coded.dictionary) <= 62:
+            starts = self.first_pair[:-1]
+            starts = starts[np.diff(self.first_pair) > 0]
+            bits = np.left_shift(np.int64(1), codes.astype(np.int64))
+            if (np.bitwise_or.reduceat(bits, starts) == np.add.reduceat(bits, starts)).all():
+                return None
+        identity = self.rows() * np.int64(len(coded.dictionary)) + codes
+        # unique() reports the first place of each value: looked at backwards, that is the last one.
+        _, backwards = np.unique(identity[::-1], return_index=True)
+        if len(backwards) == len(identity):
+            return None
+        return pa.array(np.sort(len(identity) - 1 - backwards).astype(np.int64))

@@ -1,0 +1,91 @@
+"""Walks a commit log file by the records' sizes, for stores whose ConsumeQueue is not there.
+
+Without an index the reader drops what an index would not point to: prepared and rolled-back transaction
+records. The walk ends at the end mark of the file, or at the first thing that is no record: the end of the
+log, behind which stale bytes may lie.
+"""
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.flags import TRANSACTION_MASK, MessageSysFlag
+from pocketmq.remoting.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, read_record
+from pocketmq.store.bulk_gather import Int64s
+from pocketmq.store.bulk_offsets import LossRule
+from pocketmq.store.bulk_record import RECORD_SIZE_MIN
+from pocketmq.store.bulk_store import LogFile, Store
+
+_SIZE_AND_MAGIC = struct.Struct(">ii")
+_POSITION_AND_FLAG = struct.Struct(">qi")
+_UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANSACTION_ROLLBACK))
+
+
+def record_starts(data: pa.Buffer) -> Int64s:
+    """Where records begin in joined records, such as pull replies.
+
+    Raises: MessageCodecError when something in between is no record.
+    """
+    starts: list[int] = []
+    at, end = 0, data.size
+    unpack = _SIZE_AND_MAGIC.unpack_from
+    while at + RECORD_SIZE_MIN <= end:
+        size, magic = unpack(data, at)
+        if size < RECORD_SIZE_MIN or (magic != MAGIC_V1 and magic != MAGIC_V2):
+            raise MessageCodecError(f"no record at byte {at}: magic {magic & 0xFFFFFFFF:08X}")
+        starts.append(at)
+        at += size
+    if at != end:
+        raise MessageCodecError(f"the last record ends at byte {at}, the data at {end}")
+    return np.array(starts, np.int64)
+
+
+def walk(data: pa.Buffer, file: LogFile, store: Store, loss: LossRule) -> tuple[Int64s, Int64s]:
+    """Starts and sizes of the records that a consumer could see, in the file's order."""
+    starts: list[int] = []
+    sizes: list[int] = []
+    at, end, first = 0, data.size, file.first
+    head, rest = _SIZE_AND_MAGIC.unpack_from, _POSITION_AND_FLAG.unpack_from
+    while at + RECORD_SIZE_MIN <= end:
+        size, magic = head(data, at)
+        if magic == MAGIC_BLANK:
+            break
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or at + size > end:
+            if size or magic:
+                _report_torn(data, at, size, file, loss)
+            break
+        position, sys_flag = rest(data, at + 28)
+        if position != first + at:
+            _report_torn(data, at, size, file, loss)
+            break
+        if sys_flag & TRANSACTION_MASK not in _UNINDEXED:
+            starts.append(at)
+            sizes.append(size)
+        at += size
+    if starts:
+        _drop_torn_end(data, starts, sizes, file, loss)
+    return np.array(starts, np.int64), np.array(sizes, np.int64)
+
+
+def _drop_torn_end(
+    data: pa.Buffer, starts: list[int], sizes: list[int], file: LogFile, loss: LossRule
+) -> None:
+    """The last record before the end of the log may have its size but not all of its bytes."""
+    while starts:
+        at = starts[-1]
+        try:
+            read_record(memoryview(data.slice(at, sizes[-1])))
+        except MessageCodecError as error:
+            loss.lost(f"the last record is not whole: {error}", file.path, file.first + at)
+            starts.pop()
+            sizes.pop()
+        else:
+            return
+
+
+def _report_torn(data: pa.Buffer, at: int, size: int, file: LogFile, loss: LossRule) -> None:
+    loss.lost(
+        f"the log ends with bytes that are no record (size {size})", file.path, file.first + at
+    )
