@@ -27,6 +27,8 @@ SMALL: Mapping[str, object] = {
     "enablePropertyFilter": "true",
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 1_000,
+    # Retries come at level 3 and up: 10 s with RocketMQ's own table.
+    "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s",
 }
 """broker.conf keys of every test broker; `config` of a broker is laid over them."""
 

@@ -19,6 +19,7 @@ from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.driver import Driver, Session
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import CLIENT_VERSIONS, TOOLS_VERSIONS, ToolchainMissing
+from tests.interop.waiting import until
 
 BROKERS = [
     "pocketmq",
@@ -35,6 +36,12 @@ class NewBroker(Protocol):
     """new_broker(key=value, ...) starts a broker of the test's own with these broker.conf keys."""
 
     def __call__(self, **config: object) -> RunningBroker: ...
+
+
+class MakeTopic(Protocol):
+    def __call__(
+        self, broker: RunningBroker, topic: str, *, queues: int = 4, perm: int = 6
+    ) -> str: ...
 
 
 def or_missing(make: Callable[[], T]) -> T:
@@ -168,6 +175,24 @@ def node_client(shared: Shared) -> Iterator[Session]:
 def mqadmin(request: pytest.FixtureRequest, shared: Shared) -> Mqadmin:
     """The official mqadmin; use mqadmin.at(broker.namesrv)."""
     return shared.mqadmin(request.param)
+
+
+@pytest.fixture
+def make_topic(shared: Shared) -> MakeTopic:
+    """make_topic(broker, "T", queues=4, perm=6) creates a topic as an operator does."""
+    tool = shared.mqadmin("4.9.7")
+
+    def make(broker: RunningBroker, topic: str, *, queues: int = 4, perm: int = 6) -> str:
+        words = ["-b", broker.address, "-t", topic, "-r", queues, "-w", queues, "-p", perm]
+        printed = tool.at(broker.namesrv)("updateTopic", *words)
+        assert "create topic to" in printed.out, printed
+        until(
+            lambda: topic in tool.at(broker.namesrv)("topicList").lines,
+            f"the route of {topic} at the name server",
+        )
+        return topic
+
+    return make
 
 
 _NUMBERS = itertools.count(1)

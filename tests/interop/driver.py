@@ -174,6 +174,7 @@ class Driver:
         env: Mapping[str, str] | None = None,
     ):
         self.name = name
+        self._again = (name, list(command), folder, env)
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path = folder / f"{name}.log"
         with self.log_path.open("ab") as log:
@@ -278,6 +279,8 @@ class Driver:
     def close(self) -> None:
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
+        if self._popen.stdin.closed:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._popen.stdin.close()
         try:
@@ -288,8 +291,24 @@ class Driver:
         self._reader.join(10)
         self._popen.stdout.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def session(self) -> "Session":
         return Session(self)
+
+    def twin(self) -> "Driver":
+        """Another process of the same kind, for a test that kills it."""
+        name, command, folder, env = self._again
+        return Driver(name, command, folder, env=env)
 
     def unique(self, kind: str) -> str:
         return f"{kind}{next(self._names)}"

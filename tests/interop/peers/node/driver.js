@@ -64,7 +64,7 @@ function sent(result) {
     msg_id: result.msgId,
     offset_msg_id: result.msgId,
     broker: result.messageQueue.brokerName,
-    queue: result.messageQueue.queueId,
+    queue: Number(result.messageQueue.queueId),
     offset: Number(result.queueOffset),
   };
 }

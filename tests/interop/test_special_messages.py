@@ -1,0 +1,90 @@
+"""Delay levels, transactions and request-reply of the official Java clients."""
+
+import pytest
+from tests.interop.brokers import RunningBroker
+from tests.interop.conftest import MakeTopic
+from tests.interop.driver import Session, message
+from tests.interop.waiting import until
+
+FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
+ONE_OF_EACH_VERSION = pytest.mark.parametrize(
+    "java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True
+)
+
+
+@ONE_OF_EACH_VERSION
+def test_a_delayed_message_comes_after_its_delay(
+    broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """Levels 1 and 2 (here 1 s and 2 s): never early, with the properties of a delivered delay."""
+    make_topic(broker, topic)
+    consumer = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST)
+    producer = java_client.producer(broker.namesrv, group + "-p")
+    producer.send(
+        message(topic, "two", delay=2, tags="T", keys="k"),
+        message(topic, "one", delay=1),
+        message(topic, "now"),
+    )
+    # Threads of the consumer may overtake each other; the broker's time of storing tells the order.
+    received = sorted(consumer.wait(3), key=lambda each: each.store_ms)
+    assert [each.text for each in received] == ["now", "one", "two"]
+    for each, delay_ms in zip(received, (0, 1_000, 2_000), strict=True):
+        assert each.store_ms - each.born_ms >= delay_ms
+        assert each.topic == topic
+    two = received[2]
+    assert (two.tags, two.keys, two.properties["DELAY"]) == ("T", "k", "2")
+    assert two.properties["REAL_TOPIC"] == topic
+
+
+@ONE_OF_EACH_VERSION
+def test_a_transaction_is_seen_only_when_it_is_committed(
+    broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """Commit, rollback, and unknown: the broker checks back and follows the answer."""
+    make_topic(broker, topic)
+    consumer = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST)
+    producer = java_client.producer(broker.namesrv, group + "-p", transactional=True)
+
+    def half(text: str, local: str, check: str | None = None) -> dict[str, object]:
+        answers = {"local": local} if check is None else {"local": local, "check": check}
+        return message(topic, text, tags="T", keys="k-" + text, properties=answers)
+
+    results = producer.transaction(
+        half("committed", "COMMIT"),
+        half("rolled back", "ROLLBACK"),
+        half("checked and committed", "UNKNOW", "COMMIT"),
+        half("checked and rolled back", "UNKNOW", "ROLLBACK"),
+    )
+    assert all(each.status == "SEND_OK" for each in results)
+
+    received = {each.text: each for each in consumer.wait(2, within_s=60)}
+    assert set(received) == {"committed", "checked and committed"}
+    until(lambda: len(producer.checks) >= 2, "both checks")
+    assert {each.text for each in producer.checks} >= {
+        "checked and committed",
+        "checked and rolled back",
+    }
+    one = received["committed"]
+    assert one.tags == "T"
+    assert one.transaction_id == one.msg_id == results[0].msg_id
+    assert one.prepared_offset >= 0
+    # Nothing may follow: a later message overtakes what would still come.
+    plain = java_client.producer(broker.namesrv, group + "-p2")
+    plain.send(message(topic, "last"))
+    consumer.wait(3)
+    assert {each.text for each in consumer.received} == {*received, "last"}
+
+
+@ONE_OF_EACH_VERSION
+def test_a_request_gets_its_reply(
+    broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """Codes 324 to 326: the replier's answer is pushed to the one that asked."""
+    make_topic(broker, topic)
+    replier = java_client.producer(broker.namesrv, group + "-replier")
+    java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST, reply_by=replier.name)
+    asker = java_client.producer(broker.namesrv, group + "-asker")
+    for number in range(3):
+        answer = asker.request(message(topic, f"question {number}"), timeout_ms=20_000)
+        assert answer.text == f"reply to question {number}"
+        assert answer.properties["MSG_TYPE"] == "reply"
