@@ -1,0 +1,36 @@
+"""The `pocketmq` command. The three servers start from here at once; everything else is typer's."""
+
+import sys
+
+from pocketmq.cli.exits import CannotBegin, ExitCode
+
+# RocketMQ's own words for the same, so that its compose files and habits go on working.
+_SERVERS = {
+    "up": "up",
+    "namesrv": "namesrv",
+    "mqnamesrv": "namesrv",
+    "nameserver": "namesrv",
+    "broker": "broker",
+    "mqbroker": "broker",
+}
+
+
+def main() -> int:
+    """Run the command of sys.argv; the exit code (see ExitCode)."""
+    arguments = sys.argv[1:]
+    role = _SERVERS.get(arguments[0]) if arguments else None
+    try:
+        if role is not None:
+            from pocketmq.cli.server import serve
+
+            return int(serve(role, arguments[1:]))
+        from pocketmq.cli.app import run
+
+        return run(arguments)
+    except CannotBegin as error:
+        print(f"pocketmq: {error}", file=sys.stderr)
+        return int(ExitCode.USAGE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Settings of a server from all their sources: option > POCKETMQ_* > NAMESRV_ADDR > file > default.
+
+The file is RocketMQ's own broker.conf or namesrv.conf, unchanged. A variable's name is the setting's
+in capitals, with or without underscores: POCKETMQ_FLUSH_DISK_TYPE and POCKETMQ_FLUSHDISKTYPE both set
+flushDiskType. A few variables name options: POCKETMQ_DATA, POCKETMQ_HOST, POCKETMQ_NAMESRV_PORT,
+POCKETMQ_BROKER_PORT, POCKETMQ_CONFIG, POCKETMQ_LOG_LEVEL.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.server_options import ServerOptions
+from pocketmq.remoting.settings import parse_properties
+
+PREFIX = "POCKETMQ_"
+_OPTION_VARIABLES = {
+    "data": "data",
+    "host": "host",
+    "namesrvport": "namesrv_port",
+    "brokerport": "port",
+    "port": "port",
+    "config": "config",
+    "loglevel": "log_level",
+}
+_NUMBERS = ("namesrv_port", "port")
+# Named so by the tests and the image, and no setting of a server.
+_NOT_SETTINGS = {"peers", "role"}
+
+
+def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> None:
+    """Fill options that were not given from the variables that name them. Raises: CannotBegin."""
+    for variable, value in environment.items():
+        attribute = _OPTION_VARIABLES.get(_plain(variable))
+        if not variable.startswith(PREFIX) or attribute is None or not value:
+            continue
+        if getattr(options, attribute) is not None:
+            continue
+        if attribute not in _NUMBERS:
+            setattr(options, attribute, value)
+        elif value.isascii() and value.isdigit() and int(value) <= 65_535:
+            setattr(options, attribute, int(value))
+        else:
+            raise CannotBegin(f"{variable}={value!r} in the environment is no port")
+
+
+def read_file(path: str | None) -> dict[str, str]:
+    """The properties of a file; none when no file was named. Raises: CannotBegin."""
+    if path is None:
+        return {}
+    try:
+        return parse_properties(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise CannotBegin(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CannotBegin(f"{path} is not UTF-8 text: {error.reason}") from error
+
+
+def merge(
+    options: ServerOptions,
+    environment: Mapping[str, str],
+    file: Mapping[str, str],
+    known: Iterable[str],
+) -> dict[str, str]:
+    """All settings by name, the stronger source over the weaker.
+
+    known: the names of the settings that exist; a variable that fits none of them is left out.
+    Raises: CannotBegin for a --set that names no setting.
+    """
+    known = set(known)
+    found = dict(file)
+    address = environment.get("NAMESRV_ADDR")
+    if address:
+        found["namesrvAddr"] = address
+    by_plain_name = {name.replace(".", "").lower(): name for name in known}
+    for variable, value in environment.items():
+        plain = _plain(variable)
+        name = by_plain_name.get(plain)
+        if variable.startswith(PREFIX) and plain not in _OPTION_VARIABLES and name is not None:
+            found[name] = value
+    given = options.as_settings()
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        from pocketmq.remoting.settings import nearest
+
+        raise CannotBegin(f"there is no setting {unknown[0]!r}{nearest(unknown[0], known)}")
+    found.update(given)
+    return found
+
+
+def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """POCKETMQ_* variables that set nothing, for a warning."""
+    plain_names = {name.replace(".", "").lower() for name in known}
+    return sorted(
+        variable
+        for variable in environment
+        if variable.startswith(PREFIX)
+        and _plain(variable) not in plain_names
+        and _plain(variable) not in _OPTION_VARIABLES
+        and _plain(variable) not in _NOT_SETTINGS
+    )
+
+
+def _plain(variable: str) -> str:
+    return variable.removeprefix(PREFIX).replace("_", "").lower()
+
+
+def data_directory(options: ServerOptions, settings: Mapping[str, str]) -> str:
+    """Where everything is kept: --data, then storePathRootDir, then ./data; absolute."""
+    chosen = options.data or settings.get("storePathRootDir") or "data"
+    return os.path.abspath(os.path.expanduser(chosen))

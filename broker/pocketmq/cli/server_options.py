@@ -1,0 +1,207 @@
+"""The options of `up`, `namesrv` and `broker`, as one table.
+
+These three commands start in half a second, so they are parsed by argparse: typer and rich, which the
+other commands use, take a fifth of that. The table is also what `--help` and the reference page show.
+"""
+
+import argparse
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pocketmq.cli.exits import CannotBegin
+
+UP, NAMESRV, BROKER = "up", "namesrv", "broker"
+_ALL = (UP, NAMESRV, BROKER)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. setting: RocketMQ's name of what it sets, in the broker's or name server's file."""
+
+    flags: tuple[str, ...]
+    attribute: str
+    help: str
+    roles: tuple[str, ...] = _ALL
+    metavar: str = ""
+    setting: str = ""
+    is_number: bool = False
+    is_flag: bool = False
+    is_list: bool = False
+
+
+OPTIONS = (
+    Option(
+        ("--data", "--store"),
+        "data",
+        "directory of the store and of everything else that is kept (default: ./data)",
+        metavar="DIR",
+    ),
+    Option(
+        ("--host",),
+        "host",
+        "address to listen on (default: 127.0.0.1; 0.0.0.0 lets other machines in)",
+        metavar="H",
+        setting="bindAddress",
+    ),
+    Option(
+        ("--namesrv-port",),
+        "namesrv_port",
+        "port of the name server (default: 9876; 0: any free one)",
+        (UP,),
+        "PORT",
+        is_number=True,
+    ),
+    Option(
+        ("--broker-port", "--port"),
+        "port",
+        "port of the broker (default: 10911; 0: any free one)",
+        (UP, BROKER),
+        "PORT",
+        "listenPort",
+        is_number=True,
+    ),
+    Option(
+        ("--port",),
+        "port",
+        "port of the name server (default: 9876; 0: any free one)",
+        (NAMESRV,),
+        "PORT",
+        "listenPort",
+        is_number=True,
+    ),
+    Option(
+        ("--namesrv", "-n"),
+        "namesrv",
+        "name servers to register at: 'host:port;host:port'",
+        (BROKER,),
+        "ADDR",
+        "namesrvAddr",
+    ),
+    Option(
+        ("--broker-name",),
+        "broker_name",
+        "name of the broker (default: broker-a)",
+        (UP, BROKER),
+        "NAME",
+        "brokerName",
+    ),
+    Option(
+        ("--cluster",),
+        "cluster",
+        "name of the cluster (default: DefaultCluster)",
+        (UP, BROKER),
+        "NAME",
+        "brokerClusterName",
+    ),
+    Option(
+        ("-c", "--config"),
+        "config",
+        "a properties file, such as RocketMQ's broker.conf or namesrv.conf",
+        metavar="FILE",
+    ),
+    Option(
+        ("--set", "-D"),
+        "settings",
+        "any setting by its name in broker.conf; may be given again",
+        metavar="NAME=VALUE",
+        is_list=True,
+    ),
+    Option(
+        ("-p", "--print-config"),
+        "print_config",
+        "print every setting with its value, and end",
+        is_flag=True,
+    ),
+    Option(
+        ("--log-level",),
+        "log_level",
+        "DEBUG, INFO, WARNING or ERROR (default: INFO); logs go to standard error",
+        metavar="LEVEL",
+    ),
+)
+
+HELP = {
+    UP: "Run a name server and a broker in this process; print one line that begins with 'ready'.",
+    NAMESRV: "Run a name server alone.",
+    BROKER: "Run a broker alone, registered at the name servers of --namesrv.",
+}
+
+
+@dataclass(slots=True)
+class ServerOptions:
+    """What was given on the command line; None: not given."""
+
+    role: str
+    data: str | None = None
+    host: str | None = None
+    namesrv_port: int | None = None
+    port: int | None = None
+    namesrv: str | None = None
+    broker_name: str | None = None
+    cluster: str | None = None
+    config: str | None = None
+    settings: list[str] | None = None
+    print_config: bool = False
+    log_level: str | None = None
+
+    def as_settings(self) -> dict[str, str]:
+        """What the options set, by the settings' names; --set NAME=VALUE included.
+
+        Raises: CannotBegin for a --set without '='.
+        """
+        found: dict[str, str] = {}
+        for text in self.settings or ():
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip():
+                raise CannotBegin(f"--set takes NAME=VALUE, not {text!r}")
+            found[name.strip()] = value.strip()
+        for option in OPTIONS:
+            value_given = getattr(self, option.attribute)
+            if option.setting and self.role in option.roles and value_given is not None:
+                found[option.setting] = str(value_given)
+        return found
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CannotBegin(f"{message}; see: {self.prog} --help")
+
+
+def parse(role: str, arguments: list[str]) -> ServerOptions:
+    """The options of one of the three commands.
+
+    Raises: CannotBegin for a bad one. SystemExit(0) after --help.
+    """
+    parser = _Parser(
+        prog=f"pocketmq {role}",
+        description=HELP[role],
+        allow_abbrev=False,
+        epilog="Precedence: options, then POCKETMQ_<NAME> in the environment, then NAMESRV_ADDR, "
+        "then the file of -c, then the defaults.",
+    )
+    for option in OPTIONS:
+        if role in option.roles:
+            _add(parser, option)
+    return parser.parse_args(arguments, ServerOptions(role))
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    if option.is_flag:
+        parser.add_argument(
+            *option.flags, dest=option.attribute, help=option.help, action="store_true"
+        )
+        return
+    parser.add_argument(
+        *option.flags,
+        dest=option.attribute,
+        help=option.help,
+        metavar=option.metavar,
+        type=_port if option.is_number else str,
+        action="append" if option.is_list else "store",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; a port is a number of 0 to 65535")
+    return int(text)

@@ -1,0 +1,88 @@
+"""KVConfig: small texts by namespace and key, kept in kvConfig.json. Source: KVConfigManager, 4.9.7.
+
+    {"configTable":{"ORDER_TOPIC_CONFIG":{"TopicTest":"broker-a:4"}}}
+
+1. Every change is in the file before it is answered.
+2. A file that cannot be read is an error at start: it is never overwritten with an empty table.
+Owner: the name server; `ConfigFile` alone writes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pocketmq.remoting.errors import HeaderError
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+
+
+class TableFile(Protocol):
+    """Where the table is kept, replaced as a whole or not at all: ConfigFile of the store."""
+
+    def load(self) -> Any:
+        """The content, or None when there is no file yet."""
+        ...
+
+    def save(self, data: Any) -> None:
+        """Replace the content durably. Raises: OSError."""
+        ...
+
+
+class KVConfig:
+    """Namespaces of keys and values."""
+
+    def __init__(self, file: TableFile | None = None) -> None:
+        """file: None keeps the table in memory only."""
+        self._file = file
+        self._table: dict[str, dict[str, str]] = {}
+
+    def load(self) -> None:
+        """Read the file. Raises: HeaderError, and what the file raises."""
+        data = self._file.load() if self._file is not None else None
+        if data is None:
+            return
+        table = data.get("configTable") if isinstance(data, Mapping) else None
+        if not isinstance(table, Mapping):
+            raise HeaderError(
+                "kvConfig.json has no configTable: repair the file, or remove it to begin with none"
+            )
+        self._table = {
+            str(namespace): {str(key): str(value) for key, value in pairs.items()}
+            for namespace, pairs in table.items()
+            if isinstance(pairs, Mapping)
+        }
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value. Raises: OSError when it cannot be kept; then nothing has changed."""
+        old = self._table.get(namespace, {}).get(key)
+        if old == value:
+            return
+        self._table.setdefault(namespace, {})[key] = value
+        self._save(namespace, key, old)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value; an unknown one is no error. Raises: OSError, as put."""
+        old = self._table.get(namespace, {}).pop(key, None)
+        if old is not None:
+            self._save(namespace, key, old)
+
+    def _save(self, namespace: str, key: str, old: str | None) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.save({"configTable": self._table})
+        except OSError:
+            if old is None:
+                self._table[namespace].pop(key, None)
+            else:
+                self._table[namespace][key] = old
+            raise
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """All keys of a namespace, or None when it has never had one."""
+        return self._table.get(namespace)
+
+    def namespaces(self) -> list[str]:
+        return sorted(self._table)

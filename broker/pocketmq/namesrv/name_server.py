@@ -1,0 +1,89 @@
+"""NameServer: the tables, their handlers and the tasks, composed.
+
+    async with NameServer(config, clock) as server:
+        host, port = await server.listen()
+
+Leaving closes the listeners and all connections. A broker in the same process uses `routes` and
+`kv_config` directly, without a connection.
+"""
+
+import asyncio
+import logging
+import ssl
+from types import TracebackType
+from typing import Self
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import KVConfig, TableFile
+from pocketmq.namesrv.processors import NameServerProcessors
+from pocketmq.namesrv.route_info import RouteInfo
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.server import RemotingServer
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """One name server. Attributes: config, routes, kv_config, address (`ip:port` once it listens)."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        clock: Clock,
+        *,
+        kv_file: TableFile | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.config = config
+        self.routes = RouteInfo(clock)
+        self.kv_config = KVConfig(kv_file)
+        self.address = ""
+        self._server = RemotingServer(
+            NameServerProcessors(self.routes, self.kv_config, config).handlers(),
+            clock,
+            on_close=self._closed,
+            tls=tls if config.tls_server_mode != "disabled" else None,
+            plain_allowed=config.tls_server_mode != "enforcing",
+            idle_ms=config.server_channel_max_idle_time_seconds * 1000,
+        )
+
+    async def __aenter__(self) -> Self:
+        self.kv_config.load()
+        await self._server.__aenter__()
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        self._scanner = self._tasks.create_task(self._scan(), name="namesrv-scan")
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._scanner.cancel()
+        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        await self._tasks.__aexit__(None, None, None)
+        await self._server.__aexit__(None, None, None)
+
+    async def listen(self) -> str:
+        """Listen where the settings say; returns `ip:port`. Raises: OSError."""
+        host, port = await self._server.listen(self.config.bind_address, self.config.listen_port)
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self.address
+
+    def _closed(self, connection: Connection) -> None:
+        self.routes.connection_closed(connection)
+
+    async def _scan(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_not_active_broker_interval / 1000)
+            self.scan()
+
+    def scan(self) -> int:
+        """Remove brokers that gave no sign of life and close their connections; returns how many."""
+        connections = self.routes.expire()
+        for connection in connections:
+            if isinstance(connection, Connection):
+                connection.abort()
+        return len(connections)

@@ -1,0 +1,314 @@
+"""RouteInfo: which broker serves which queues of which topic, and which brokers live.
+
+    clusters   cluster        -> names of brokers
+    brokers    broker name    -> BrokerData: cluster, {broker id: address}; id 0 is the master
+    topics     topic          -> broker name -> QueueData
+    live       broker address -> LiveInfo: last sign of life, DataVersion, connection, HA address
+
+1. Queue data is taken from a master only, and only when the DataVersion of its topic table is not the
+   one that the address sent last, or the broker or its id is new.
+2. A topic that a later table lacks stays; it goes by delete_topic or with its last broker.
+3. A broker lives by its registrations (and heartbeats) within its timeout and by the connection over
+   which it registered: when that closes, it goes at once.
+4. One address has one id: registering it under another id moves it.
+5. Answers are ordered by name, so a client that compares two of them sees no change where none is.
+Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
+Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.namesrv.registration_body import DataVersion, QueueData
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.flags import Perm
+
+log = logging.getLogger(__name__)
+
+MASTER_ID = 0
+BROKER_TIMEOUT_MS = 120_000
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """The addresses of one broker name."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerAddrs": dict(sorted(self.addresses.items())),
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+        }
+
+
+@dataclass(slots=True)
+class LiveInfo:
+    """What is known of one address; `last_ms` is monotonic."""
+
+    last_ms: int
+    data_version: DataVersion
+    connection: Hashable | None
+    ha_address: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A REGISTER_BROKER request.
+
+    topics: queue data by topic; None when the broker sent no topic table.
+    timeout_ms: how long a sign of life counts (5.x brokers choose it).
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: Mapping[str, QueueData] | None = None
+    timeout_ms: int = BROKER_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a slave learns from its registration; a master gets two empty texts."""
+
+    master_address: str = ""
+    ha_address: str = ""
+
+
+class RouteInfo:
+    """The tables of one name server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._clusters: dict[str, set[str]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._live: dict[str, LiveInfo] = {}
+
+    # ------------------------------------------------------------ brokers come
+
+    def register(self, registration: Registration, connection: Hashable | None) -> Registered:
+        """Take over what a broker says of itself and its topics (invariants 1, 4).
+
+        connection: over which it came; None for a broker in this process, which leaves by unregister.
+        """
+        name, broker_id, address = (
+            registration.broker_name,
+            registration.broker_id,
+            registration.address,
+        )
+        self._clusters.setdefault(registration.cluster, set()).add(name)
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = BrokerData(registration.cluster, name)
+        for other_id, other in list(broker.addresses.items()):
+            if other == address and other_id != broker_id:
+                del broker.addresses[other_id]
+        known_id = broker_id in broker.addresses
+        if broker.addresses.get(broker_id) != address:
+            log.info(
+                "broker registered cluster=%s name=%s id=%d address=%s before=%s",
+                registration.cluster,
+                name,
+                broker_id,
+                address,
+                broker.addresses.get(broker_id),
+            )
+        broker.addresses[broker_id] = address
+        before = self._live.get(address)
+        changed = before is None or before.data_version != registration.data_version
+        if registration.topics is not None and broker_id == MASTER_ID and (changed or not known_id):
+            self._take_topics(name, registration.topics)
+        self._live[address] = LiveInfo(
+            self._clock.monotonic_ms(),
+            registration.data_version,
+            connection,
+            registration.ha_address,
+            registration.timeout_ms,
+        )
+        if broker_id == MASTER_ID:
+            return Registered()
+        master = broker.addresses.get(MASTER_ID, "")
+        live = self._live.get(master)
+        return Registered() if live is None else Registered(master, live.ha_address)
+
+    def _take_topics(self, broker_name: str, topics: Mapping[str, QueueData]) -> None:
+        for topic, queues in topics.items():
+            table = self._topics.setdefault(topic, {})
+            old = table.get(broker_name)
+            table[broker_name] = queues
+            if old is None:
+                log.info("topic registered topic=%s broker=%s", topic, broker_name)
+            elif old != queues:
+                log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+
+    def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
+        """Take over a topic that nobody has registered; a known one stays as it is (217, 5.x)."""
+        if topic not in self._topics:
+            found = {name: data for name, data in queues.items() if name in self._brokers}
+            if found:
+                self._topics[topic] = found
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """The DataVersion that the broker at `address` sent last."""
+        live = self._live.get(address)
+        return None if live is None else live.data_version
+
+    def keep_alive(self, address: str, timeout_ms: int | None = None) -> bool:
+        """A sign of life without a topic table; False when the address is not registered."""
+        live = self._live.get(address)
+        if live is None:
+            return False
+        live.last_ms = self._clock.monotonic_ms()
+        if timeout_ms is not None:
+            live.timeout_ms = timeout_ms
+        return True
+
+    # ------------------------------------------------------------ brokers go
+
+    def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
+        """A broker says good-bye. A late one of a process that has a successor changes nothing."""
+        self._live.pop(address, None)
+        broker = self._brokers.get(broker_name)
+        if broker is not None and broker.addresses.get(broker_id) == address:
+            self._remove(broker, broker_id, "unregistered")
+
+    def connection_closed(self, connection: Hashable) -> list[str]:
+        """Remove the brokers that registered over `connection`; returns their addresses (invariant 3)."""
+        gone = [address for address, live in self._live.items() if live.connection is connection]
+        for address in gone:
+            self._remove_address(address, "connection closed")
+        return gone
+
+    def expire(self) -> list[Hashable]:
+        """Remove brokers that gave no sign of life in their time; returns the connections to close."""
+        now = self._clock.monotonic_ms()
+        gone = [a for a, live in self._live.items() if now - live.last_ms > live.timeout_ms]
+        connections = [self._live[address].connection for address in gone]
+        for address in gone:
+            self._remove_address(address, "no registration in time")
+        return [connection for connection in connections if connection is not None]
+
+    def _remove_address(self, address: str, why: str) -> None:
+        self._live.pop(address, None)
+        for broker in list(self._brokers.values()):
+            for broker_id, known in list(broker.addresses.items()):
+                if known == address:
+                    self._remove(broker, broker_id, why)
+
+    def _remove(self, broker: BrokerData, broker_id: int, why: str) -> None:
+        name = broker.broker_name
+        address = broker.addresses.pop(broker_id)
+        log.info("broker removed name=%s id=%d address=%s: %s", name, broker_id, address, why)
+        if broker.addresses:
+            return
+        del self._brokers[name]
+        for cluster, names in list(self._clusters.items()):
+            names.discard(name)
+            if not names:
+                del self._clusters[cluster]
+        for topic, table in list(self._topics.items()):
+            table.pop(name, None)
+            if not table:
+                del self._topics[topic]
+
+    # ------------------------------------------------------------ topics
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, on all brokers or on those of one cluster."""
+        table = self._topics.get(topic)
+        if table is None:
+            return
+        if not cluster:
+            del self._topics[topic]
+            return
+        for name in self._clusters.get(cluster, ()):
+            table.pop(name, None)
+        if not table:
+            del self._topics[topic]
+
+    def set_writable(self, broker_name: str, writable: bool) -> int:
+        """Wipe or add the write permission of all queues of a broker; returns the number of topics.
+
+        It lasts until the broker registers a changed topic table. Adding gives read and write, whatever
+        was there before, as RocketMQ does.
+        """
+        count = 0
+        for table in self._topics.values():
+            queues = table.get(broker_name)
+            if queues is not None:
+                queues.perm = (
+                    int(Perm.READ | Perm.WRITE) if writable else queues.perm & ~int(Perm.WRITE)
+                )
+                count += 1
+        return count
+
+    # ------------------------------------------------------------ answers
+
+    def route(self, topic: str) -> dict[str, Any] | None:
+        """TopicRouteData of `topic` as JSON, or None when no broker serves it."""
+        table = self._topics.get(topic)
+        if not table:
+            return None
+        names = [name for name in sorted(table) if name in self._brokers]
+        if not names:
+            return None
+        return {
+            "brokerDatas": [self._brokers[name].to_json() for name in names],
+            "filterServerTable": {},
+            "queueDatas": [table[name].to_json(name) for name in names],
+        }
+
+    def cluster_info(self) -> dict[str, Any]:
+        """ClusterInfo as JSON."""
+        return {
+            "brokerAddrTable": {
+                name: self._brokers[name].to_json() for name in sorted(self._brokers)
+            },
+            "clusterAddrTable": {
+                cluster: sorted(self._clusters[cluster]) for cluster in sorted(self._clusters)
+            },
+        }
+
+    def member_group(self, cluster: str, broker_name: str) -> dict[str, Any] | None:
+        """BrokerMemberGroup as JSON: all addresses of one broker name (901, 5.x)."""
+        broker = self._brokers.get(broker_name)
+        if broker is None or broker.cluster != cluster:
+            return None
+        return {
+            "brokerAddrs": dict(sorted(broker.addresses.items())),
+            "brokerName": broker_name,
+            "cluster": cluster,
+        }
+
+    def topics(self, wanted: Callable[[QueueData], bool] | None = None) -> list[str]:
+        """All topics, or those whose first queue data is `wanted`."""
+        return [
+            topic
+            for topic, table in sorted(self._topics.items())
+            if wanted is None or wanted(next(iter(table.values())))
+        ]
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics that have a broker in `cluster`."""
+        names = self._clusters.get(cluster, set())
+        return [t for t, table in sorted(self._topics.items()) if names & table.keys()]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """The topics named like clusters and brokers, and the address of one broker."""
+        found: list[str] = []
+        for cluster in sorted(self._clusters):
+            found += [cluster, *sorted(self._clusters[cluster])]
+        for name in sorted(self._brokers):
+            addresses = self._brokers[name].addresses
+            return found, addresses[min(addresses)]
+        return found, None

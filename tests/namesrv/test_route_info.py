@@ -1,0 +1,267 @@
+"""The name server's tables, as a state machine: no socket, a clock that a test turns."""
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from pocketmq.namesrv.registration_body import (
+    DataVersion,
+    QueueData,
+    decode_registration,
+)
+from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.errors import ProtocolError
+
+
+def registration(
+    name: str = "a",
+    broker_id: int = 0,
+    address: str = "10.0.0.1:10911",
+    *,
+    topics: dict[str, QueueData] | None = None,
+    version: int = 1,
+    cluster: str = "c",
+    timeout_ms: int = 120_000,
+) -> Registration:
+    return Registration(
+        cluster,
+        name,
+        broker_id,
+        address,
+        f"{address}-ha",
+        DataVersion(1_000, version),
+        {"T": QueueData(4, 4, 6)} if topics is None else topics,
+        timeout_ms,
+    )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def routes(clock: ManualClock) -> RouteInfo:
+    return RouteInfo(clock)
+
+
+def addresses(routes: RouteInfo, topic: str = "T") -> list[dict[int, str]]:
+    route = routes.route(topic)
+    return [] if route is None else [data["brokerAddrs"] for data in route["brokerDatas"]]
+
+
+def test_a_registered_topic_has_a_route_and_an_unknown_one_has_none(routes: RouteInfo) -> None:
+    routes.register(registration(), "link")
+    assert routes.route("T") == {
+        "brokerDatas": [
+            {"brokerAddrs": {0: "10.0.0.1:10911"}, "brokerName": "a", "cluster": "c"},
+        ],
+        "filterServerTable": {},
+        "queueDatas": [
+            {
+                "brokerName": "a",
+                "perm": 6,
+                "readQueueNums": 4,
+                "topicSysFlag": 0,
+                "writeQueueNums": 4,
+            }
+        ],
+    }
+    assert routes.route("other") is None
+
+
+def test_the_route_of_two_brokers_is_in_the_order_of_their_names(routes: RouteInfo) -> None:
+    for name in ("b", "a"):
+        routes.register(registration(name, address=f"10.0.0.{name}:1"), name)
+    first = routes.route("T")
+    assert first is not None
+    assert [data["brokerName"] for data in first["queueDatas"]] == ["a", "b"]
+    routes.register(registration("b", address="10.0.0.b:1", version=2), "b")
+    assert routes.route("T") == first
+
+
+def test_queue_data_is_taken_from_masters_only(routes: RouteInfo) -> None:
+    routes.register(registration(broker_id=1), "slave")
+    assert routes.route("T") is None
+    assert routes.cluster_info()["brokerAddrTable"]["a"]["brokerAddrs"] == {1: "10.0.0.1:10911"}
+
+
+def test_an_unchanged_version_leaves_the_queue_data_as_they_are(routes: RouteInfo) -> None:
+    routes.register(registration(), "link")
+    routes.set_writable("a", False)
+    routes.register(registration(), "link")
+    route = routes.route("T")
+    assert route is not None
+    assert route["queueDatas"][0]["perm"] == 4
+    routes.register(registration(version=2), "link")
+    route = routes.route("T")
+    assert route is not None
+    assert route["queueDatas"][0]["perm"] == 6
+
+
+def test_a_topic_missing_from_a_later_table_stays(routes: RouteInfo) -> None:
+    routes.register(registration(), "link")
+    routes.register(registration(topics={"U": QueueData(1, 1, 6)}, version=2), "link")
+    assert routes.topics() == ["T", "U"]
+
+
+def test_a_slave_learns_its_master_and_a_master_nothing(routes: RouteInfo) -> None:
+    assert routes.register(registration(), "m") == Registered()
+    learned = routes.register(registration(broker_id=1, address="10.0.0.2:10911"), "s")
+    assert learned == Registered("10.0.0.1:10911", "10.0.0.1:10911-ha")
+    assert addresses(routes) == [{0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}]
+
+
+def test_an_address_that_registers_under_another_id_is_moved(routes: RouteInfo) -> None:
+    routes.register(registration(broker_id=1), "link")
+    routes.register(registration(broker_id=0), "link")
+    assert addresses(routes) == [{0: "10.0.0.1:10911"}]
+
+
+def test_a_broker_without_a_registration_for_120_s_is_removed(
+    routes: RouteInfo, clock: ManualClock
+) -> None:
+    routes.register(registration(), "link")
+    clock.advance_ms(120_000)
+    assert routes.expire() == []
+    assert routes.route("T") is not None
+    clock.advance_ms(1)
+    assert routes.expire() == ["link"]
+    assert routes.route("T") is None
+    assert routes.cluster_info() == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+    assert routes.topics() == []
+
+
+def test_a_heartbeat_and_an_unchanged_version_count_as_signs_of_life(
+    routes: RouteInfo, clock: ManualClock
+) -> None:
+    routes.register(registration(timeout_ms=1_000), "link")
+    clock.advance_ms(900)
+    assert routes.keep_alive("10.0.0.1:10911")
+    clock.advance_ms(900)
+    assert routes.expire() == []
+    assert not routes.keep_alive("10.0.0.9:10911")
+
+
+def test_a_jump_of_the_wall_clock_removes_nobody(routes: RouteInfo, clock: ManualClock) -> None:
+    routes.register(registration(), "link")
+    clock.jump_ms(86_400_000)
+    assert routes.expire() == []
+
+
+def test_a_closed_connection_removes_its_broker_at_once(routes: RouteInfo) -> None:
+    routes.register(registration("a"), "link a")
+    routes.register(registration("b", address="10.0.0.2:10911"), "link b")
+    assert routes.connection_closed("link a") == ["10.0.0.1:10911"]
+    assert addresses(routes) == [{0: "10.0.0.2:10911"}]
+
+
+def test_the_end_of_an_old_connection_leaves_a_broker_that_has_come_back(routes: RouteInfo) -> None:
+    routes.register(registration(), "old")
+    routes.register(registration(), "new")
+    assert routes.connection_closed("old") == []
+    assert addresses(routes) == [{0: "10.0.0.1:10911"}]
+
+
+def test_the_loss_of_a_master_leaves_the_slave_in_the_route(routes: RouteInfo) -> None:
+    """The broker name appears without id 0: producers skip it, consumers use it."""
+    routes.register(registration(), "m")
+    routes.register(registration(broker_id=1, address="10.0.0.2:10911"), "s")
+    routes.connection_closed("m")
+    assert addresses(routes) == [{1: "10.0.0.2:10911"}]
+
+
+def test_a_late_farewell_does_not_remove_the_successor(routes: RouteInfo) -> None:
+    routes.register(registration(address="10.0.0.1:1"), "old")
+    routes.register(registration(address="10.0.0.1:2"), "new")
+    routes.unregister("a", 0, "10.0.0.1:1")
+    assert addresses(routes) == [{0: "10.0.0.1:2"}]
+    routes.unregister("a", 0, "10.0.0.1:2")
+    assert routes.route("T") is None
+
+
+def test_a_topic_is_deleted_on_all_brokers_or_in_one_cluster(routes: RouteInfo) -> None:
+    routes.register(registration("a", cluster="c1"), "a")
+    routes.register(registration("b", address="10.0.0.2:1", cluster="c2"), "b")
+    routes.delete_topic("T", "c1")
+    assert addresses(routes) == [{0: "10.0.0.2:1"}]
+    assert routes.topics_of_cluster("c1") == []
+    assert routes.topics_of_cluster("c2") == ["T"]
+    routes.delete_topic("T")
+    assert routes.route("T") is None
+
+
+def test_the_write_permission_is_wiped_and_added(routes: RouteInfo) -> None:
+    routes.register(registration(topics={"T": QueueData(4, 4, 7), "U": QueueData(1, 1, 4)}), "link")
+    assert routes.set_writable("a", False) == 2
+    route = routes.route("T")
+    assert route is not None
+    assert route["queueDatas"][0]["perm"] == 5
+    assert routes.set_writable("a", True) == 2
+    assert routes.set_writable("nobody", True) == 0
+    for topic in ("T", "U"):
+        route = routes.route(topic)
+        assert route is not None
+        assert route["queueDatas"][0]["perm"] == 6
+
+
+def test_a_single_topic_is_registered_only_when_nobody_has_it(routes: RouteInfo) -> None:
+    routes.register(registration(), "link")
+    routes.register_topic("N", {"a": QueueData(2, 2, 6), "unknown": QueueData(9, 9, 6)})
+    routes.register_topic("T", {"a": QueueData(2, 2, 6)})
+    new, old = routes.route("N"), routes.route("T")
+    assert new is not None
+    assert [data["brokerName"] for data in new["queueDatas"]] == ["a"]
+    assert old is not None
+    assert old["queueDatas"][0]["readQueueNums"] == 4
+
+
+# ------------------------------------------------------------ the registration's body
+
+
+def compressed(topics: list[str], tail: bytes = b"") -> bytes:
+    def text(value: str) -> bytes:
+        raw = value.encode()
+        return struct.pack(">i", len(raw)) + raw
+
+    version = text(json.dumps({"counter": 3, "timestamp": 5, "stateVersion": 2}))
+    body = version + struct.pack(">i", len(topics)) + b"".join(text(topic) for topic in topics)
+    return zlib.compress(body + text("[]") + tail)
+
+
+def test_a_compressed_registration_gives_the_same_table_with_and_without_attributes() -> None:
+    body = compressed(["T 4 8 6 SINGLE_TAG", 'U 1 2 4 MULTI_TAG {"a b":"c"}'], b"\0\0\0\0")
+    table = decode_registration(body, compressed=True)
+    assert table.data_version == DataVersion(5, 3, 2)
+    assert table.topics == {"T": QueueData(4, 8, 6), "U": QueueData(1, 2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("body", "packed"),
+    [
+        (b"{}", False),
+        (b"[1]", False),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":"x"}}}}', False),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":[1]}}', False),
+        (b'{"topicConfigSerializeWrapper":{"dataVersion":7}}', False),
+        (b"\xff\xfe", False),
+        (b"not zlib", True),
+        (compressed(["T four 8 6 SINGLE_TAG"]), True),
+        (compressed(["T"]), True),
+        (compressed(["T 4 8 6 SINGLE_TAG"])[:-3], True),
+        (zlib.compress(b"\x7f\xff\xff\xff"), True),
+        (zlib.compress(b"\xff\xff\xff\xff"), True),
+    ],
+)
+def test_a_broken_registration_is_an_error_that_names_it(body: bytes, packed: bool) -> None:
+    with pytest.raises(ProtocolError):
+        decode_registration(body, compressed=packed)
+
+
+def test_a_registration_without_a_body_has_no_topic_table() -> None:
+    table = decode_registration(b"", compressed=False)
+    assert table.topics is None
+    assert table.data_version == DataVersion(0, 0)
