@@ -1,5 +1,7 @@
 """Files of one broker: commit log, consume queues, index, as RocketMQ lays them out. Knows no socket."""
 
+from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.delay import DelayService
 from pocketmq.store.errors import (
     DiskFull,
     FlushFailed,
@@ -14,18 +16,21 @@ from pocketmq.store.errors import (
     StoreUnreadable,
 )
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
+from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore, QueryResult
 from pocketmq.store.store_config import StoreConfig
 
 __all__ = [
     "Appended",
     "AppendedBatch",
+    "ConfigFile",
+    "DelayService",
     "DiskFull",
     "EntryFilter",
     "FlushFailed",
     "MessageIllegal",
     "MessageStore",
     "MessageTooLarge",
+    "QueryResult",
     "ReadResult",
     "ReadStatus",
     "StoreClosed",

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 SIZE = 4096
 _TIMES = struct.Struct(">qqqqqq")
 _OWN_AT = 2048
-# magic, version, flushed position, commit log file size, consume queue file size
-_OWN = struct.Struct(">8siqqq")
+# magic, version, flushed position, indexed position, commit log and consume queue file size
+_OWN = struct.Struct(">8siqqqq")
 _MAGIC = b"PocketMQ"
 _CRC_AT = SIZE - 4
 
@@ -44,6 +44,7 @@ class Checkpoint:
     # Only in a file that we wrote last:
     ours: bool = False
     flushed_position: int = 0
+    indexed_position: int = 0
     log_file_size: int = 0
     queue_file_size: int = 0
 
@@ -61,9 +62,14 @@ class Checkpoint:
         if len(data) == SIZE and data[_OWN_AT : _OWN_AT + 8] == _MAGIC:
             (crc,) = struct.unpack_from(">I", data, _CRC_AT)
             if zlib.crc32(data[:_CRC_AT]) == crc:
-                _, _, found.flushed_position, found.log_file_size, found.queue_file_size = (
-                    _OWN.unpack_from(data, _OWN_AT)
-                )
+                (
+                    _,
+                    _,
+                    found.flushed_position,
+                    found.indexed_position,
+                    found.log_file_size,
+                    found.queue_file_size,
+                ) = _OWN.unpack_from(data, _OWN_AT)
                 found.ours = True
         return found
 
@@ -86,6 +92,7 @@ class Checkpoint:
             _MAGIC,
             1,
             self.flushed_position,
+            self.indexed_position,
             self.log_file_size,
             self.queue_file_size,
         )

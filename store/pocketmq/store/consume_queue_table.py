@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
@@ -72,6 +73,8 @@ class ConsumeQueueTable:
         queue.topic_part = len(name).to_bytes(prefix, "big") + name
         queue.overhead = self._record_overhead + len(queue.topic_part) - 1
         queue.special = topic == SCHEDULE_TOPIC
+        # Java's hash of "TOPIC#", from which the index goes on with a key.
+        queue.key_hash = string_hash(topic + "#") & 0xFFFF_FFFF
         return queue
 
     @property

@@ -22,6 +22,7 @@ from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import FlushFailed, StoreFailed
 from pocketmq.store.folder import sync_folder
+from pocketmq.store.index_service import IndexService
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.store_config import StoreConfig
 
@@ -39,6 +40,7 @@ class Flush:
         config: StoreConfig,
         commit_log: CommitLog,
         table: ConsumeQueueTable,
+        index: IndexService,
         checkpoint: Checkpoint,
         checkpoint_path: str,
         pool: Executor,
@@ -55,8 +57,7 @@ class Flush:
         self.flushed_ms = 0
         self.failed: StoreFailed | None = None
         self.count = 0
-        # Extra work before the checkpoint is saved, in the pool: the index brings its files to the disk.
-        self.sync_index: Callable[[], int] | None = None
+        self._index = index
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._flushed_at_ns = time.monotonic_ns()
@@ -213,6 +214,8 @@ class _Round:
         self.store_ms = store_ms
         self._files = files
         self.queues = queues
+        # Taken on the loop: files that get more entries meanwhile only hold more than it says.
+        self._indexed = flush._index.indexed_position
 
     def run(self) -> None:
         flush = self._flush
@@ -221,8 +224,8 @@ class _Round:
             for file in files:
                 file.sync()
         checkpoint = flush.checkpoint
-        if flush.sync_index is not None:
-            checkpoint.index_ms = max(checkpoint.index_ms, flush.sync_index())
+        checkpoint.index_ms = max(checkpoint.index_ms, flush._index.sync())
+        checkpoint.indexed_position = self._indexed
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target
         checkpoint.save(flush._checkpoint_path)

@@ -26,7 +26,7 @@ from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Entry, store_ms_of
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
 from pocketmq.store.errors import (
     MessageIllegal,
     MessageTooLarge,
@@ -35,9 +35,12 @@ from pocketmq.store.errors import (
     StoreUnreadable,
 )
 from pocketmq.store.flush import Flush
+from pocketmq.store.index_service import IndexService
 from pocketmq.store.message_reader import EntryFilter, MessageReader, ReadResult, ReadStatus
+from pocketmq.store.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.preallocation import Preallocation
 from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.retention import Retention, delete_files, disk_use
 from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.store_lock import AbortFile, StoreLock
 from pocketmq.store.tags_code import parse_delay_levels, schedule_code, tags_code
@@ -50,6 +53,7 @@ Arrival = Callable[[str, int, int, int, int, bytes], None]
 
 _BATCH_HEAD = struct.Struct(">iiiii")
 _PREPARED_OR_ROLLBACK = 0x4
+_ROLLBACK = 0xC
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _SIZES = [size.to_bytes(2, "big") for size in range(4096)]
@@ -71,6 +75,14 @@ class AppendedBatch(NamedTuple):
     queue_offset: int
     store_ms: int
     count: int  # type: ignore[assignment]
+
+
+class QueryResult(NamedTuple):
+    """Records, and when and up to where the index was written last (0 and 0 when nothing was found)."""
+
+    records: list[memoryview]
+    index_last_ms: int
+    index_last_position: int
 
 
 class MessageStore:
@@ -111,6 +123,8 @@ class MessageStore:
         self._body_size_max = config.max_message_size
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         self._refusal: StoreNotWriteable | None = StoreClosed()
+        self._index = IndexService(os.path.join(self._root, "index"), config, self._log, clock)
+        self._pending = self._index.pending
         self._verification = Verification(self._log)
         self._reader = MessageReader(self._log, self._verification, self._ext_code)
         self._lock = StoreLock(self._root)
@@ -118,6 +132,7 @@ class MessageStore:
         self._checkpoint_path = os.path.join(self._root, "checkpoint")
         self._pool: ThreadPoolExecutor | None = None
         self._flush: Flush | None = None
+        self._retention: Retention | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
 
@@ -130,12 +145,15 @@ class MessageStore:
         """
         self.open()
         assert self._flush is not None
+        assert self._retention is not None
         assert self._pool is not None
         self._tasks = await asyncio.TaskGroup().__aenter__()
         start = self._tasks.create_task
         self._running = [
             start(self._flush.run_log(), name="store-flush-log"),
             start(self._flush.run_queues(), name="store-checkpoint"),
+            start(self._index.run(), name="store-index"),
+            start(self._retention.run(), name="store-retention"),
             start(Preallocation(self._log, self._pool).run(), name="store-preallocation"),
         ]
         return self
@@ -162,6 +180,7 @@ class MessageStore:
         try:
             self._load()
         except BaseException:
+            self._index.close()
             self._log.close()
             self._table.close()
             self._lock.release()
@@ -180,8 +199,8 @@ class MessageStore:
             checkpoint,
             clean=clean,
             delay_levels=self.delay_levels,
-            on_record=self._recovered,
         )
+        self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         self.recovery = report = recovery.run()
         self._verification.trusted_from = report.checked_from
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
@@ -189,6 +208,7 @@ class MessageStore:
             self.config,
             self._log,
             self._table,
+            self._index,
             checkpoint,
             self._checkpoint_path,
             self._pool,
@@ -198,10 +218,20 @@ class MessageStore:
         self._flush.flushed_position = (
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
+        self._retention = Retention(
+            self.config,
+            self._log,
+            self._table,
+            self._index,
+            self._clock,
+            self._pool,
+            self._refuse,
+        )
+        self._index.recover(
+            checked_from=report.checked_from,
+            known_position=checkpoint.indexed_position if checkpoint.ours else 0,
+        )
         self._refusal = None
-
-    def _recovered(self, record: Entry) -> None:
-        """A record that recovery walked over."""
 
     def close(self) -> None:
         """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way."""
@@ -212,6 +242,8 @@ class MessageStore:
         self._log.limit = -1
         try:
             if flush.failed is None:
+                while self._index.behind and self._index.step():
+                    pass
                 flush.flush_all_now()
                 self._abort.remove()
         except OSError as error:
@@ -220,12 +252,15 @@ class MessageStore:
             if self._pool is not None:
                 self._pool.shutdown()
                 self._pool = None
+            self._index.close()
             self._log.close()
             self._table.close()
             self._lock.release()
 
     def _refuse(self, refusal: StoreNotWriteable | None) -> None:
-        """Appending stops with this error, or goes on with None."""
+        """Appending stops with this error, or goes on with None (not after an fsync error)."""
+        if self._flush is None or self._flush.failed is not None:
+            refusal = self._flush.failed if self._flush is not None else StoreClosed()
         self._refusal = refusal
         # Below zero: the next append comes to _make_room, which raises it.
         self._log.limit = -1 if refusal is not None else 0
@@ -337,6 +372,11 @@ class MessageStore:
             queue.max_position = position + size
             if self.on_arrival is not None:
                 self.on_arrival(topic, queue_id, following, code, store_ms, properties)
+        pending = self._pending
+        if not pending:
+            self._index.wake()
+        if sys_flag & _ROLLBACK != _ROLLBACK:
+            pending.append((queue.key_hash, position, store_ms, properties))
         return Appended(position, queue_offset, store_ms, size)
 
     def _make_room(self, size: int) -> None:
@@ -459,6 +499,13 @@ class MessageStore:
         queue.put_many(entries, position)
         self.put_count += count
         self.put_size += total
+        if not self._pending:
+            self._index.wake()
+        key_hash = queue.key_hash
+        self._pending += [
+            (key_hash, at, store_ms, member[3])
+            for at, member in zip(positions, members, strict=True)
+        ]
         if self.on_arrival is not None:
             for place in range(count):
                 self.on_arrival(
@@ -558,6 +605,21 @@ class MessageStore:
             return -1
         return self._store_ms(queue, queue.min_offset(self._log.min_position))
 
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
+    ) -> int:
+        """The offset that belongs to a store time (offset_by_time.py); 0 without such a queue."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        return offset_by_time(
+            queue,
+            queue.min_offset(self._log.min_position),
+            time_ms,
+            boundary,
+            lambda offset: self._store_ms(queue, offset),
+        )
+
     def _store_ms(self, queue: ConsumeQueue, offset: int) -> int:
         entry = queue.entry(offset) if offset >= 0 else None
         if entry is None or entry[1] == BLANK_SIZE or entry[0] < self._log.min_position:
@@ -567,6 +629,75 @@ class MessageStore:
 
     def _ext_code(self, queue: ConsumeQueue, code: int) -> int:
         return code
+
+    def query_by_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """Records whose key has the hash of `key`, by position; store times with both ends included.
+
+        As in RocketMQ other keys with the same hash are among them: the asker compares the keys.
+        """
+        count_max = min(count_max, self.config.max_msgs_num_batch)
+        last_ms = last_position = 0
+        records: list[memoryview] = []
+        until_ms = end_ms
+        for _ in range(3):
+            found = self._index.query(topic, key, count_max, begin_ms, until_ms)
+            if not found.positions:
+                break
+            last_ms, last_position = found.last_ms, found.last_position
+            for position in found.positions:
+                record = self.record_at(position)
+                if record is not None:
+                    if not records:
+                        until_ms = store_ms_of(record)
+                    records.append(record)
+            if records or until_ms < begin_ms:
+                break
+        return QueryResult(records, last_ms, last_position)
+
+    # ------------------------------------------------------------ deleting
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete the queues of a topic; its records stay in the log until that expires.
+
+        Returns: how many queues.
+        """
+        queues = self._table.of_topic(topic)
+        for queue in queues:
+            self._table.remove(queue)
+        return len(queues)
+
+    def clean_unused_topics(self, keep: set[str]) -> list[str]:
+        """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
+        unused = sorted({topic for topic, _ in self._queues} - keep - {SCHEDULE_TOPIC})
+        for topic in unused:
+            self.delete_topic(topic)
+        return unused
+
+    def clean_expired_consume_queues(self) -> int:
+        """Delete the queues whose records are all gone from the log. Returns: how many."""
+        expired = [
+            queue
+            for queue in self._queues.values()
+            if queue.topic != SCHEDULE_TOPIC
+            and queue.max_offset
+            and queue.max_position <= self._log.min_position
+        ]
+        for queue in expired:
+            self._table.remove(queue)
+        return len(expired)
+
+    def delete_expired_files(self, *, manual: bool = True) -> int:
+        """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.
+
+        Returns: how many commit log files.
+        """
+        if self._retention is None:
+            raise StoreClosed
+        files = self._retention.step(manual=manual)
+        delete_files(files)
+        return len(files)
 
     # ------------------------------------------------------------ numbers
 
@@ -580,7 +711,28 @@ class MessageStore:
 
     @property
     def flushed_position(self) -> int:
+        """Everything in the log before is on the disk."""
         return 0 if self._flush is None else self._flush.flushed_position
+
+    @property
+    def flush_behind_size(self) -> int:
+        """Bytes of the log that are not on the disk yet."""
+        return max(0, self._log.end - self.flushed_position)
+
+    @property
+    def dispatch_behind_size(self) -> int:
+        """Bytes of the log that are not in the index yet; queue entries are never behind."""
+        return max(0, self._log.end - self._index.indexed_position)
+
+    @property
+    def disk_use(self) -> float:
+        """Used share of the disk, 0..1."""
+        return disk_use(self._log.files.folder)
+
+    @property
+    def store_ms(self) -> int:
+        """Store time of the newest record; 0 in an empty store."""
+        return self._log.store_ms
 
 
 _tags_code = tags_code

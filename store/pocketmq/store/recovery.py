@@ -1,9 +1,9 @@
 """Recovery: where the log ends, and entries for every record that has none.
 
     last writer, last stop   checked from                                        behind a bad record
-    ours, clean              a record boundary 4 MiB before the flushed end      the next good record
-    ours, not clean          a record boundary 4 MiB before the flushed end      the next good record
-    RocketMQ's, clean        a record boundary 4 MiB before the queues' end      the log ends
+    ours, clean              a record boundary 1 MiB before the flushed end      the next good record
+    ours, not clean          a record boundary 1 MiB before the flushed end      the next good record
+    RocketMQ's, clean        a record boundary 1 MiB before the queues' end      the log ends
     RocketMQ's, not clean    the file that its checkpoint points to              the log ends
 
 1. Every record from there on is checked (lengths, own position, CRC of the body) and gets its entry if
@@ -21,7 +21,7 @@ import bisect
 import logging
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.store.checkpoint import Checkpoint
@@ -34,7 +34,7 @@ from pocketmq.store.tags_code import schedule_code, tags_code
 log = logging.getLogger(__name__)
 
 # How far behind the flushed end every start checks again; small stores are checked whole.
-MARGIN = 4 << 20
+MARGIN = 1 << 20
 # An entry's address in consumequeue_ext instead of a tags code.
 EXT_ADDRESS_MAX = -0x8000_0001
 _GAP_MAX = 1_000_000
@@ -69,7 +69,6 @@ class Recovery:
         *,
         clean: bool,
         delay_levels: Sequence[int],
-        on_record: Callable[[Entry], None],
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -77,7 +76,6 @@ class Recovery:
         self._checkpoint = checkpoint
         self._clean = clean
         self._levels = delay_levels
-        self._on_record = on_record
         self._report = RecoveryReport()
         self._claimed: array[int] | None = None
         self._claimed_end = table.max_position
@@ -183,7 +181,6 @@ class Recovery:
                     report.damages.append(Damage(found.position, found.size, why))
                 else:
                     report.last_store_ms = found.store_ms
-                    self._on_record(found)
                 report.end = found.position + found.size
             if not self._checkpoint.ours:
                 if bad is not None:

@@ -1,0 +1,230 @@
+"""DelayService: the delay levels. Source: ScheduleMessageService, RocketMQ 4.9.7; disk.md 10.
+
+A message with DELAY = n waits in SCHEDULE_TOPIC_XXXX, queue n - 1, as a record with REAL_TOPIC and REAL_QID.
+Its queue entry holds the time when it is due. Then a copy goes to the real topic: same body, properties, born
+time and host. config/delayOffset.json keeps per level the offset of the next record to deliver.
+
+1. Within one level all wait equally long, so the queue is in the order of its due times: only its head
+   has to be watched.
+2. The offset moves after the copy is stored. It is saved every flushDelayOffsetInterval and at the stop: a
+   crash may deliver again what was delivered since, never loses one.
+3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
+Owner: the Broker; run() in its TaskGroup.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import (
+    add_property,
+    get_property,
+    read_record,
+    remove_property,
+)
+from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
+from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
+from pocketmq.store.message_store import Appended, MessageStore
+
+log = logging.getLogger(__name__)
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_STEP = 256
+_RETRY_MS = 1_000
+# The clock may be set forward while we wait: look at it again after this time.
+_WAIT_MS_MAX = 1_000
+
+
+class Deliver(Protocol):
+    """MessageStore.append, or a call around it."""
+
+    def __call__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: memoryview,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+    ) -> Appended: ...
+
+
+class DelayService:
+    """Watches the heads of the level queues."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        deliver: Deliver | None = None,
+        pool: Executor | None = None,
+    ) -> None:
+        """deliver: what stores the copies; store.append when not given. pool: saves the offsets."""
+        self._store = store
+        self._clock = clock
+        self._deliver: Deliver = deliver or store.append
+        self._pool = pool
+        self._file = ConfigFile(
+            os.path.join(store.config.store_path_root_dir, "config", "delayOffset.json")
+        )
+        self._levels = store.delay_levels
+        # Level -> offset of the next record to deliver.
+        self.offsets: dict[int, int] = {}
+        self._saved: bytes = b""
+        self._scheduled = asyncio.Event()
+        self._next_save_ms = 0
+
+    @property
+    def level_max(self) -> int:
+        return len(self._levels)
+
+    def load(self) -> None:
+        """Read the offsets; those outside their queue are moved into it. Raises: StoreUnreadable."""
+        value = self._file.load() or {}
+        table = value.get("offsetTable") or {}
+        for name, offset in table.items():
+            try:
+                level = int(name)
+            except ValueError:
+                continue
+            low = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
+            high = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            self.offsets[level] = min(max(int(offset), low), high)
+
+    def schedule(
+        self, topic: str, queue_id: int, properties: bytes, level: int
+    ) -> tuple[str, int, bytes, int | None]:
+        """Where a message with DELAY = level >= 1 has to be appended instead.
+
+        Returns: topic, queue id, properties, tags code (None: the store makes it of the store time).
+        """
+        if level > self.level_max:
+            level = self.level_max
+            properties = add_property(
+                remove_property(properties, b"DELAY"), b"DELAY", str(level).encode()
+            )
+        if get_property(properties, b"REAL_TOPIC") is not None:
+            properties = remove_property(properties, b"REAL_TOPIC")
+            properties = remove_property(properties, b"REAL_QID")
+        properties = add_property(properties, b"REAL_TOPIC", topic.encode())
+        properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
+        # The loop may sleep until a later time than this message is due.
+        self._scheduled.set()
+        return SCHEDULE_TOPIC, level - 1, properties, None
+
+    async def run(self) -> None:
+        """Deliver until cancelled; the offsets are saved by the way and at the end."""
+        interval_ms = self._store.config.flush_delay_offset_interval
+        self._next_save_ms = self._clock.monotonic_ms() + interval_ms
+        try:
+            while True:
+                self._scheduled.clear()
+                wait_ms = self.step()
+                if self._clock.monotonic_ms() >= self._next_save_ms:
+                    self._next_save_ms = self._clock.monotonic_ms() + interval_ms
+                    await self._save_in_pool()
+                if wait_ms == 0:
+                    await asyncio.sleep(0)
+                    continue
+                if wait_ms is None:
+                    wait_ms = interval_ms if self._dirty() else None
+                try:
+                    seconds = None if wait_ms is None else min(wait_ms, _WAIT_MS_MAX) / 1000
+                    async with asyncio.timeout(seconds):
+                        await self._scheduled.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self.save()
+
+    def step(self) -> int | None:
+        """Deliver what is due, at most some hundred records.
+
+        Returns: ms until there is something to do again; 0: at once; None: nothing is waiting.
+        """
+        now_ms = self._clock.now_ms()
+        wait_ms: int | None = None
+        for level in range(1, self.level_max + 1):
+            try:
+                level_wait = self._step_level(level, now_ms)
+            except StoreNotWriteable as error:
+                log.warning("delayed messages wait, the store takes none error=%s", error)
+                return _RETRY_MS
+            if level_wait is not None:
+                wait_ms = level_wait if wait_ms is None else min(wait_ms, level_wait)
+        return wait_ms
+
+    def _step_level(self, level: int, now_ms: int) -> int | None:
+        queue_id = level - 1
+        high = self._store.max_offset(SCHEDULE_TOPIC, queue_id)
+        offset = max(self.offsets.get(level, 0), self._store.min_offset(SCHEDULE_TOPIC, queue_id))
+        if offset >= high:
+            return None
+        latest_ms = now_ms + self._levels[level - 1]
+        for position, _, due_ms in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
+            if now_ms < due_ms <= latest_ms:
+                return due_ms - now_ms
+            self._deliver_one(position)
+            offset += 1
+            self.offsets[level] = offset
+        return 0
+
+    def _deliver_one(self, position: int) -> None:
+        data = self._store.record_at(position)
+        if data is None:
+            log.error("a delayed message is gone and cannot be delivered position=%d", position)
+            return
+        record = read_record(data, check_crc=False)
+        topic = get_property(record.properties, b"REAL_TOPIC")
+        queue_id = get_property(record.properties, b"REAL_QID")
+        if topic is None or queue_id is None or topic == HALF_TOPIC.encode():
+            log.error("a delayed message without a real topic is dropped position=%d", position)
+            return
+        try:
+            self._deliver(
+                topic.decode("utf-8", "replace"),
+                int(queue_id),
+                record.body,
+                record.properties,
+                record.flag,
+                record.sys_flag & ~0x30,
+                record.born_ms,
+                record.born_host,
+                record.reconsume_times,
+                0,
+            )
+        except (MessageIllegal, ValueError) as error:
+            log.error("a delayed message cannot be delivered position=%d error=%s", position, error)
+
+    # ------------------------------------------------------------ offsets
+
+    def _encoded(self) -> bytes:
+        return ConfigFile.encode({"offsetTable": dict(sorted(self.offsets.items()))})
+
+    def _dirty(self) -> bool:
+        return bool(self.offsets) and self._encoded() != self._saved
+
+    def save(self) -> None:
+        """Write the offsets when they changed. Blocks."""
+        data = self._encoded()
+        if self.offsets and data != self._saved:
+            self._file.write(data)
+            self._saved = data
+
+    async def _save_in_pool(self) -> None:
+        data = self._encoded()
+        if not self.offsets or data == self._saved:
+            return
+        write: Callable[[bytes], None] = self._file.write
+        await asyncio.get_running_loop().run_in_executor(self._pool, write, data)
+        self._saved = data

@@ -1,0 +1,419 @@
+"""IndexService: the row of index files; fed by the dispatch behind the log, asked by queryMessage.
+
+    index/yyyyMMddHHmmssSSS      named by the local time of its creation
+
+1. Per record, in this order: UNIQ_KEY, each part of KEYS between spaces, and (messageIndexTags) the tag
+   as "T#" + tag. Rolled-back transaction records have none.
+2. A record at or before the end position of the newest file is in the index already.
+3. Nothing of this is on the append path: append leaves (queue, position, time, properties) in `pending`,
+   and the work is done for many records at once, with numpy.
+4. When `pending` was full, or after a restart, the records are read from the log again: `position` is
+   where everything before is in the index.
+Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.store.commit_log import CommitLog, Entry
+from pocketmq.store.errors import DiskFull, StoreUnreadable
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.store_config import StoreConfig
+
+if TYPE_CHECKING:
+    from pocketmq.store.index_file import IndexFile
+
+log = logging.getLogger(__name__)
+
+PENDING_MAX = 65_536
+# Records that one step of the loop handles: about a millisecond.
+STEP = 1024
+_PAUSE_S = 0.05
+_DRAIN_MAX = 65_536
+_ROLLBACK = 0xC
+
+
+class QueryOffsetResult(NamedTuple):
+    """Positions in rising order; when and up to where the newest index file was written."""
+
+    positions: list[int]
+    last_ms: int
+    last_position: int
+
+
+class IndexService:
+    """All index files of a store. numpy is imported with the first of them."""
+
+    def __init__(
+        self, folder: str, config: StoreConfig, commit_log: CommitLog, clock: Clock
+    ) -> None:
+        self._folder = folder
+        self._config = config
+        self._log = commit_log
+        self._clock = clock
+        self._enabled = config.message_index_enable
+        self.files: list[IndexFile] = []
+        # (hash of "TOPIC#", position, store time, properties) of records that are not indexed yet.
+        self.pending: list[tuple[int, int, int, bytes]] = []
+        # While behind: everything before this position is in the index, `pending` does not count.
+        self.position = 0
+        self._behind = False
+        self._hashes: dict[bytes, int] = {}
+        self._wake = asyncio.Event()
+        self._synced: set[str] = set()
+        self._unsure: list[IndexFile] = []
+
+    # ------------------------------------------------------------ opening
+
+    def load(self, *, clean: bool, checkpoint_index_ms: int) -> None:
+        """Find the files; after an unclean stop repair those that may not be on the disk as a whole."""
+        try:
+            names = sorted(
+                name for name in os.listdir(self._folder) if len(name) == 17 and name.isdecimal()
+            )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreUnreadable(self._folder, error) from error
+        if not names:
+            return
+        from pocketmq.store import index_file
+
+        for name in names:
+            path = os.path.join(self._folder, name)
+            file = MappedFile(path, 0, os.path.getsize(path))
+            shape = None
+            if file.size > index_file.HEADER_SIZE:
+                shape = index_file.geometry(
+                    file, self._config.max_hash_slot_num, self._config.max_index_num
+                )
+            if shape is None:
+                log.warning(
+                    "an index file fits no number of slots and is not used path=%s size=%d",
+                    path,
+                    file.size,
+                )
+                file.close()
+                continue
+            self.files.append(index_file.IndexFile(file, *shape))
+        if not clean:
+            self._unsure = [file for file in self.files if file.end_ms > checkpoint_index_ms]
+
+    def recover(self, *, checked_from: int, known_position: int) -> None:
+        """After the log's recovery: decide from where on records have to be indexed, and begin.
+
+        checked_from: where the log was walked from; known_position: what the checkpoint says is
+        indexed, 0 when it does not know.
+        """
+        if not self.files:
+            resume = max(checked_from, known_position)
+        elif self._unsure:
+            resume = max(self._repair(), known_position)
+        else:
+            resume = max(self.files[-1].end_position, checked_from, known_position)
+        self._unsure = []
+        self.position = max(resume, self._log.min_position)
+        self._behind = self.position < self._log.end
+        self.drain()
+
+    def _repair(self) -> int:
+        """Repair the files that are not sure to be whole. Returns: the position to go on from."""
+        while self._unsure:
+            file = self._unsure.pop(0)
+            again = file.repair(
+                self._log.end, is_last=file is self.files[-1], store_ms_at=self._store_ms_at
+            )
+            if again is None:
+                continue
+            place = self.files.index(file)
+            # What follows a file with a gap would be out of order: it is made again from the log.
+            for later in self.files[place + (again >= 0) :]:
+                log.warning("an index file is made again from the log name=%s", later.name)
+                later.delete()
+            del self.files[place + (again >= 0) :]
+            if again >= 0:
+                return again
+            return self.files[-1].end_position + 1 if self.files else self._log.min_position
+        return self.files[-1].end_position
+
+    def _store_ms_at(self, position: int) -> int:
+        found = self._log.entry_at(position, check_crc=False)
+        return found.store_ms if isinstance(found, Entry) else -1
+
+    # ------------------------------------------------------------ feeding
+
+    def wake(self) -> None:
+        """Something is in `pending` now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work off what was appended, in small steps, until cancelled."""
+        while True:
+            if not self.pending and not self._behind:
+                await self._wake.wait()
+                self._wake.clear()
+                await asyncio.sleep(_PAUSE_S)
+            if not self.step():
+                # No room on the disk: the records wait in the log.
+                await asyncio.sleep(1)
+            await asyncio.sleep(0)
+
+    def drain(self) -> None:
+        """Bring the index up to date now, up to a bound; the rest follows in the background."""
+        done = 0
+        while (self.pending or self._behind) and done < _DRAIN_MAX and self.step():
+            done += STEP
+
+    def step(self) -> bool:
+        """Index the next records. Returns: False when the disk is full; then nothing changed."""
+        pending = self.pending
+        if not self._enabled:
+            pending.clear()
+            self._behind = False
+            return True
+        if len(pending) > PENDING_MAX:
+            self.position = pending[0][1]
+            self._behind = True
+        try:
+            if self._behind:
+                # These are in the log too, behind what is read from it now.
+                pending.clear()
+                batch, end = self._read_log()
+                self._index(batch)
+                self.position = end
+                self._behind = end < self._log.end
+            elif pending:
+                self._index(pending[:STEP])
+                del pending[:STEP]
+        except DiskFull as error:
+            log.warning("the index waits for room on the disk error=%s", error)
+            return False
+        return True
+
+    @property
+    def behind(self) -> bool:
+        """Whether records wait to be indexed."""
+        return self._behind or bool(self.pending)
+
+    @property
+    def indexed_position(self) -> int:
+        """Every record before this position is in the index."""
+        if self._behind:
+            return self.position
+        return self.pending[0][1] if self.pending else self._log.end
+
+    def note(self, record: Entry) -> tuple[int, int, int, bytes]:
+        """A record of the log in the form of `pending`."""
+        return self.topic_hash(record.topic), record.position, record.store_ms, record.properties
+
+    def topic_hash(self, topic: bytes) -> int:
+        """Java's hash of "TOPIC#"; the hash of "TOPIC#KEY" goes on from it."""
+        known = self._hashes.get(topic)
+        if known is None:
+            text = topic.decode("utf-8", "replace") + "#"
+            known = self._hashes[topic] = string_hash(text) & 0xFFFF_FFFF
+        return known
+
+    def _read_log(self) -> tuple[list[tuple[int, int, int, bytes]], int]:
+        batch: list[tuple[int, int, int, bytes]] = []
+        position = max(self.position, self._log.min_position)
+        end = self._log.end
+        for found in self._log.walk(position, end, check_crc=False):
+            if not isinstance(found, Entry):
+                # Damage was reported by recovery; go on behind it where that is known.
+                return batch, found.position + found.size if found.size > 0 else end
+            position = found.position + found.size
+            if found.sys_flag & _ROLLBACK != _ROLLBACK:
+                batch.append(self.note(found))
+            if len(batch) >= STEP:
+                return batch, position
+        return batch, end
+
+    def _index(self, batch: list[tuple[int, int, int, bytes]]) -> None:
+        hashes, positions, store_ms = key_hashes(
+            batch,
+            self.files[-1].end_position if self.files else -1,
+            tags=self._config.message_index_tags,
+        )
+        if not hashes:
+            return
+        import numpy
+
+        all_hashes = numpy.array(hashes, numpy.int64)
+        all_positions = numpy.array(positions, numpy.int64)
+        all_ms = numpy.array(store_ms, numpy.int64)
+        done = 0
+        while done < len(all_hashes):
+            if not self.files or self.files[-1].full:
+                self._add_file()
+            done += self.files[-1].put_many(all_hashes[done:], all_positions[done:], all_ms[done:])
+
+    def _add_file(self) -> None:
+        from pocketmq.store.index_file import IndexFile
+
+        last = self.files[-1] if self.files else None
+        now_ms = self._clock.now_ms()
+        while True:
+            name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000))
+            name += f"{now_ms % 1000:03d}"
+            # Files are read in the order of their names, also when the clock was set back.
+            if last is None or name > last.name:
+                break
+            now_ms += 1 if name[:8] == last.name[:8] else 3_600_000
+        self.files.append(
+            IndexFile.create(
+                self._folder,
+                name,
+                self._config.max_hash_slot_num,
+                self._config.max_index_num,
+                last.end_ms if last else 0,
+                last.end_position if last else 0,
+            )
+        )
+
+    # ------------------------------------------------------------ asking
+
+    def query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryOffsetResult:
+        """Positions whose hash is that of the key; other keys with that hash are among them."""
+        self.drain()
+        found: list[int] = []
+        last_ms = last_position = 0
+        key_hash = index_hash(f"{topic}#{key}")
+        for file in reversed(self.files):
+            if file is self.files[-1]:
+                last_ms, last_position = file.end_ms, file.end_position
+            if file.matches_time(begin_ms, end_ms):
+                file.find(key_hash, found, count_max, begin_ms, end_ms)
+            if file.begin_ms < begin_ms or len(found) >= count_max:
+                break
+        found.sort()
+        return QueryOffsetResult(found, last_ms, last_position)
+
+    # ------------------------------------------------------------ looking after
+
+    def sync(self) -> int:
+        """Bring the files to the disk, in the pool. Returns: the store time up to which they are."""
+        files = list(self.files)
+        end_ms = files[-1].end_ms if files else 0
+        for file in files:
+            if file.name not in self._synced:
+                full = file.full
+                file.sync()
+                if full:
+                    self._synced.add(file.name)
+        return end_ms
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete files whose last record is gone from the log; never the last. Returns: how many."""
+        deleted = 0
+        while len(self.files) > 1 and self.files[0].end_position < log_min:
+            self.files.pop(0).delete()
+            deleted += 1
+        return deleted
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files = []
+
+
+def index_hash(text: str) -> int:
+    """abs(hashCode), and 0 where abs stays negative.
+
+    >>> index_hash("polygenelubricants"), index_hash("T#a") == abs(string_hash("T#a"))
+    (0, True)
+    """
+    value = abs(string_hash(text))
+    return 0 if value > 0x7FFF_FFFF else value
+
+
+def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
+    """Invariant 1.
+
+    >>> keys_of(b"KEYS\\x01a  b\\x02UNIQ_KEY\\x01u\\x02TAGS\\x01t", tags=True)
+    [b'u', b'a', b'b', b'T#t']
+    """
+    keys: list[bytes] = []
+    unique = get_property(properties, b"UNIQ_KEY")
+    if unique is not None:
+        keys.append(unique)
+    several = get_property(properties, b"KEYS")
+    if several is not None:
+        keys += [key for key in several.split(b" ") if key]
+    if tags:
+        tag = get_property(properties, b"TAGS")
+        if tag is not None:
+            keys.append(b"T#" + tag)
+    return keys
+
+
+_POWERS: dict[int, Any] = {}
+
+
+def key_hashes(
+    batch: list[tuple[int, int, int, bytes]], after: int, *, tags: bool
+) -> tuple[list[int], list[int], list[int]]:
+    """(hashes, positions, store times) of every key of the records behind position `after`.
+
+    Keys of one length are hashed together: h("TOPIC#KEY") = h("TOPIC#") * 31**len + h(KEY), mod 2**32.
+    """
+    starts: list[int] = []
+    keys: list[bytes] = []
+    positions: list[int] = []
+    store_ms: list[int] = []
+    for start, position, ms, properties in batch:
+        if position <= after:
+            continue
+        for key in keys_of(properties, tags=tags):
+            starts.append(start)
+            keys.append(key)
+            positions.append(position)
+            store_ms.append(ms)
+    by_length: dict[int, list[int]] = {}
+    hashes = [0] * len(keys)
+    for place, key in enumerate(keys):
+        if key.isascii():
+            by_length.setdefault(len(key), []).append(place)
+        else:
+            text = key.decode("utf-8", "replace")
+            units = len(text.encode("utf-16-be", "surrogatepass")) // 2
+            hashes[place] = starts[place] * pow(31, units, 1 << 32) + string_hash(text)
+    for length, places in by_length.items():
+        if len(places) < 8:
+            power = pow(31, length, 1 << 32)
+            for place in places:
+                hashes[place] = starts[place] * power + string_hash(keys[place].decode("ascii"))
+        else:
+            for place, value in zip(places, _hash_equal(keys, places, length), strict=True):
+                hashes[place] = starts[place] * pow(31, length, 1 << 32) + value
+    return [_fold(value) for value in hashes], positions, store_ms
+
+
+def _hash_equal(keys: list[bytes], places: list[int], length: int) -> list[int]:
+    import numpy
+
+    powers = _POWERS.get(length)
+    if powers is None:
+        values = [pow(31, length - 1 - unit, 1 << 32) for unit in range(length)]
+        powers = _POWERS[length] = numpy.array(values, numpy.uint32)
+    units = numpy.frombuffer(b"".join([keys[place] for place in places]), numpy.uint8)
+    table = units.reshape(len(places), length).astype(numpy.uint32)
+    found: list[int] = (table * powers).sum(axis=1, dtype=numpy.uint32).tolist()
+    return found
+
+
+def _fold(value: int) -> int:
+    """An unsigned or larger sum to abs(int) as Java has it."""
+    value &= 0xFFFF_FFFF
+    if value >= 0x8000_0000:
+        value = 0x1_0000_0000 - value
+        return 0 if value == 0x8000_0000 else value
+    return value

@@ -1,0 +1,145 @@
+"""Retention: which files may go, and when. Source: CleanCommitLogService, RocketMQ 4.9.7; disk.md 16.
+
+    disk use             commit log files that may go
+    any, hour is right   older than fileReservedTime
+    > 75 %, any hour     older than fileReservedTime
+    > 85 %               the oldest, whatever their age
+    > 90 %               the same, and nothing is appended any more
+
+1. Oldest first, at most deleteFileBatchMax a round, never the last file; the first that may not go ends
+   the round.
+2. Then queue and index files whose records are all gone, never the last of each.
+3. A file's age counts from its last write (modification time).
+Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.errors import DiskFull, StoreNotWriteable
+from pocketmq.store.index_service import IndexService
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.store_config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+
+
+def disk_use(path: str) -> float:
+    """The used share of the file system that holds `path`, 0..1, as df shows it."""
+    while True:
+        try:
+            status = os.statvfs(path)
+            break
+        except FileNotFoundError:
+            path = os.path.dirname(path) or "."
+    used = status.f_blocks - status.f_bfree
+    entire = used + status.f_bavail
+    return used / entire if entire else 0.0
+
+
+class Retention:
+    """Deletes what is old."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        index: IndexService,
+        clock: Clock,
+        pool: Executor,
+        refuse: Callable[[StoreNotWriteable | None], None],
+    ) -> None:
+        self._config = config
+        self._log = commit_log
+        self._table = table
+        self._index = index
+        self._clock = clock
+        self._pool = pool
+        self._refuse = refuse
+        self._refusing = False
+        self.disk_use = 0.0
+        # Handed in by tests.
+        self.measure_disk_use: Callable[[str], float] = disk_use
+
+    async def run(self) -> None:
+        """One round each cleanResourceInterval until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._config.clean_resource_interval / 1000)
+            files = self.step()
+            if files:
+                await loop.run_in_executor(self._pool, delete_files, files)
+
+    def step(self, *, manual: bool = False) -> list[MappedFile]:
+        """One round. Returns: the files that left the store and are to be deleted."""
+        self.check_disk()
+        use, config = self.disk_use, self._config
+        forced = use > config.disk_space_clean_forcibly_ratio
+        if not (
+            manual or forced or use > config.disk_max_used_space_ratio / 100 or self._is_the_hour()
+        ):
+            return []
+        reserved_ms = config.file_reserved_time * _HOUR_MS
+        files = self._log.files.files
+        gone: list[MappedFile] = []
+        while len(files) > 1 and (manual or len(gone) < config.delete_file_batch_max):
+            age_ms = self._clock.now_ms() - os.stat(files[0].path).st_mtime_ns // 1_000_000
+            if not forced and age_ms < reserved_ms:
+                break
+            gone.append(files.pop(0))
+        if gone:
+            log.info(
+                "deleting commit log files count=%d first=%s log_begins_at=%d disk_use=%.2f",
+                len(gone),
+                gone[0].path,
+                self._log.min_position,
+                use,
+            )
+            self.delete_followers()
+        return gone
+
+    def check_disk(self) -> None:
+        """Measure the disk, and stop or resume appending by it."""
+        self.disk_use = self.measure_disk_use(self._log.files.folder)
+        full = self.disk_use > self._config.disk_space_warning_level_ratio
+        if full and not self._refusing:
+            self._refuse(
+                DiskFull(
+                    self._log.files.folder,
+                    f"{self.disk_use:.0%} used, diskSpaceWarningLevelRatio is "
+                    f"{self._config.disk_space_warning_level_ratio:.0%}",
+                )
+            )
+            log.error("the disk is too full, nothing is appended use=%.3f", self.disk_use)
+        elif self._refusing and not full:
+            self._refuse(None)
+            log.warning("the disk has room again, appending goes on use=%.3f", self.disk_use)
+        self._refusing = full
+
+    def delete_followers(self) -> None:
+        """Queue and index files whose records are not in the log any more."""
+        log_min = self._log.min_position
+        for queue in self._table.queues.values():
+            queue.delete_before(log_min)
+        self._index.delete_before(log_min)
+
+    def _is_the_hour(self) -> bool:
+        hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
+        words = self._config.delete_when.split(";")
+        return any(word.strip().isdecimal() and int(word) == hour for word in words)
+
+
+def delete_files(files: list[MappedFile]) -> None:
+    """Unlink. Blocks."""
+    for file in files:
+        file.delete()
