@@ -3,7 +3,7 @@
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
-from tests.interop.driver import Queue, Session, message
+from tests.interop.driver import PeerError, Queue, Session, message
 from tests.interop.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
@@ -104,13 +104,17 @@ def test_ordered_messages_are_consumed_in_order_even_when_one_fails(
 
 @ONE_OF_EACH_VERSION
 def test_a_failing_message_is_retried_and_ends_among_the_dead_letters(
-    broker: RunningBroker, java_client: Session, topic: str, group: str
+    broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S61, S63: two retries through %RETRY%, then %DLQ%; the queue itself moves on."""
+    make_topic(broker, topic)
     # A group's first member asks for the route of %RETRY% before its heartbeat has created the
     # topic, and asks again only after 30 s: a member before it spares the wait.
-    java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST).close()
     producer = java_client.producer(broker.namesrv, group + "-p")
+    before = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST)
+    retry_topic = f"%RETRY%{group}"
+    until(lambda: producer.queues(retry_topic), "the retry topic's route", ignoring=PeerError)
+    before.close()
     [bad] = producer.send(
         message(topic, "bad", tags="T", keys="key", properties={"fail_times": "99"})
     )
