@@ -58,9 +58,9 @@ class Store:
     def __init__(self, root: Root) -> None:
         self.root = root
         self.folders: Folders
-        self.folders, self._base = folders_of(root.path)
-        top = {e.name: e for e in list_or_empty(self.folders, self._base)}
-        log_folder = f"{self._base}/commitlog" if "commitlog" in top else self._base
+        self.folders, self.base = folders_of(root.path)
+        top = {e.name: e for e in list_or_empty(self.folders, self.base)}
+        log_folder = f"{self.base}/commitlog" if "commitlog" in top else self.base
         self.log_files = [
             LogFile(*f) for f in index_files(list_or_empty(self.folders, log_folder), log_folder)
         ]
@@ -71,7 +71,7 @@ class Store:
         self._queue_folders = [
             (name, name == "batchconsumequeue")
             for name in ("consumequeue", "batchconsumequeue")
-            if name in top and log_folder != self._base
+            if name in top and log_folder != self.base
         ]
         self._open: dict[str, File] = {}
 
@@ -88,16 +88,16 @@ class Store:
     def has_queues(self) -> bool:
         """Whether any ConsumeQueue is there; if not, the log has to be walked."""
         return any(
-            list_or_empty(self.folders, f"{self._base}/{name}") for name, _ in self._queue_folders
+            list_or_empty(self.folders, f"{self.base}/{name}") for name, _ in self._queue_folders
         )
 
     def queues(self, wanted: Callable[[str], bool]) -> Iterator[Queue]:
         """The queues of the topics that `wanted` says yes to, by topic and queue id."""
         for kind, batch in self._queue_folders:
-            for topic in list_or_empty(self.folders, f"{self._base}/{kind}"):
+            for topic in list_or_empty(self.folders, f"{self.base}/{kind}"):
                 if topic.size >= 0 or not wanted(topic.name):
                     continue
-                folder = f"{self._base}/{kind}/{topic.name}"
+                folder = f"{self.base}/{kind}/{topic.name}"
                 ids = [int(e.name) for e in self.folders.list(folder) if e.name.isdecimal()]
                 for queue_id in sorted(ids):
                     yield self._queue(kind, topic.name, queue_id, batch=batch)
@@ -110,11 +110,11 @@ class Store:
     def _queue(self, kind: str, topic: str, queue_id: int, *, batch: bool) -> Queue:
         return Queue(
             self.folders,
-            f"{self._base}/{kind}/{topic}/{queue_id}",
+            f"{self.base}/{kind}/{topic}/{queue_id}",
             topic,
             queue_id,
             batch=batch,
-            ext="" if batch else f"{self._base}/consumequeue_ext/{topic}/{queue_id}",
+            ext="" if batch else f"{self.base}/consumequeue_ext/{topic}/{queue_id}",
         )
 
     def log_file_of(self, position: int) -> LogFile | None:

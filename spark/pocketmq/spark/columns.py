@@ -1,0 +1,137 @@
+"""Columns as Spark sees them: the standard ones, and the face of a Kafka source (`columns=kafka`)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.store import bulk_schema
+
+_SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    bulk_schema.TIMESTAMP: TimestampType(),
+    bulk_schema.STRING_MAP: MapType(StringType(), StringType(), True),
+}
+
+# Kafka's column -> ours. timestampType 1 is "log append time", which storeTimestamp is.
+_KAFKA_SOURCE = {
+    "key": "keys",
+    "value": "body",
+    "topic": "topic",
+    "partition": "queueId",
+    "offset": "queueOffset",
+    "timestamp": "storeTimestamp",
+    "headers": "properties",
+}
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_KAFKA_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": _HEADERS,
+}
+_ARROW_HEADERS = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+_ARROW_KAFKA: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": bulk_schema.TIMESTAMP,
+    "timestampType": pa.int32(),
+    "headers": _ARROW_HEADERS,
+}
+
+
+def schema_of(columns: str) -> StructType:
+    """The schema for option `columns`. Raises: IllegalArgument."""
+    if columns.strip().lower() == "kafka":
+        return StructType([StructField(n, t) for n, t in _KAFKA_TYPES.items()])
+    names = bulk_schema.resolve(columns or None)
+    return StructType([StructField(n, _SPARK_TYPES[bulk_schema.COLUMNS[n].type]) for n in names])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """From a schema that Spark asks for to the columns that are decoded, and back.
+
+    wanted: names in the schema's order; decoded: bulk columns, each once.
+    """
+
+    wanted: tuple[str, ...]
+    kafka: bool
+    decoded: tuple[str, ...]
+
+    def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the decoded columns as Spark wants it."""
+        if not self.kafka:
+            return batch
+        arrays = [self._kafka(name, batch) for name in self.wanted]
+        schema = pa.schema([pa.field(n, _ARROW_KAFKA[n]) for n in self.wanted])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    @staticmethod
+    def _kafka(name: str, batch: pa.RecordBatch) -> pa.Array:
+        if name == "timestampType":
+            return pa.repeat(pa.scalar(1, pa.int32()), batch.num_rows)
+        array = batch.column(_KAFKA_SOURCE[name])
+        if name == "key":
+            return array.cast(pa.binary())
+        if name == "headers":
+            pairs = pa.StructArray.from_arrays(
+                [array.keys, array.items.cast(pa.binary())], names=["key", "value"]
+            )
+            return pa.ListArray.from_arrays(array.offsets, pairs).cast(_ARROW_HEADERS)
+        return array
+
+
+def projection_of(schema: StructType, columns: str) -> Projection:
+    """What a reader has to decode for `schema` (the source's own, or a user's subset in any order).
+
+    Raises: IllegalArgument for a name or a type that does not exist.
+    """
+    kafka = columns.strip().lower() == "kafka"
+    known: dict[str, DataType] = (
+        _KAFKA_TYPES
+        if kafka
+        else {c.name: _SPARK_TYPES[c.type] for c in bulk_schema.COLUMNS.values()}
+    )
+    for field in schema.fields:
+        if field.name not in known:
+            raise IllegalArgument(
+                f"there is no column {field.name!r}; the columns are {', '.join(known)}"
+            )
+        if field.dataType != known[field.name]:
+            raise IllegalArgument(
+                f"column {field.name!r} is {known[field.name].simpleString()}, not "
+                f"{field.dataType.simpleString()}; cast it in the query"
+            )
+    names: Sequence[str] = schema.fieldNames()
+    if not kafka:
+        return Projection(tuple(names), False, tuple(names))
+    decoded = [_KAFKA_SOURCE[n] for n in names if n in _KAFKA_SOURCE] or ["queueOffset"]
+    return Projection(tuple(names), True, tuple(dict.fromkeys(decoded)))

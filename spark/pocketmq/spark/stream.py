@@ -1,0 +1,313 @@
+"""What both kinds of stream readers share: offsets as JSON, limits per batch, triggers, data loss.
+
+    {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}}}
+
+1. An offset says what is read next; keys are sorted, since Spark compares offsets as text.
+2. The reader lives in one planner process for the whole query, but its copy in the tasks knows nothing of
+   what happens here: everything a task needs is in its partition.
+3. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
+   commit. 4.0 and 4.1: latestOffset() without arguments, before initialOffset on a new query; on a restart
+   first partitions(x, x) with the last offsets, or partitions(a, b) for a batch to be repeated. So those
+   versions take the start from the last offset that went by.
+Queues that appear later are read from their beginning.
+"""
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.options import Options
+from pocketmq.store.bulk_offsets import (
+    Bounds,
+    LossRule,
+    Offsets,
+    Positions,
+    QueueKey,
+    checked_start,
+    each,
+    lookup,
+    offsets_of,
+    starting_offset,
+    store_at,
+    to_json,
+)
+
+_VERSION = 1
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # PySpark 4.0 and 4.1
+    HAS_LIMITS = False
+
+
+def to_offset(offsets: Offsets) -> dict[str, Any]:
+    """The value that Spark keeps (invariant 1)."""
+    return {"offsets": to_json(offsets), "v": _VERSION}
+
+
+def from_offset(value: Mapping[str, Any]) -> Offsets:
+    """Raises: IllegalArgument for a checkpoint that another version or source wrote."""
+    if not isinstance(value, dict) or value.get("v") != _VERSION or "offsets" not in value:
+        raise IllegalArgument(
+            f"the checkpoint holds an offset that this version does not know: {value!r}. Start the query "
+            "with a new checkpointLocation, or with the version that wrote it"
+        )
+    return offsets_of(value["offsets"], "the checkpoint's offset", minimum=0)
+
+
+def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int]:
+    """`limit` messages over queues in proportion to their backlog, at least one each (Kafka's rule).
+
+    With more queues than messages every queue with a backlog still gets one.
+    """
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    return {
+        key: min(waiting, max(1, limit * waiting // total)) if waiting else 0
+        for key, waiting in backlog.items()
+    }
+
+
+class OffsetStream(DataSourceStreamReader):
+    """A stream over queues whose bounds can be looked up. Subclasses say how."""
+
+    def __init__(self, options: Options, starting: Positions) -> None:
+        self.options = options
+        self.starting = starting
+        self._initial: Offsets | None = None
+        self._last: Offsets | None = None
+        self._frozen: Offsets | None = None
+        self._waiting_since_ms: int | None = None
+
+    # ---- what a subclass knows
+
+    @abstractmethod
+    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
+        """The queues as they are now."""
+
+    @abstractmethod
+    def cut(
+        self, starts: Offsets, ends: Offsets, bounds: Mapping[QueueKey, Bounds]
+    ) -> Sequence[InputPartition]:
+        """Partitions for the offsets starts <= o < ends."""
+
+    @abstractmethod
+    def mean_size(self, bounds: Bounds) -> int:
+        """Bytes of a message of this queue, about."""
+
+    @abstractmethod
+    def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
+        """Where a new query begins."""
+
+    @abstractmethod
+    def warn(self, loss: LossRule) -> None:
+        """Says once a batch what was missing."""
+
+    def show_progress(self, offsets: Offsets) -> None:
+        """commitOffsets=source; nothing by default."""
+
+    def resolve_initial(
+        self, bounds: Mapping[QueueKey, Bounds], starting: Positions, loss: LossRule
+    ) -> Offsets:
+        """starting_offset() of every queue."""
+        offsets: Offsets = {}
+        for key, one in bounds.items():
+            store_at(offsets, key, starting_offset(one, starting, loss))
+        return offsets
+
+    # ---- Spark's calls
+
+    def initialOffset(self) -> dict[str, Any]:
+        return to_offset(self._first_offsets())
+
+    def _first_offsets(self) -> Offsets:
+        """Where the query begins; looked up once, though 4.0 asks for it after the first end."""
+        if self._initial is None:
+            loss = self._loss()
+            self._initial = self.initial(self.look(loss), loss)
+            self.warn(loss)
+        return self._initial
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        starts, ends = from_offset(start), from_offset(end)
+        self._last = ends
+        if start == end:
+            return []
+        loss = self._loss()
+        bounds = self.look(loss)
+        begins: Offsets = {}
+        stops: Offsets = {}
+        for key, stop in each(ends):
+            begin = lookup(starts, key)
+            known = bounds.get(key)
+            if known is None:
+                if begin is None or begin < stop:
+                    loss.lost(
+                        f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id} is no longer "
+                        f"there; offsets up to {stop} are wanted"
+                    )
+                continue
+            begin = known.min_offset if begin is None else begin
+            if begin < stop:
+                begin = checked_start(known, begin, loss)
+                stop = self._checked_end(known, stop, loss)
+                store_at(begins, key, begin)
+                store_at(stops, key, stop)
+        self.warn(loss)
+        return self.cut(begins, stops, bounds)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.show_progress(from_offset(end))
+
+    def stop(self) -> None:
+        """Nothing is held between calls."""
+
+    # ---- what the two signatures of latestOffset share
+
+    def latest_from(self, start: Offsets, rows: int, size: int) -> Offsets:
+        """The end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit."""
+        loss = self._loss()
+        bounds = self.look(loss)
+        ends: Offsets = {}
+        for key, offset in each(start):
+            store_at(ends, key, offset)
+        begin: dict[QueueKey, int] = {}
+        backlog: dict[QueueKey, int] = {}
+        for key, one in bounds.items():
+            stop = one.max_offset
+            if self._frozen is not None:
+                frozen = lookup(self._frozen, key)
+                if frozen is None:
+                    continue
+                stop = min(stop, frozen)
+            began = lookup(start, key)
+            if began is None:
+                began = one.min_offset
+            elif began > one.max_offset:
+                # Truncated or created anew: say so now, or nothing would be read until it grows past.
+                began = checked_start(one, began, loss)
+            began = max(began, min(one.min_offset, stop)) if began < one.min_offset else began
+            begin[key] = began
+            backlog[key] = max(0, stop - began)
+        self.warn(loss)
+        if self._should_wait(sum(backlog.values())):
+            return start
+        if rows:
+            backlog = share_out(backlog, rows)
+        if size:
+            backlog = self._within(backlog, bounds, size)
+        for key, count in backlog.items():
+            store_at(ends, key, begin[key] + count)
+        return ends
+
+    def latest_after_last(self) -> Offsets:
+        """latestOffset() of 4.0 and 4.1: on from the last offset that went by (invariant 3)."""
+        start = self._first_offsets() if self._last is None else self._last
+        options = self.options
+        self._last = self.latest_from(
+            start, options.max_offsets_per_trigger, options.bytes_per_trigger
+        )
+        return self._last
+
+    def freeze(self) -> None:
+        """Trigger.AvailableNow: what comes later is not read by this run."""
+        loss = self._loss()
+        self._frozen = {}
+        for key, one in self.look(loss).items():
+            store_at(self._frozen, key, one.max_offset)
+        self.warn(loss)
+
+    def newest(self) -> Offsets:
+        """The ends of all queues, for Spark's progress reports."""
+        offsets: Offsets = {}
+        for key, one in self.look(LossRule(fail=False)).items():
+            store_at(offsets, key, one.max_offset)
+        return offsets
+
+    def _within(
+        self, backlog: dict[QueueKey, int], bounds: Mapping[QueueKey, Bounds], size: int
+    ) -> dict[QueueKey, int]:
+        means = {k: max(1, self.mean_size(bounds[k])) for k, n in backlog.items() if n}
+        total = sum(n * means[k] for k, n in backlog.items() if n)
+        if total <= size:
+            return backlog
+        return {
+            key: max(1, int(count * size / total)) if count else 0 for key, count in backlog.items()
+        }
+
+    def _should_wait(self, available: int) -> bool:
+        """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
+        least = self.options.min_offsets_per_trigger
+        if not least or self._frozen is not None or available >= least:
+            self._waiting_since_ms = None
+            return False
+        now = time.monotonic_ns() // 1_000_000
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now
+        if available and now - self._waiting_since_ms >= self.options.trigger_delay_ms:
+            self._waiting_since_ms = None
+            return False
+        return True
+
+    def _checked_end(self, bounds: Bounds, stop: int, loss: LossRule) -> int:
+        if stop > bounds.max_offset:
+            key = bounds.key
+            loss.lost(
+                f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: offsets up to {stop} "
+                f"are planned, but the queue ends at {bounds.max_offset}: it was truncated or created anew"
+            )
+            return bounds.max_offset
+        return stop
+
+    def _loss(self) -> LossRule:
+        return LossRule(self.options.fail_on_data_loss)
+
+
+def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
+    """The class with the latestOffset of the PySpark that runs (invariant 3)."""
+    if not HAS_LIMITS:
+
+        class _Plain(base):  # type: ignore[valid-type, misc]
+            def latestOffset(self) -> dict[str, Any]:
+                return to_offset(self.latest_after_last())
+
+        return _Plain
+
+    class _Limited(base, SupportsTriggerAvailableNow):  # type: ignore[valid-type, misc]
+        def getDefaultReadLimit(self) -> Any:
+            if self.options.max_offsets_per_trigger:
+                return ReadMaxRows(self.options.max_offsets_per_trigger)
+            if self.options.bytes_per_trigger:
+                return ReadMaxBytes(self.options.bytes_per_trigger)
+            return ReadAllAvailable()
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+            size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
+            if rows and self.options.bytes_per_trigger:
+                size = self.options.bytes_per_trigger
+            return to_offset(self.latest_from(from_offset(start), rows, size))
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            self.freeze()
+
+        def reportLatestOffset(self) -> dict[str, Any]:
+            return to_offset(self.newest())
+
+    return _Limited
+
+
+Batches = Iterator[pa.RecordBatch]

@@ -1,0 +1,60 @@
+"""Side files of a store that a reader uses: consumer offsets, topics. fastjson's dialect (disk.md 9).
+
+Read only. A file that is missing or empty falls back to its .bak, as in RocketMQ.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pocketmq.remoting import fastjson
+from pocketmq.store.bulk_errors import BulkError
+from pocketmq.store.bulk_offsets import Offsets, QueueKey, store_at
+from pocketmq.store.bulk_store import Store
+
+
+def read_side_file(store: Store, name: str) -> Any:
+    """The parsed content of config/`name`, {} when there is none.
+
+    Raises: BulkError when there is one that cannot be read.
+    """
+    for candidate in (name, f"{name}.bak"):
+        path = f"{store.base}/config/{candidate}"
+        try:
+            opened = store.folders.open(path)
+        except FileNotFoundError:
+            continue
+        text = opened.read(0, opened.size).to_pybytes().decode("utf-8", "replace").strip()
+        if text:
+            try:
+                return fastjson.loads(text)
+            except ValueError as error:
+                raise BulkError(f"{path} cannot be read: {error}") from error
+    return {}
+
+
+def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
+    """(group, topic, queue id, next offset to consume) of config/consumerOffset.json."""
+    table = read_side_file(store, "consumerOffset.json").get("offsetTable") or {}
+    for name, queues in sorted(table.items()):
+        topic, separator, group = name.partition("@")
+        if separator:
+            for queue_id, offset in sorted(queues.items(), key=lambda item: int(item[0])):
+                yield group, topic, int(queue_id), int(offset)
+
+
+def group_offsets(stores: Iterable[Store], group: str, wanted: Callable[[str], bool]) -> Offsets:
+    """Where a group stands in each queue, by the stores' files.
+
+    Raises: BulkError when no store knows the group.
+    """
+    result: Offsets = {}
+    groups: set[str] = set()
+    for store in stores:
+        for name, topic, queue_id, offset in offset_rows(store):
+            groups.add(name)
+            if name == group and wanted(topic):
+                store_at(result, QueueKey(topic, store.root.broker_name, queue_id), offset)
+    if group not in groups:
+        known = ", ".join(sorted(groups)[:10]) or "none"
+        raise BulkError(f"no store has offsets of group {group!r}; groups there: {known}")
+    return result
