@@ -106,7 +106,7 @@ def _plain(variable: str) -> str:
     return variable.removeprefix(PREFIX).replace("_", "").lower()
 
 
-def data_directory(options: ServerOptions, settings: Mapping[str, str]) -> str:
-    """Where everything is kept: --data, then storePathRootDir, then ./data; absolute."""
-    chosen = options.data or settings.get("storePathRootDir") or "data"
-    return os.path.abspath(os.path.expanduser(chosen))
+def kept_directory(options: ServerOptions, settings: Mapping[str, str]) -> str | None:
+    """--data, then storePathRootDir, absolute; None when neither is given."""
+    chosen = options.data or settings.get("storePathRootDir")
+    return os.path.abspath(os.path.expanduser(chosen)) if chosen else None

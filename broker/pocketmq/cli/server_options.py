@@ -80,7 +80,7 @@ OPTIONS = (
     Option(
         ("--broker-name",),
         "broker_name",
-        "name of the broker (default: broker-a)",
+        "name of the broker (default: the name of this machine)",
         (UP, BROKER),
         "NAME",
         "brokerName",

@@ -3,8 +3,8 @@
     async with NameServer(config, clock) as server:
         host, port = await server.listen()
 
-Leaving closes the listeners and all connections. A broker in the same process uses `routes` and
-`kv_config` directly, without a connection.
+Leaving closes the listeners and all connections. A broker in the same process
+registers by a call (`local`), without a connection.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Self
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfig, TableFile
+from pocketmq.namesrv.local import LocalRegistrar
 from pocketmq.namesrv.processors import NameServerProcessors
 from pocketmq.namesrv.route_info import RouteInfo
 from pocketmq.remoting.clock import Clock
@@ -25,7 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class NameServer:
-    """One name server. Attributes: config, routes, kv_config, address (`ip:port` once it listens)."""
+    """One name server.
+
+    Attributes: config, routes, kv_config, local (for brokers of this process), address (`ip:port`
+    once it listens).
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class NameServer:
         self.config = config
         self.routes = RouteInfo(clock)
         self.kv_config = KVConfig(kv_file)
+        self.local = LocalRegistrar(self.routes, self.kv_config)
         self.address = ""
         self._server = RemotingServer(
             NameServerProcessors(self.routes, self.kv_config, config).handlers(),

@@ -1,0 +1,117 @@
+"""`pocketmq up` and `pocketmq broker`: a broker, with a name server in the same process or without."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from pocketmq.broker import Broker
+from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.cli.address import advertised_address
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.namesrv_server import listen, make_name_server
+from pocketmq.cli.server import cannot_listen, check_port, say_ready
+from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
+from pocketmq.cli.server_options import UP, ServerOptions
+from pocketmq.namesrv import NamesrvConfig
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.store import StoreConfig
+from pocketmq.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+_NAMESRV_PORT = 9876
+# A file of `up` is a broker.conf: these names in it are the broker's.
+_NOT_NAMESRVS = ("listenPort", "bindAddress", "kvConfigPath")
+
+
+class BrokerServer:
+    """Settings from all sources, then the servers until `stop`."""
+
+    def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
+        """Raises: CannotBegin."""
+        self._is_up = options.role == UP
+        self._broker_option = "--broker-port" if self._is_up else "--port"
+        known = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        if self._is_up:
+            known |= NamesrvConfig.keys().keys()
+        settings = merge(options, environment, read_file(options.config), known)
+        for name in unknown_variables(environment, known):
+            log.warning("%s in the environment sets nothing here: there is no such setting", name)
+        folder = kept_directory(options, settings) or os.path.abspath("data")
+        settings["storePathRootDir"] = folder
+        try:
+            self._namesrv = self._namesrv_config(settings, folder, options.namesrv_port)
+            self._config, self._store_config = self._read(settings)
+        except (IllegalArgument, StoreError) as error:
+            raise CannotBegin(str(error)) from error
+        except OSError as error:
+            raise CannotBegin(
+                f"the name {settings.get('bindAddress')!r} is unknown ({error.strerror}): give an "
+                "address of this machine with --host"
+            ) from error
+
+    def _namesrv_config(
+        self, settings: Mapping[str, str], folder: str, port: int | None
+    ) -> NamesrvConfig | None:
+        if not self._is_up:
+            return None
+        own = {name: value for name, value in settings.items() if name not in _NOT_NAMESRVS}
+        own["kvConfigPath"] = os.path.join(folder, "namesrv", "kvConfig.json")
+        host = settings.get("bindAddress")
+        if host is not None:
+            own["bindAddress"] = host
+        return NamesrvConfig.from_properties(
+            own, listen_port=_NAMESRV_PORT if port is None else port
+        )
+
+    def _read(self, settings: dict[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+        if self._is_up and settings.pop("namesrvAddr", None):
+            log.info("namesrvAddr is not used by `up`: the broker registers in this process")
+        if not settings.get("brokerIP1"):
+            host = settings.get("bindAddress", BrokerConfig.keys()["bindAddress"].default)
+            settings["brokerIP1"] = advertised_address(host)
+        own = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        theirs = set() if self._namesrv is None else NamesrvConfig.keys().keys() - own
+        return read_broker_conf(
+            {name: value for name, value in settings.items() if name not in theirs}
+        )
+
+    def settings(self) -> dict[str, str]:
+        """Every setting with its value."""
+        return {**self._store_config.to_properties(), **self._config.to_properties()}
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises: CannotBegin."""
+        config = self._config
+        if self._namesrv is not None:
+            check_port(self._namesrv.bind_address, self._namesrv.listen_port, "--namesrv-port")
+        check_port(config.listen_address, config.listen_port, self._broker_option)
+        async with AsyncExitStack() as stack:
+            name_server = None
+            if self._namesrv is not None:
+                name_server = await stack.enter_async_context(make_name_server(self._namesrv))
+                await listen(name_server, "--namesrv-port")
+            broker = Broker(config, self._store_config, SystemClock(), name_server=name_server)
+            try:
+                await stack.enter_async_context(broker)
+            except StoreError as error:
+                raise CannotBegin(str(error)) from error
+            try:
+                await broker.listen()
+            except OSError as error:
+                raise cannot_listen(
+                    config.listen_address, config.listen_port, self._broker_option, error
+                ) from error
+            say_ready(
+                {
+                    "namesrv": name_server.address if name_server else config.namesrv_addr,
+                    "broker": broker.address,
+                    "name": config.broker_name,
+                    "cluster": config.broker_cluster_name,
+                    "store": self._store_config.store_path_root_dir,
+                }
+            )
+            await stop.wait()

@@ -1,0 +1,61 @@
+"""`pocketmq namesrv`: a name server alone."""
+
+import asyncio
+from collections.abc import Mapping
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.server import cannot_listen, check_port, say_ready
+from pocketmq.cli.server_config import kept_directory, merge, read_file
+from pocketmq.cli.server_options import ServerOptions
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.errors import PocketMQError
+
+
+class NamesrvServer:
+    """Settings from all sources, then the server until `stop`."""
+
+    def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
+        """Raises: CannotBegin."""
+        known = NamesrvConfig.keys()
+        settings = merge(options, environment, read_file(options.config), known)
+        folder = kept_directory(options, settings)
+        if folder is not None:
+            settings.setdefault("kvConfigPath", f"{folder}/namesrv/kvConfig.json")
+        try:
+            self._config = NamesrvConfig.from_properties(settings)
+        except PocketMQError as error:
+            raise CannotBegin(str(error)) from error
+
+    def settings(self) -> dict[str, str]:
+        """Every setting with its value."""
+        return self._config.to_properties()
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises: CannotBegin."""
+        config = self._config
+        check_port(config.bind_address, config.listen_port, "--port")
+        async with make_name_server(config) as name_server:
+            await listen(name_server, "--port")
+            say_ready({"namesrv": name_server.address, "kv": config.kv_config_path})
+            await stop.wait()
+
+
+def make_name_server(config: NamesrvConfig) -> NameServer:
+    """A name server with its file, when it has one."""
+    if not config.kv_config_path:
+        return NameServer(config, SystemClock())
+    # Imported late: the store is the larger half of the start, and a name server without a file
+    # needs none of it.
+    from pocketmq.store import ConfigFile
+
+    return NameServer(config, SystemClock(), kv_file=ConfigFile(config.kv_config_path))
+
+
+async def listen(name_server: NameServer, option: str) -> None:
+    """Raises: CannotBegin."""
+    config = name_server.config
+    try:
+        await name_server.listen()
+    except OSError as error:
+        raise cannot_listen(config.bind_address, config.listen_port, option, error) from error

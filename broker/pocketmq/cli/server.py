@@ -1,0 +1,126 @@
+"""Run the servers: `pocketmq up`, `namesrv` and `broker`.
+
+1. One line on standard output that begins with `ready`, once a client can send; logs go to standard error.
+2. SIGTERM and Ctrl-C stop cleanly; the exit code is then 0.
+3. What cannot begin (a port in use, a store that is locked or foreign, a bad option) is one line that says
+   what to do, at once, and exit code 2.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Protocol
+
+from pocketmq.cli.event_loop import run
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.server_config import take_variables
+from pocketmq.cli.server_log import start_logging
+from pocketmq.cli.server_options import NAMESRV, ServerOptions, parse
+from pocketmq.remoting.settings import format_properties
+
+log = logging.getLogger(__name__)
+
+
+class Server(Protocol):
+    """What the three commands run."""
+
+    def settings(self) -> dict[str, str]:
+        """Every setting with its value."""
+        ...
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises: CannotBegin."""
+        ...
+
+
+def serve(role: str, arguments: list[str]) -> ExitCode:
+    """Run one of the three commands until it is told to stop. Raises: CannotBegin."""
+    options = parse(role, arguments)
+    take_variables(options, os.environ)
+    start_logging(options.log_level)
+    server = _make(options)
+    if options.print_config:
+        sys.stdout.write(format_properties(server.settings()))
+        return ExitCode.OK
+    try:
+        run(server.serve)
+    except BaseExceptionGroup as group:
+        # A task group on the way wraps what its body raises.
+        reason = group.subgroup(CannotBegin)
+        if reason is None:
+            raise
+        raise _first(reason) from None
+    return ExitCode.OK
+
+
+def _make(options: ServerOptions) -> Server:
+    """The server of a role; a name server alone imports neither broker nor store."""
+    if options.role == NAMESRV:
+        from pocketmq.cli.namesrv_server import NamesrvServer
+
+        return NamesrvServer(options, os.environ)
+    from pocketmq.cli.broker_server import BrokerServer
+
+    return BrokerServer(options, os.environ)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def say_ready(parts: Mapping[str, object]) -> None:
+    """The one line on standard output: `ready namesrv=127.0.0.1:9876 ... pid=4711`."""
+    words = [f"{name}={value}" for name, value in parts.items() if value not in (None, "")]
+    line = " ".join(["ready", *words, f"pid={os.getpid()}"])
+    log.info("%s", line)
+    try:
+        print(line, flush=True)  # noqa: T201 - the command's output
+    except OSError:
+        log.warning("nobody reads standard output any more; serving on")
+
+
+def check_port(host: str, port: int, option: str) -> None:
+    """Refuse a port that is in use before anything else is begun. Raises: CannotBegin."""
+    if port == 0:
+        return
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotBegin(
+            f"cannot listen on {host!r}: {error.strerror or error}. Give an address of this machine "
+            "with --host"
+        ) from error
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            # Only listening tells apart a port that another program listens on with SO_REUSEADDR.
+            probe.listen(1)
+        except OSError as error:
+            raise cannot_listen(host, port, option, error) from error
+
+
+def cannot_listen(host: str, port: int, option: str, error: OSError) -> CannotBegin:
+    """The one line for a failed bind."""
+    if error.errno == errno.EADDRINUSE:
+        return CannotBegin(
+            f"port {port} on {host} is in use by another program: stop that one, or choose another "
+            f"port with {option} (0 takes any free one)"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return CannotBegin(
+            f"{host} is no address of this machine: give one that is with --host (127.0.0.1 for "
+            "this machine alone, 0.0.0.0 for all)"
+        )
+    if error.errno == errno.EACCES:
+        return CannotBegin(
+            f"this user may not listen on port {port}: choose one above 1023 with {option}"
+        )
+    return CannotBegin(f"cannot listen on {host}:{port}: {error.strerror or error}")

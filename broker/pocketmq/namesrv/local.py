@@ -1,0 +1,88 @@
+"""LocalRegistrar: how a broker of the same process is entered, by a call instead of a connection.
+
+The types say what is asked of a broker's own objects, so that neither room imports the other.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from pocketmq.namesrv.registration_body import DataVersion, QueueData
+from pocketmq.namesrv.route_info import Registration, RouteInfo
+
+
+class Identity(Protocol):
+    """What a name server knows a broker by; addresses are `ip:port`."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def ha_address(self) -> str: ...
+
+
+class TableVersion(Protocol):
+    """The version of a topic table."""
+
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def counter(self) -> int: ...
+
+
+class Topic(Protocol):
+    """One topic of a table."""
+
+    @property
+    def topic_name(self) -> str: ...
+    @property
+    def read_queue_nums(self) -> int: ...
+    @property
+    def write_queue_nums(self) -> int: ...
+    @property
+    def perm(self) -> int: ...
+    @property
+    def topic_sys_flag(self) -> int: ...
+
+
+class LocalRegistrar:
+    """Enters and removes brokers of this process."""
+
+    def __init__(self, routes: RouteInfo, kv_config: KVConfig) -> None:
+        self._routes = routes
+        self._kv = kv_config
+
+    def register(
+        self, identity: Identity, data_version: TableVersion, topics: Iterable[Topic]
+    ) -> Mapping[str, str]:
+        """Enter the broker and these topics, others that it had stay; returns ORDER_TOPIC_CONFIG."""
+        self._routes.register(
+            Registration(
+                identity.cluster,
+                identity.broker_name,
+                identity.broker_id,
+                identity.address,
+                identity.ha_address,
+                DataVersion(data_version.timestamp, data_version.counter),
+                {
+                    topic.topic_name: QueueData(
+                        topic.read_queue_nums,
+                        topic.write_queue_nums,
+                        topic.perm,
+                        topic.topic_sys_flag,
+                    )
+                    for topic in topics
+                },
+            ),
+            None,
+        )
+        return self._kv.namespace(ORDER_TOPIC_CONFIG) or {}
+
+    def unregister(self, identity: Identity) -> None:
+        """Remove the broker."""
+        self._routes.unregister(identity.broker_name, identity.broker_id, identity.address)
