@@ -1,6 +1,8 @@
 """ConsumeQueueTable: every queue of the store by (topic, queue id).
 
     consumequeue/{topic}/{queue_id}/...
+    consumequeue_ext/{topic}/{queue_id}/...        only where addresses into it were written
+    batchconsumequeue/{topic}/{queue_id}/...       topics of RocketMQ 5.x with queue.type BatchCQ
 
 Opening reads the folders and a few bytes of each queue's last file; a queue's files are mapped when it is
 used for the first time, and are let go again when it is idle, so that memory follows the queues in use.
@@ -13,7 +15,9 @@ from collections.abc import Iterator
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
+from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_ext import ConsumeQueueExt
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -25,10 +29,24 @@ class ConsumeQueueTable:
     """The queues of one folder."""
 
     def __init__(
-        self, folder: str, file_size: int, *, store_host_size: int, long_topics: bool
+        self,
+        root: str,
+        file_size: int,
+        *,
+        batch_file_size: int,
+        ext_file_size: int | None,
+        store_host_size: int,
+        long_topics: bool,
     ) -> None:
-        self.folder = folder
+        """ext_file_size: None when new entries get no unit in consumequeue_ext."""
+        self.folder = os.path.join(root, "consumequeue")
+        self._batch_folder = os.path.join(root, "batchconsumequeue")
+        self._ext_folder = os.path.join(root, "consumequeue_ext")
         self.file_size = file_size
+        self._batch_file_size = batch_file_size
+        self._ext_file_size = ext_file_size
+        self.batch_topics: set[str] = set()
+        self._exts: dict[tuple[str, int], ConsumeQueueExt | None] = {}
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._record_overhead = 91 + store_host_size - 8
         self._long_topics = long_topics
@@ -41,6 +59,13 @@ class ConsumeQueueTable:
             if queue.files.files:
                 self.file_size = queue.files.file_size
                 self.queues[topic, queue_id] = queue
+        for topic, queue_id, folder in _folders(self._batch_folder):
+            self.batch_topics.add(topic)
+            batch_queue = self._new(folder, topic, queue_id)
+            batch_queue.load()
+            if batch_queue.files.files:
+                self._batch_file_size = batch_queue.files.file_size
+                self.queues[topic, queue_id] = batch_queue
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made when there is none. Raises: MessageIllegal for names no file may have."""
@@ -49,7 +74,8 @@ class ConsumeQueueTable:
             if queue_id < 0:
                 raise MessageIllegal(f"queue id {queue_id} is negative")
             self._check_length(topic)
-            folder = os.path.join(self.folder, topic, str(queue_id))
+            root = self._batch_folder if topic in self.batch_topics else self.folder
+            folder = os.path.join(root, topic, str(queue_id))
             queue = self._new(folder, topic, queue_id)
             self.queues[topic, queue_id] = queue
         return queue
@@ -67,15 +93,37 @@ class ConsumeQueueTable:
         name = topic.encode("utf-8", "surrogateescape")
         if not name or b"/" in name or b"\0" in name or topic in (".", ".."):
             raise MessageIllegal(f"{topic!r} is no name for a topic")
-        queue = ConsumeQueue(folder, self.file_size, topic, queue_id)
+        if topic in self.batch_topics:
+            queue: ConsumeQueue = BatchConsumeQueue(folder, self._batch_file_size, topic, queue_id)
+        else:
+            queue = ConsumeQueue(folder, self.file_size, topic, queue_id)
         prefix = 1 if len(name) <= _TOPIC_V1_MAX else 2
         queue.magic = MAGIC_V1 if prefix == 1 else MAGIC_V2
         queue.topic_part = len(name).to_bytes(prefix, "big") + name
         queue.overhead = self._record_overhead + len(queue.topic_part) - 1
-        queue.special = topic == SCHEDULE_TOPIC
+        queue.special = (
+            topic == SCHEDULE_TOPIC or topic in self.batch_topics or self._ext_file_size is not None
+        )
         # Java's hash of "TOPIC#", from which the index goes on with a key.
         queue.key_hash = string_hash(topic + "#") & 0xFFFF_FFFF
         return queue
+
+    def ext(self, queue: ConsumeQueue, *, make: bool = False) -> ConsumeQueueExt | None:
+        """The queue's extension; None when it has none (and `make` does not ask for one)."""
+        key = (queue.topic, queue.queue_id)
+        if key not in self._exts:
+            folder = os.path.join(self._ext_folder, queue.topic, str(queue.queue_id))
+            found = ConsumeQueueExt(folder, self._ext_file_size or 48 << 20)
+            found.load()
+            self._exts[key] = found if found.files.files else None
+            if make:
+                self._exts[key] = found
+        return self._exts[key]
+
+    @property
+    def keeps_ext(self) -> bool:
+        """Whether new entries get a unit in consumequeue_ext."""
+        return self._ext_file_size is not None
 
     @property
     def max_position(self) -> int:
@@ -88,11 +136,14 @@ class ConsumeQueueTable:
     def remove(self, queue: ConsumeQueue) -> None:
         """Delete a queue and its files; the records stay in the commit log."""
         del self.queues[queue.topic, queue.queue_id]
+        ext = self.ext(queue)
+        if ext is not None:
+            ext.destroy()
+        self._exts.pop((queue.topic, queue.queue_id), None)
         queue.destroy()
-        # An empty folder of the topic goes too; one with other queues stays.
-        folder = os.path.join(self.folder, queue.topic)
         if not self.of_topic(queue.topic):
-            shutil.rmtree(folder, ignore_errors=True)
+            for root in (self.folder, self._batch_folder, self._ext_folder):
+                shutil.rmtree(os.path.join(root, queue.topic), ignore_errors=True)
 
     def release_idle(self) -> None:
         """Unmap the queues that were not used since the last call."""
@@ -105,6 +156,9 @@ class ConsumeQueueTable:
     def close(self) -> None:
         for queue in self.queues.values():
             queue.close()
+        for ext in self._exts.values():
+            if ext is not None:
+                ext.close()
 
 
 def _folders(root: str) -> Iterator[tuple[str, int, str]]:

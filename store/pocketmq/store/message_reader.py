@@ -12,9 +12,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.recovery import EXT_ADDRESS_MAX
+from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.verification import Verification
 
 SCAN_MAX = 65_536
@@ -69,7 +70,7 @@ class MessageReader:
         self,
         commit_log: CommitLog,
         verification: Verification,
-        code_of: Callable[[ConsumeQueue, int], int],
+        code_of: Callable[[ConsumeQueue, int], int | None],
     ) -> None:
         self._log = commit_log
         self._verification = verification
@@ -89,6 +90,10 @@ class MessageReader:
         min_offset = queue.min_offset(self._log.min_position)
         if offset < min_offset or offset >= max_offset:
             return _outside(offset, min_offset, max_offset)
+        if isinstance(queue, BatchConsumeQueue):
+            return self._read_batches(
+                queue, offset, count_max, matches, size_max, min_offset, max_offset
+            )
         if matches is not None and (matches.codes is not None or matches.record is not None):
             return self._read_filtered(
                 queue, offset, count_max, matches, size_max, min_offset, max_offset
@@ -209,6 +214,43 @@ class MessageReader:
             piece = min(piece * 8, SCAN_MAX)
         if count:
             status = ReadStatus.FOUND
+        return ReadResult(status, at, min_offset, max_offset, buffers, count, total)
+
+    def _read_batches(
+        self,
+        queue: BatchConsumeQueue,
+        offset: int,
+        count_max: int,
+        matches: EntryFilter | None,
+        size_max: int,
+        min_offset: int,
+        max_offset: int,
+    ) -> ReadResult:
+        """count_max counts messages; a record goes whole, also when `offset` is inside its batch."""
+        codes = None if matches is None else matches.codes
+        accepts = None if matches is None else matches.record
+        buffers: list[memoryview] = []
+        total = count = 0
+        at = offset
+        for position, size, code, base, messages in queue.records(offset, count_max):
+            record = self._log.slice(position, size)
+            if record is None or not self._verification.is_good(position):
+                at = base + messages
+                continue
+            if buffers and (total + size > size_max or count + messages > count_max):
+                break
+            at = base + messages
+            # The code of an inner batch is that of the batch, not of its messages: let it through.
+            is_batch = bool(int.from_bytes(record[36:40], "big") & INNER_BATCH)
+            if not is_batch and (
+                (codes is not None and code not in codes)
+                or (accepts is not None and not accepts(record))
+            ):
+                continue
+            buffers.append(record)
+            total += size
+            count += messages
+        status = ReadStatus.FOUND if buffers else ReadStatus.NO_MATCHED_MESSAGE
         return ReadResult(status, at, min_offset, max_offset, buffers, count, total)
 
 

@@ -23,9 +23,12 @@ from typing import NamedTuple, Self
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
+from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Entry, store_ms_of
+from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
 from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
 from pocketmq.store.errors import (
     MessageIllegal,
@@ -92,6 +95,8 @@ class MessageStore:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record."""
         self.config = config
         self.on_arrival: Arrival | None = None
+        # With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups.
+        self.bit_map_of: Callable[[str, bytes], bytes] | None = None
         # Counters for brokerStatus; they only grow.
         self.put_count = 0
         self.put_size = 0
@@ -110,8 +115,14 @@ class MessageStore:
             raise MessageIllegal("storePathCommitLog: several directories are not supported")
         self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
         self._table = ConsumeQueueTable(
-            os.path.join(self._root, "consumequeue"),
+            self._root,
             config.consume_queue_file_size,
+            batch_file_size=config.mapped_file_size_batch_consume_queue,
+            ext_file_size=(
+                config.mapped_file_size_consume_queue_ext
+                if config.enable_consume_queue_ext
+                else None
+            ),
             store_host_size=len(store_host),
             long_topics=config.auto_message_version_on_topic_len,
         )
@@ -190,6 +201,7 @@ class MessageStore:
         clean = not self._abort.exists()
         checkpoint = Checkpoint.load(self._checkpoint_path)
         self._log.files.load(file_size=checkpoint.log_file_size or None)
+        self._table.batch_topics.update(_batch_topics(self._root))
         self._table.load(checkpoint.queue_file_size or None)
         self._abort.create()
         recovery = Recovery(
@@ -360,16 +372,15 @@ class MessageStore:
         self.put_count += 1
         self.put_size += size
         if has_entry:
+            code = _tags_code(properties) if tags_code is None else tags_code
+            following = queue_offset + 1
             if queue.special:
-                code = schedule_code(properties, store_ms, self.delay_levels)
-            elif tags_code is not None:
-                code = tags_code
+                self._put_special(queue, position, size, code, store_ms, properties)
             else:
-                code = _tags_code(properties)
-            ENTRY.pack_into(queue.map, queue.put_at, position, size, code)
-            queue.put_at += ENTRY_SIZE
-            queue.max_offset = following = queue_offset + 1
-            queue.max_position = position + size
+                ENTRY.pack_into(queue.map, queue.put_at, position, size, code)
+                queue.put_at += ENTRY_SIZE
+                queue.max_offset = following
+                queue.max_position = position + size
             if self.on_arrival is not None:
                 self.on_arrival(topic, queue_id, following, code, store_ms, properties)
         pending = self._pending
@@ -378,6 +389,28 @@ class MessageStore:
         if sys_flag & _ROLLBACK != _ROLLBACK:
             pending.append((queue.key_hash, position, store_ms, properties))
         return Appended(position, queue_offset, store_ms, size)
+
+    def _put_special(
+        self,
+        queue: ConsumeQueue,
+        position: int,
+        size: int,
+        code: int,
+        store_ms: int,
+        properties: bytes,
+    ) -> None:
+        """The entry of a queue that is no plain one."""
+        if isinstance(queue, BatchConsumeQueue):
+            queue.put_batch(position, size, code, store_ms, queue.max_offset, 1)
+            return
+        if queue.topic == SCHEDULE_TOPIC:
+            code = schedule_code(properties, store_ms, self.delay_levels)
+        if self._table.keeps_ext:
+            ext = self._table.ext(queue, make=True)
+            assert ext is not None
+            bit_map = b"" if self.bit_map_of is None else self.bit_map_of(queue.topic, properties)
+            code = ext.put(code, store_ms, bit_map)
+        queue.put(position, size, code)
 
     def _make_room(self, size: int) -> None:
         if self._refusal is not None:
@@ -450,7 +483,8 @@ class MessageStore:
         if not members:
             raise MessageIllegal("the batch has no message")
         count = len(members)
-        queue.make_room_for(count)
+        if not queue.special:
+            queue.make_room_for(count)
         commit_log = self._log
         if commit_log.at + total > commit_log.limit:
             self._make_room(total)
@@ -496,7 +530,13 @@ class MessageStore:
         commit_log.map[start : start + total] = b"".join(parts)
         commit_log.at = start + total
         commit_log.store_ms = store_ms
-        queue.put_many(entries, position)
+        if queue.special:
+            for place, member in enumerate(members):
+                self._put_special(
+                    queue, positions[place], member[4], codes[place], store_ms, member[3]
+                )
+        else:
+            queue.put_many(entries, position)
         self.put_count += count
         self.put_size += total
         if not self._pending:
@@ -627,8 +667,16 @@ class MessageStore:
         record = self._log.slice(entry[0], min(entry[1], 91)) if entry[1] >= 91 else None
         return -1 if record is None else store_ms_of(record)
 
-    def _ext_code(self, queue: ConsumeQueue, code: int) -> int:
-        return code
+    def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
+        """What an entry's code stands for when it is an address in consumequeue_ext."""
+        queue = self._queues.get((topic, queue_id))
+        ext = self._table.ext(queue) if queue is not None and code <= EXT_ADDRESS_MAX else None
+        return None if ext is None else ext.get(code)
+
+    def _ext_code(self, queue: ConsumeQueue, code: int) -> int | None:
+        ext = self._table.ext(queue)
+        unit = None if ext is None else ext.get(code)
+        return None if unit is None else unit.tags_code
 
     def query_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
@@ -733,6 +781,18 @@ class MessageStore:
     def store_ms(self) -> int:
         """Store time of the newest record; 0 in an empty store."""
         return self._log.store_ms
+
+
+def _batch_topics(root: str) -> set[str]:
+    """Topics of RocketMQ 5.x that say that their queues are BatchConsumeQueues."""
+    value = ConfigFile(os.path.join(root, "config", "topics.json")).load()
+    table = value.get("topicConfigTable") if isinstance(value, dict) else None
+    found: set[str] = set()
+    for topic, config in (table or {}).items():
+        attributes = config.get("attributes") if isinstance(config, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+            found.add(topic)
+    return found
 
 
 _tags_code = tags_code

@@ -24,9 +24,11 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Damage, Entry, check_record
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
 from pocketmq.store.tags_code import schedule_code, tags_code
@@ -35,8 +37,6 @@ log = logging.getLogger(__name__)
 
 # How far behind the flushed end every start checks again; small stores are checked whole.
 MARGIN = 1 << 20
-# An entry's address in consumequeue_ext instead of a tags code.
-EXT_ADDRESS_MAX = -0x8000_0001
 _GAP_MAX = 1_000_000
 _KEPT_MAX = 64 << 20
 _QUEUES_ASKED_MAX = 64
@@ -243,7 +243,21 @@ class Recovery:
             code = schedule_code(record.properties, record.store_ms, self._levels)
         else:
             code = tags_code(record.properties)
+        if isinstance(queue, BatchConsumeQueue):
+            return self._put_batch(queue, record, code)
         return self._put(queue, record, code)
+
+    def _put_batch(self, queue: BatchConsumeQueue, record: Entry, code: int) -> str | None:
+        offset = record.queue_offset
+        if offset < queue.max_offset:
+            known = queue.entry(offset)
+            if known is not None and known[:2] == (record.position, record.size):
+                return None
+            return "its queue offset belongs to another record"
+        messages = messages_in(record.sys_flag, record.properties)
+        queue.put_batch(record.position, record.size, code, record.store_ms, offset, messages)
+        self._report.entries_added += 1
+        return None
 
     def _put(self, queue: ConsumeQueue, record: Entry, code: int) -> str | None:
         offset, report = record.queue_offset, self._report
@@ -320,10 +334,13 @@ class Recovery:
 
     def _cut_queues(self, end: int) -> None:
         for queue in self._table.queues.values():
+            ext = None if self._clean else self._table.ext(queue)
             if queue.max_position > end or not self._clean or not self._checkpoint.ours:
                 self._report.entries_dropped += queue.truncate(end)
                 if not (self._clean and self._checkpoint.ours):
                     queue.clear_behind()
+            if ext is not None:
+                ext.truncate(queue)
             queue.release()
 
     def _keep_rest(self, end: int) -> None:

@@ -1,0 +1,129 @@
+"""ConsumeQueueExt: what does not fit into 20 bytes: tags code, store time and filter bit map of an entry.
+
+    consumequeue_ext/{topic}/{queue_id}/{first byte, 20 digits}
+    unit:  size of the whole unit 2, tags code 8, store ms 8, bit map size 2, bit map
+    end of a file: short -1 where a unit and 4 more bytes do not fit; the next unit is in the next file
+
+1. The queue's entry holds the unit's position + Long.MIN_VALUE instead of a tags code.
+2. Bit p of the map is byte p // 8, bit p % 8 from the least significant side (the broker makes the map).
+Owner: MessageStore. Source: ConsumeQueueExt, RocketMQ 4.9.7; disk.md 5.
+"""
+
+import struct
+from typing import NamedTuple
+
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+_UNIT = struct.Struct(">hqqh")
+_ADDRESS_BASE = -(1 << 63)
+# Every entry at or below this is an address.
+EXT_ADDRESS_MAX = -0x8000_0001
+_END_SPACE = 4
+
+assert _UNIT.size == 20
+
+
+class ExtUnit(NamedTuple):
+    """bit_map is empty when no filter was known for the topic."""
+
+    size: int
+    tags_code: int
+    store_ms: int
+    bit_map: bytes
+
+
+class ConsumeQueueExt:
+    """The units of one queue."""
+
+    def __init__(self, folder: str, file_size: int) -> None:
+        self.files = MappedFileQueue(folder, file_size)
+        self._end = -1
+
+    def load(self) -> None:
+        """Find the files; their size is taken from them."""
+        self.files.load()
+
+    def get(self, code: int) -> ExtUnit | None:
+        """The unit at an entry's address; None when it is not there."""
+        position = code - _ADDRESS_BASE
+        file = self.files.file_at(position)
+        if file is None:
+            return None
+        at = position - file.start
+        head = file.read(at, _UNIT.size)
+        if len(head) < _UNIT.size:
+            return None
+        size, tags_code, store_ms, map_size = _UNIT.unpack(head)
+        if size < _UNIT.size or map_size < 0 or _UNIT.size + map_size > size:
+            return None
+        return ExtUnit(size, tags_code, store_ms, file.read(at + _UNIT.size, map_size))
+
+    def put(self, tags_code: int, store_ms: int, bit_map: bytes = b"") -> int:
+        """Append a unit. Returns: the address for the queue's entry. Raises: DiskFull."""
+        if self._end < 0:
+            self._end = self._find_end()
+        size = _UNIT.size + len(bit_map)
+        file = self.files.file_at(self._end) or self.files.add()
+        at = self._end - file.start
+        if at + size + _END_SPACE > file.size:
+            file.reserve(min(file.size, at + 2))
+            if at + 2 <= file.size:
+                file.map[at : at + 2] = b"\xff\xff"
+            file = self.files.file_at(file.end) or self.files.add()
+            at = 0
+        file.reserved = max(file.reserved, at)
+        file.reserve(at + size)
+        file.map[at : at + size] = _UNIT.pack(size, tags_code, store_ms, len(bit_map)) + bit_map
+        self._end = file.start + at + size
+        return file.start + at + _ADDRESS_BASE
+
+    def truncate(self, queue: ConsumeQueue) -> None:
+        """Drop what no entry points to: the queue's last address decides."""
+        offset = queue.max_offset - 1
+        while offset >= queue.files.min_position // 20:
+            entry = queue.entry(offset)
+            if entry is None:
+                break
+            if entry[2] <= EXT_ADDRESS_MAX:
+                unit = self.get(entry[2])
+                if unit is not None:
+                    self._end = entry[2] - _ADDRESS_BASE + unit.size
+                    self.files.cut(self._end)
+                    return
+            offset -= 1
+
+    def delete_before(self, first_code: int) -> None:
+        """Delete files that lie wholly before the unit of the queue's first entry."""
+        if first_code > EXT_ADDRESS_MAX:
+            return
+        position = first_code - _ADDRESS_BASE
+        while len(self.files.files) > 1 and self.files.files[0].end <= position:
+            self.files.files.pop(0).delete()
+
+    def _find_end(self) -> int:
+        end = self.files.min_position
+        for file in self.files.files:
+            at = _end_of(file)
+            if at == 0 and file is not self.files.files[0]:
+                break
+            end = file.start + at
+        return end
+
+    def close(self) -> None:
+        self.files.close()
+
+    def destroy(self) -> None:
+        self.files.destroy()
+
+
+def _end_of(file: MappedFile) -> int:
+    at = 0
+    data = file.view
+    while at + _UNIT.size <= file.size:
+        size = int.from_bytes(data[at : at + 2], "big", signed=True)
+        if size < _UNIT.size or at + size > file.size:
+            break
+        at += size
+    return at
