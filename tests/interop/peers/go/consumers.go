@@ -113,10 +113,12 @@ func reply(by string, asked *primitive.MessageExt) error {
 	if err != nil {
 		return err
 	}
-	answer, err := consumer.CreateReplyMessage(asked, []byte("reply to "+string(asked.Body)))
+	answer, err := consumer.CreateReplyMessage(asked, nil)
 	if err != nil {
 		return err
 	}
+	// CreateReplyMessage of v2.1.2 reads the body as properties and forgets it.
+	answer.Body = []byte("reply to " + string(asked.Body))
 	_, err = from.SendSync(context.Background(), answer)
 	return err
 }
