@@ -25,7 +25,8 @@ def offset_by_time(
 ) -> int:
     """Args: low: the queue's min offset; store_ms: store time at an offset, -1 without a record."""
     high = queue.max_offset
-    if high <= low:
+    if high <= low or store_ms(high - 1) < 0:
+        # No record of the queue is left.
         return low
     if boundary == "LOWER":
         return _first(low, high, lambda offset: store_ms(offset) >= time_ms)
