@@ -1,0 +1,10 @@
+"""SQL92 filters as RocketMQ understands them: compile_expression(text).matches(properties).
+
+lark is imported by the first expression that is compiled, not with the broker.
+"""
+
+from pocketmq.broker.sql92.errors import SelectorError
+from pocketmq.broker.sql92.expression import EvaluationError
+from pocketmq.broker.sql92.filter import Filter, compile_expression
+
+__all__ = ["EvaluationError", "Filter", "SelectorError", "compile_expression"]

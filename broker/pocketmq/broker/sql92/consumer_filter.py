@@ -1,0 +1,288 @@
+"""ConsumerFilterManager: the SQL92 expression of each group and topic, in config/consumerFilter.json.
+
+Source: ConsumerFilterManager, ConsumerFilterData, RocketMQ 4.9.7.
+
+1. Only a greater client version (the subscription's subVersion) replaces an expression.
+2. A group that unsubscribes or goes away leaves its data behind as dead. Dead data still gets its bits
+   set, so that a group that comes back finds maps it can trust; it is removed a day later.
+3. What was loaded from the file counts as dead until its group registers again.
+4. An expression that does not parse removes the old one: pulls are then answered with 27.
+Owner: the broker, on its event loop.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
+from pocketmq.broker.sql92.errors import SelectorError
+from pocketmq.broker.sql92.filter import Filter, compile_expression
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.store import ConfigFile
+
+log = logging.getLogger(__name__)
+
+CLEAN_TIME_SPAN_MS = 24 * 3_600_000
+"""filterDataCleanTimeSpan: how long dead data is kept."""
+_LOADED_DEAD_MS = 30_000
+
+
+@dataclass(slots=True)
+class ConsumerFilterData:
+    """One group's expression for one topic.
+
+    client_version: the subscription's subVersion; born_ms, dead_ms: wall clock, dead_ms 0 while alive.
+    compiled is None when an expression from the file no longer parses: all messages pass then.
+    """
+
+    group: str
+    topic: str
+    expression: str
+    expression_type: str
+    bloom: BloomFilterData | None
+    client_version: int
+    born_ms: int
+    dead_ms: int
+    compiled: Filter | None
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_ms >= self.born_ms
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Whether a message passes; the rule of ExpressionMessageFilter.isMatchedByCommitLog."""
+        return self.compiled is None or self.compiled.matches(properties)
+
+    def may_match(self, store_ms: int, bit_map: bytes | None, bloom: BloomFilter) -> bool:
+        """Whether a ConsumeQueueExt unit leaves a match possible; False is certain.
+
+        The bits of a record that was stored before this expression was born mean nothing.
+        """
+        data = self.bloom
+        if data is None or not bloom.is_valid(data) or store_ms <= self.born_ms:
+            return True
+        if not bit_map or len(bit_map) * 8 != data.bit_num:
+            return True
+        return is_hit(data, bit_map)
+
+    def to_json(self) -> dict[str, Any]:
+        bloom = self.bloom
+        return {
+            "bloomFilterData": None
+            if bloom is None
+            else {"bitNum": bloom.bit_num, "bitPos": list(bloom.bit_pos)},
+            "bornTime": self.born_ms,
+            "clientVersion": self.client_version,
+            "consumerGroup": self.group,
+            "dead": self.is_dead,
+            "deadTime": self.dead_ms,
+            "expression": self.expression,
+            "expressionType": self.expression_type,
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises: KeyError, TypeError, ValueError where the entry is not RocketMQ's."""
+        bloom = data.get("bloomFilterData")
+        expression = str(data["expression"])
+        compiled: Filter | None = None
+        try:
+            compiled = compile_expression(expression)
+        except SelectorError as error:
+            log.error(
+                "a stored filter does not parse and lets everything through; group=%s topic=%s: %s",
+                *(data["consumerGroup"], data["topic"], error),
+            )
+        return cls(
+            group=str(data["consumerGroup"]),
+            topic=str(data["topic"]),
+            expression=expression,
+            expression_type=str(data["expressionType"]),
+            bloom=None
+            if bloom is None
+            else BloomFilterData(tuple(map(int, bloom["bitPos"])), int(bloom["bitNum"])),
+            client_version=int(data["clientVersion"]),
+            born_ms=int(data["bornTime"]),
+            dead_ms=int(data["deadTime"]),
+            compiled=compiled,
+        )
+
+
+class ConsumerFilterManager(ConfigManager):
+    """Owner of consumerFilter.json."""
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        clock: Clock,
+        bloom: BloomFilter,
+        clean_time_span_ms: int = CLEAN_TIME_SPAN_MS,
+    ) -> None:
+        super().__init__(file)
+        self.bloom = bloom
+        self._clock = clock
+        self._clean_time_span_ms = clean_time_span_ms
+        self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
+
+    def get(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """What `group` asks of `topic` in SQL92; None: nothing (a pull's 27), or it does not parse."""
+        return self._by_topic.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> Iterable[ConsumerFilterData]:
+        """All groups' expressions for a topic, the dead ones included (invariant 2)."""
+        return self._by_topic.get(topic, {}).values()
+
+    def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
+        """The map of one record for ConsumeQueueExt; None when no group filters the topic.
+
+        Source: CommitLogDispatcherCalcBitMap, RocketMQ 4.9.7.
+        """
+        groups = self._by_topic.get(topic)
+        if not groups:
+            return None
+        return self.bloom.bit_map(
+            data.bloom
+            for data in groups.values()
+            if data.bloom is not None
+            and data.compiled is not None
+            and data.compiled.matches(properties)
+        )
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """A heartbeat's subscriptions of a group; what they no longer name becomes dead."""
+        named: set[str] = set()
+        for subscription in subscriptions:
+            named.add(subscription.topic)
+            if not subscription.is_tag and subscription.sub_string:
+                self._register(group, subscription)
+        now_ms = self._clock.now_ms()
+        for topic, groups in self._by_topic.items():
+            data = groups.get(group)
+            if data is not None and topic not in named and not data.is_dead:
+                self._bury(data, now_ms)
+
+    def unregister(self, group: str) -> None:
+        """The group's last member is gone."""
+        now_ms = self._clock.now_ms()
+        for groups in self._by_topic.values():
+            data = groups.get(group)
+            if data is not None and not data.is_dead:
+                self._bury(data, now_ms)
+
+    def clean(self) -> None:
+        """Remove what has been dead for too long."""
+        oldest_ms = self._clock.now_ms() - self._clean_time_span_ms
+        for topic, groups in list(self._by_topic.items()):
+            for group, data in list(groups.items()):
+                if data.is_dead and data.dead_ms <= oldest_ms:
+                    log.info(
+                        "remove the filter of a group long gone; group=%s topic=%s", group, topic
+                    )
+                    del groups[group]
+            if not groups:
+                del self._by_topic[topic]
+
+    def to_json(self) -> dict[str, Any]:
+        self.clean()
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: data.to_json() for group, data in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self._by_topic.items()
+            }
+        }
+
+    def from_json(self, data: Any) -> None:
+        """As RocketMQ: if one entry's Bloom data is of another size, the whole file is left out."""
+        loaded: dict[str, dict[str, ConsumerFilterData]] = {}
+        now_ms = self._clock.now_ms()
+        for topic, held in _mapping(_mapping(data).get("filterDataByTopic")).items():
+            for group, entry in _mapping(_mapping(held).get("groupFilterData")).items():
+                try:
+                    found = ConsumerFilterData.from_json(_mapping(entry))
+                except (KeyError, TypeError, ValueError) as error:
+                    log.error(
+                        "leave out a broken entry of consumerFilter.json; topic=%s group=%s: %r",
+                        *(topic, group, error),
+                    )
+                    continue
+                if not self.bloom.is_valid(found.bloom):
+                    log.info(
+                        "leave out consumerFilter.json, its Bloom filter has another size; wanted m=%d k=%d",
+                        *(self.bloom.m, self.bloom.k),
+                    )
+                    return
+                if found.dead_ms == 0:
+                    found.dead_ms = max(found.born_ms, now_ms - _LOADED_DEAD_MS)
+                loaded.setdefault(topic, {})[group] = found
+        self._by_topic = loaded
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, version = subscription.topic, subscription.sub_version
+        old = self._by_topic.get(topic, {}).get(group)
+        if old is not None and version <= old.client_version:
+            if subscription.sub_string != old.expression:
+                log.info(
+                    "ignore a filter, its version is not greater; group=%s topic=%s version=%d held=%d",
+                    *(group, topic, version, old.client_version),
+                )
+            if version == old.client_version and old.is_dead:
+                self._revive(old)
+            return
+        if old is not None and not self._is_changed(old, subscription):
+            old.client_version = version
+            if old.is_dead:
+                self._revive(old)
+            self.persist_soon()
+            return
+        try:
+            compiled = compile_expression(subscription.sub_string)
+        except SelectorError as error:
+            log.error("parse error: group=%s topic=%s: %s", group, topic, error)
+            if old is not None:
+                del self._by_topic[topic][group]
+                self.persist_soon()
+            return
+        self._by_topic.setdefault(topic, {})[group] = ConsumerFilterData(
+            group=group,
+            topic=topic,
+            expression=subscription.sub_string,
+            expression_type=subscription.expression_type,
+            bloom=self.bloom.data(group, topic),
+            client_version=version,
+            born_ms=self._clock.now_ms(),
+            dead_ms=0,
+            compiled=compiled,
+        )
+        self.persist_soon()
+        log.info(
+            "a filter was registered; group=%s topic=%s expression=%r version=%d",
+            *(group, topic, subscription.sub_string, version),
+        )
+
+    def _is_changed(self, old: ConsumerFilterData, subscription: SubscriptionData) -> bool:
+        return (
+            old.expression != subscription.sub_string
+            or old.expression_type != subscription.expression_type
+            or old.bloom != self.bloom.data(old.group, old.topic)
+        )
+
+    def _revive(self, data: ConsumerFilterData) -> None:
+        log.info("a filter is alive again; group=%s topic=%s", data.group, data.topic)
+        data.dead_ms = 0
+        self.persist_soon()
+
+    def _bury(self, data: ConsumerFilterData, now_ms: int) -> None:
+        log.info("a filter is dead; group=%s topic=%s", data.group, data.topic)
+        data.dead_ms = now_ms
+        self.persist_soon()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

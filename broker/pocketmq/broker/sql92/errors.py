@@ -1,0 +1,33 @@
+"""A SQL92 expression that is refused: response code 23, with a remark that names the position."""
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
+
+
+class SelectorError(IllegalArgument):
+    """The expression does not parse.
+
+    Attributes: expression, reason (what is wrong and what to write), position (characters from the
+    start), line and column (both from 1).
+    """
+
+    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+    def __init__(self, expression: str, position: int, reason: str) -> None:
+        self.expression = expression
+        self.reason = reason
+        self.position = position
+        before = expression[:position].replace("\r\n", "\n").replace("\r", "\n")
+        self.line = before.count("\n") + 1
+        self.column = len(before) - (before.rfind("\n") + 1) + 1
+        super().__init__(
+            f"SQL92 expression, line {self.line}, column {self.column}: {reason} "
+            f"(in {_excerpt(expression, position)})"
+        )
+
+
+def _excerpt(expression: str, position: int) -> str:
+    """The neighbourhood of the position, short enough for a remark."""
+    first, last = max(0, position - 40), position + 40
+    part = expression[first:last]
+    return ("..." if first else "") + ascii(part) + ("..." if last < len(expression) else "")

@@ -1,0 +1,414 @@
+"""What an expression does with a message: nodes made of closures over the message's properties.
+
+An evaluation gives True, False or None (unknown, from a missing property) or raises EvaluationError:
+RocketMQ throws where a property cannot be read as the number it is compared with, and the message then
+matches nothing, not even under NOT. A property is always text; a number comes from the grammar only, so
+all types but None are known when the expression is compiled.
+Sources: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression, RocketMQ 4.9.7 and
+5.3.3. Where they differ from SQL is said at the function, and in the docs page about filters.
+
+1. `evaluate` visits its parts from left to right and no further than RocketMQ does: which error or
+   unknown comes first is visible.
+2. `depth` bounds the Python frames of an evaluation; chains of AND and OR count once.
+"""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pocketmq.broker.sql92 import java_values
+
+DEPTH_MAX = 200
+"""Nested operators (AND and OR aside) that an expression may have; RocketMQ's limit is its thread's stack."""
+
+Properties = Mapping[str, str]
+Value = Any
+"""None, bool, int, float or str; the kind says which."""
+Evaluate = Callable[[Properties], Value]
+
+
+class EvaluationError(Exception):
+    """The message's properties cannot be compared as the expression asks; the message does not match."""
+
+
+class IllegalExpression(Exception):
+    """The grammar allows it, RocketMQ's checks do not; the text says what to write instead."""
+
+
+class Kind(Enum):
+    """The type of a value that is not None."""
+
+    TEXT = "text"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    NOTHING = "nothing"
+    """Always None: what a minus makes of anything but a number."""
+
+
+NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
+
+
+@dataclass(slots=True, frozen=True)
+class Node:
+    """One part of an expression.
+
+    is_boolean: may stand alone, under NOT, AND, OR; a property is made so by `as_boolean`.
+    is_constant: a literal of the grammar with `constant` as its value; minus and NOT take that away.
+    name: of the property when the node is one. chain: parts of an AND or OR, for joining.
+    """
+
+    kind: Kind
+    evaluate: Evaluate
+    text: str
+    is_boolean: bool = False
+    is_constant: bool = False
+    constant: Value = None
+    name: str | None = None
+    depth: int = 1
+    chain: tuple[str, list[Evaluate]] | None = None
+
+
+def literal(kind: Kind, value: Value, text: str) -> Node:
+    return Node(kind, lambda _: value, text, kind is Kind.BOOLEAN, is_constant=True, constant=value)
+
+
+def decimal(text: str) -> Node:
+    """A whole number: int where it fits 32 bits, else long; a final L changes nothing."""
+    digits = text.rstrip("lL")
+    value = int(digits) if len(digits) < 20 else java_values.LONG_MAX + 1
+    if value > java_values.LONG_MAX:
+        raise IllegalExpression(f"{text} is greater than {java_values.LONG_MAX}")
+    return literal(Kind.INT if value <= java_values.INT_MAX else Kind.LONG, value, text)
+
+
+def floating(text: str) -> Node:
+    """A double. RocketMQ asks for at least Double.MIN_VALUE, which rules out 0.0: 0 is to be written."""
+    value = float(text)
+    if value == float("inf"):
+        raise IllegalExpression(
+            f"{text} is greater than the greatest double, 1.7976931348623157E308"
+        )
+    if value < java_values.DOUBLE_MIN:
+        raise IllegalExpression(
+            f"{text} is less than the smallest double, 4.9E-324; write 0 for zero"
+        )
+    return literal(Kind.DOUBLE, value, text)
+
+
+def text_literal(image: str) -> Node:
+    """A quoted text; two quotes inside stand for one."""
+    return literal(Kind.TEXT, unquote(image), image)
+
+
+def unquote(image: str) -> str:
+    return image[1:-1].replace("''", "'")
+
+
+def property_(name: str) -> Node:
+    return Node(Kind.TEXT, lambda properties: properties.get(name), name, name=name)
+
+
+def as_boolean(node: Node) -> Node:
+    """A condition as it is. A property alone is unknown when missing and otherwise **false**, even "true"."""
+    if node.is_boolean:
+        return node
+    if node.name is None:
+        raise IllegalExpression(f"{node.text} is no condition; compare it with something")
+    name = node.name
+    return _condition(
+        lambda properties: None if properties.get(name) is None else False, node.text, node
+    )
+
+
+def negated(node: Node) -> Node:
+    """Minus. Of anything but a number, also of a property that holds one, it is unknown."""
+    evaluate, text = node.evaluate, f"-{node.text}"
+    if node.kind in NUMBERS:
+        value = -evaluate({})
+        return Node(node.kind, lambda _: value, text, depth=_deeper(node))
+
+    def nothing(properties: Properties) -> None:
+        evaluate(properties)
+
+    return Node(Kind.NOTHING, nothing, text, depth=_deeper(node))
+
+
+def inverted(node: Node) -> Node:
+    """NOT: unknown stays unknown."""
+    evaluate = as_boolean(node).evaluate
+
+    def invert(properties: Properties) -> bool | None:
+        value = evaluate(properties)
+        return None if value is None else not value
+
+    return _condition(invert, f"NOT {node.text}", node)
+
+
+def conjunction(left: Node, right: Node) -> Node:
+    """AND: false as soon as one side is false; else unknown when one side is."""
+    return _chained("AND", left, right, _every)
+
+
+def disjunction(left: Node, right: Node) -> Node:
+    """OR: true as soon as one side is true; else unknown when one side is."""
+    return _chained("OR", left, right, _some)
+
+
+def equal(left: Node, right: Node) -> Node:
+    """`=`. Unlike SQL: two missing properties are equal, and a value is unequal to a missing right side."""
+    for side in (left, right):
+        if side.is_constant and side.constant is None:
+            raise IllegalExpression("NULL cannot be compared with =; write IS NULL")
+    if (left.is_constant and right.is_constant) and left.is_boolean and not right.is_boolean:
+        raise IllegalExpression(f"{left.text} cannot be compared with {right.text}")
+    return _equal(left, right)
+
+
+def unequal(left: Node, right: Node) -> Node:
+    return inverted(equal(left, right))
+
+
+def is_null(node: Node) -> Node:
+    return _equal(node, literal(Kind.BOOLEAN, None, "NULL"))
+
+
+def ordered(symbol: str, left: Node, right: Node) -> Node:
+    """`>`, `>=`, `<`, `<=`: numbers only; text is read as the number that stands on the other side.
+
+    A text against an int must be a whole number ("5.5" > 5 is an error); two texts are read as doubles.
+    """
+    for side in (left, right):
+        if side.is_boolean or (side.is_constant and side.kind not in NUMBERS):
+            raise IllegalExpression(
+                f"{side.text} cannot be compared with {symbol}; only numbers can"
+            )
+    text = f"{left.text} {symbol} {right.text}"
+    if left.name is not None and right.kind in (Kind.INT, Kind.LONG):
+        return _condition(_property_against_whole(symbol, left.name, right), text, left, right)
+    accepts = _ACCEPTS[symbol]
+    compare = _comparison(left.kind, right.kind)
+    first, second = left.evaluate, right.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        a = first(properties)
+        if a is None:
+            return None
+        b = second(properties)
+        if b is None:
+            return None
+        try:
+            return accepts(compare(a, b))
+        except ValueError as error:
+            raise EvaluationError(str(error)) from None
+
+    return _condition(evaluate, text, left, right)
+
+
+def between(value: Node, low: Node, high: Node) -> Node:
+    """Two constants must be in order; a negative number is no constant and is not checked."""
+    if low.is_constant and high.is_constant:
+        if low.constant is None or high.constant is None:
+            raise IllegalExpression("NULL cannot be a bound of BETWEEN")
+        numbers = low.kind in NUMBERS and high.kind in NUMBERS
+        if numbers and _comparison(high.kind, low.kind)(high.constant, low.constant) < 0:
+            raise IllegalExpression(
+                f"the left bound {low.text} of BETWEEN must not be greater than the right, {high.text}"
+            )
+    return conjunction(ordered(">=", value, low), ordered("<=", value, high))
+
+
+def not_between(value: Node, low: Node, high: Node) -> Node:
+    """As RocketMQ, without the check of `between`."""
+    return disjunction(ordered("<", value, low), ordered(">", value, high))
+
+
+def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
+    """IN and NOT IN: of a property and texts only; a missing property is unknown."""
+    if node.name is None:
+        raise IllegalExpression(f"{node.text} stands before IN, where only a property may")
+    name, members = node.name, frozenset(elements)
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = properties.get(name)
+        return None if value is None else (value in members) is wanted
+
+    return _condition(evaluate, f"{node.text} IN (...)", node)
+
+
+def part(word: str, node: Node, search: str, *, wanted: bool) -> Node:
+    """CONTAINS, STARTSWITH, ENDSWITH (RocketMQ 5). Unlike all else: false, not unknown, when there is no
+    text to search or nothing to search for, and that also with NOT before it."""
+    test = _PARTS[word]
+    value_of = node.evaluate
+
+    def evaluate(properties: Properties) -> bool:
+        value = value_of(properties)
+        if not search or not isinstance(value, str):
+            return False
+        return test(value, search) is wanted
+
+    return _condition(evaluate, f"{node.text} {word} ...", node)
+
+
+_PARTS: Mapping[str, Callable[[str, str], bool]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+_ACCEPTS: Mapping[str, Callable[[int], bool]] = {
+    ">": lambda sign: sign > 0,
+    ">=": lambda sign: sign >= 0,
+    "<": lambda sign: sign < 0,
+    "<=": lambda sign: sign <= 0,
+}
+_ORDERS: Mapping[str, Callable[[int, int], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_READERS: Mapping[Kind, Callable[[str], Value]] = {
+    Kind.INT: java_values.integer,
+    Kind.LONG: java_values.long,
+    Kind.DOUBLE: java_values.double,
+    Kind.BOOLEAN: java_values.boolean,
+}
+
+
+def _condition(evaluate: Evaluate, text: str, *parts: Node) -> Node:
+    return Node(Kind.BOOLEAN, evaluate, text, is_boolean=True, depth=_deeper(*parts))
+
+
+def _deeper(*parts: Node) -> int:
+    depth = 1 + max(part.depth for part in parts)
+    if depth > DEPTH_MAX:
+        raise IllegalExpression(f"more than {DEPTH_MAX} operators are nested in each other")
+    return depth
+
+
+def _chained(
+    word: str, left: Node, right: Node, fold: Callable[[list[Evaluate], Properties], bool | None]
+) -> Node:
+    left, right = as_boolean(left), as_boolean(right)
+    joined, text = left.chain is not None and left.chain[0] == word, f"({left.text} {word} ...)"
+    # The left side is used nowhere else, so that its list may grow: a chain of n parts costs n.
+    parts = left.chain[1] if left.chain is not None and joined else [left.evaluate]
+    parts.append(right.evaluate)
+    return Node(
+        Kind.BOOLEAN,
+        lambda properties: fold(parts, properties),
+        left.text if joined else text,
+        is_boolean=True,
+        depth=max(left.depth, _deeper(right)) if joined else _deeper(left, right),
+        chain=(word, parts),
+    )
+
+
+def _every(parts: list[Evaluate], properties: Properties) -> bool | None:
+    result: bool | None = True
+    for evaluate in parts:
+        value = evaluate(properties)
+        if value is None:
+            result = None
+        elif not value:
+            return False
+    return result
+
+
+def _some(parts: list[Evaluate], properties: Properties) -> bool | None:
+    result: bool | None = False
+    for evaluate in parts:
+        value = evaluate(properties)
+        if value is None:
+            result = None
+        elif value:
+            return True
+    return result
+
+
+def _equal(left: Node, right: Node) -> Node:
+    same = _sameness(left.kind, right.kind)
+    first, second = left.evaluate, right.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        a, b = first(properties), second(properties)
+        if a is None:
+            return True if b is None else None
+        if b is None:
+            return False
+        try:
+            return same(a, b)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from None
+
+    text = f"{left.text} = {right.text}"
+    if left.name is not None and right.kind is Kind.TEXT and right.is_constant:
+        return _condition(_property_is(left.name, right.constant), text, left, right)
+    return _condition(evaluate, text, left, right)
+
+
+def _property_is(name: str, text: str) -> Evaluate:
+    """The common `property = 'text'`, without the general way's three calls."""
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = properties.get(name)
+        return None if value is None else value == text
+
+    return evaluate
+
+
+def _property_against_whole(symbol: str, name: str, right: Node) -> Evaluate:
+    """The common `property > number`."""
+    test, read, limit = _ORDERS[symbol], _READERS[right.kind], right.evaluate({})
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = properties.get(name)
+        if value is None:
+            return None
+        try:
+            return test(read(value), limit)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from None
+
+    return evaluate
+
+
+def _sameness(left: Kind, right: Kind) -> Callable[[Value, Value], bool]:
+    if left is Kind.BOOLEAN and right is Kind.TEXT:
+        # RocketMQ casts the wrong side and throws ClassCastException: `TRUE = a` matches nothing,
+        # while `a = TRUE` works.
+        return _boolean_against_text
+    if Kind.BOOLEAN in (left, right) and left is not right and left is not Kind.TEXT:
+        return lambda _a, _b: False
+    if left is right:
+        return operator.eq
+    if left is Kind.TEXT and right is Kind.BOOLEAN:
+        return lambda a, b: java_values.boolean(a) is b
+    compare = _comparison(left, right)
+    return lambda a, b: compare(a, b) == 0
+
+
+def _boolean_against_text(_boolean: Value, text: Value) -> bool:
+    raise ValueError(
+        f"a condition cannot be compared with the text {text!r}; put the text on the left"
+    )
+
+
+def _comparison(left: Kind, right: Kind) -> Callable[[Value, Value], int]:
+    """The sign of left - right for two values that are not None; ValueError for text that is no number."""
+    if left is Kind.TEXT and right is Kind.TEXT:
+        double = java_values.double
+        return lambda a, b: java_values.compare_doubles(double(a), double(b))
+    if left is Kind.TEXT and right in NUMBERS:
+        read, compare = _READERS[right], _comparison(right, right)
+        return lambda a, b: compare(read(a), b)
+    if right is Kind.TEXT and left in NUMBERS:
+        read, compare = _READERS[left], _comparison(left, left)
+        return lambda a, b: compare(a, read(b))
+    if Kind.DOUBLE in (left, right):
+        return lambda a, b: java_values.compare_doubles(float(a), float(b))
+    return lambda a, b: (a > b) - (a < b)

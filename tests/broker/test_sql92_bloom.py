@@ -1,0 +1,148 @@
+"""The Bloom filter of ConsumeQueueExt, bit for bit; issue 5 part 10, disk.md 5."""
+
+import random
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import pytest
+from tests.broker.test_sql92 import rocketmq
+from tests.interop.driver import Driver
+
+from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
+from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter, properties_of
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.message_codec import properties_to_dict, read_record
+
+__all__ = ["rocketmq"]
+STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
+ENTRY = Struct(">qiq")
+UNIT = Struct(">hqqh")
+
+
+def test_positions_are_those_of_the_recorded_brokers() -> None:
+    """disk.md 5: 20 percent, 32 consumers: k = 3, m = 112."""
+    bloom = BloomFilter(20, 32)
+    assert (bloom.k, bloom.m) == (3, 112)
+    assert bloom.positions("group1#TopicTest") == (79, 5, 68)
+    assert bloom.positions("GdGidSql0#GdExt") == (42, 23, 4)
+    assert bloom.positions("GdGidSql1#GdExt") == (70, 63, 87)
+
+
+def test_sizes_and_positions_are_rocketmqs_for_any_setting(rocketmq: tuple[str, Driver]) -> None:
+    """Any maxErrorRateOfBloomFilter and expectConsumerNumUseFilter, names of any script."""
+    _, driver = rocketmq
+    chance = random.Random(92)
+    letters = "abcXYZ019_-%|#中文é𝟓 "
+    for rate, consumers in [(20, 32), (1, 1), (99, 7), (10, 128), (50, 64), (3, 1000)]:
+        names = ["".join(chance.choices(letters, k=chance.randrange(60))) for _ in range(50)]
+        said = driver.call("bloom", rate=rate, consumers=consumers, names=names)
+        bloom = BloomFilter(rate, consumers)
+        assert (bloom.k, bloom.m) == (said["k"], said["m"])
+        assert [list(bloom.positions(name)) for name in names] == said["positions"]
+        members = [BloomFilterData(bloom.positions(name), bloom.m) for name in names]
+        assert list(bloom.bit_map(members)) == said["bytes"]
+
+
+def test_a_bad_setting_is_refused_by_its_name() -> None:
+    with pytest.raises(IllegalArgument, match="maxErrorRateOfBloomFilter"):
+        BloomFilter(100, 32)
+    with pytest.raises(IllegalArgument, match="expectConsumerNumUseFilter"):
+        BloomFilter(20, 0)
+
+
+class RecordedExt:
+    """A recorded store with ConsumeQueueExt: its filters, and (record, unit) pairs of one topic."""
+
+    def __init__(self, archive: Path, topic: str) -> None:
+        self.topic = topic
+        self._files: dict[str, bytes] = {}
+        with tarfile.open(archive) as tar:
+            for member in tar.getmembers():
+                content = tar.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    self._files[member.name.partition("/")[2]] = content.read()
+        config: Any = fastjson.loads(self._files["config/consumerFilter.json"])
+        held = config["filterDataByTopic"][topic]["groupFilterData"]
+        self.filters = [ConsumerFilterData.from_json(entry) for entry in held.values()]
+
+    def pairs(self) -> Iterator[tuple[memoryview, int, bytes]]:
+        """(record, store time of the unit, bit map) of all entries with a unit."""
+        log = self._folder("commitlog")
+        for queue in self._queues():
+            units = self._folder(f"consumequeue_ext/{self.topic}/{queue}")
+            for position, size, code in ENTRY.iter_unpack(
+                self._folder(f"consumequeue/{self.topic}/{queue}")
+            ):
+                if size <= 0 or code > -(1 << 31) - 1:
+                    continue
+                at = code + (1 << 63)
+                _, _, store_ms, length = UNIT.unpack_from(units, at)
+                yield (
+                    memoryview(log)[position : position + size],
+                    store_ms,
+                    units[at + UNIT.size : at + UNIT.size + length],
+                )
+
+    def _queues(self) -> set[str]:
+        start = f"consumequeue/{self.topic}/"
+        return {name.split("/")[2] for name in self._files if name.startswith(start)}
+
+    def _folder(self, folder: str) -> bytes:
+        names = sorted(name for name in self._files if name.startswith(f"{folder}/"))
+        return b"".join(self._files[name] for name in names)
+
+
+@pytest.fixture(scope="module", params=["v497-ext.clean", "v497-ext.crash"])
+def recorded(request: pytest.FixtureRequest) -> RecordedExt:
+    return RecordedExt(STORES / f"{request.param}.tar.gz", "GdExt")
+
+
+def test_bit_maps_are_those_that_a_real_broker_stored(recorded: RecordedExt) -> None:
+    """Issue 5 part 10: ConsumeQueueExt bit for bit, from the expressions and the records' properties."""
+    bloom = BloomFilter()
+    born_ms = max(data.born_ms for data in recorded.filters)
+    compared = hits = 0
+    for record, store_ms, bit_map in recorded.pairs():
+        if store_ms <= born_ms:
+            continue
+        properties = properties_to_dict(read_record(record).properties)
+        members = [data.bloom for data in recorded.filters if data.matches(properties)]
+        assert bloom.bit_map(member for member in members if member is not None) == bit_map
+        compared += 1
+        hits += bool(members)
+    assert compared > 20
+    assert 0 < hits < compared
+
+
+def test_the_filters_of_a_recorded_store_never_rule_out_a_match(recorded: RecordedExt) -> None:
+    """A bit map may let too much through, never too little, and maps older than a filter are not asked."""
+    bloom = BloomFilter()
+    ruled_out = 0
+    for record, store_ms, bit_map in recorded.pairs():
+        assert properties_of(record) == read_record(record).properties
+        for data in recorded.filters:
+            accepts = ExpressionMessageFilter(data).record
+            assert accepts is not None
+            matches = data.matches(properties_to_dict(properties_of(record)))
+            assert accepts(record) is matches
+            may = data.may_match(store_ms, bit_map, bloom)
+            assert may or not matches
+            ruled_out += not may
+            assert data.may_match(data.born_ms, bit_map, bloom)
+            assert data.may_match(store_ms, b"", bloom)
+            assert data.may_match(store_ms, bit_map, BloomFilter(10, 32))
+    assert ruled_out
+
+
+def test_a_map_holds_all_members_and_others_only_by_chance() -> None:
+    bloom = BloomFilter(20, 32)
+    members = [bloom.data(f"group{number}", "T") for number in range(32)]
+    bit_map = bloom.bit_map(members)
+    assert all(is_hit(member, bit_map) for member in members)
+    others = [bloom.data(f"other{number}", "T") for number in range(2_000)]
+    assert 0.1 < sum(is_hit(other, bit_map) for other in others) / len(others) < 0.3
