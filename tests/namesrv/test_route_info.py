@@ -102,6 +102,19 @@ def test_an_unchanged_version_leaves_the_queue_data_as_they_are(routes: RouteInf
     assert route["queueDatas"][0]["perm"] == 6
 
 
+def test_the_whole_table_after_a_single_topic_of_the_same_version_is_taken(
+    routes: RouteInfo,
+) -> None:
+    """A changed topic is told at once and alone; a name server that starts then misses nothing."""
+    routes.register(registration(topics={"U": QueueData(1, 1, 6)}), "link")
+    whole = {"T": QueueData(4, 4, 6), "U": QueueData(1, 1, 6)}
+    routes.register(registration(topics=whole), "link")
+    assert routes.topics() == ["T", "U"]
+    routes.delete_topic("T")
+    routes.register(registration(topics=whole), "link")
+    assert routes.topics() == ["U"]
+
+
 def test_a_topic_missing_from_a_later_table_stays(routes: RouteInfo) -> None:
     routes.register(registration(), "link")
     routes.register(registration(topics={"U": QueueData(1, 1, 6)}, version=2), "link")

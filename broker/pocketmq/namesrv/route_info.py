@@ -6,7 +6,9 @@
     live       broker address -> LiveInfo: last sign of life, DataVersion, connection, HA address
 
 1. Queue data is taken from a master only, and only when the DataVersion of its topic table is not the
-   one that the address sent last, or the broker or its id is new.
+   one that the address sent last, or the broker or its id is new. Under an unchanged version only
+   topics are taken that the address has never sent: brokers send a changed topic alone first, and the
+   whole table under the same version later (RocketMQ loses the rest then; this is ours).
 2. A topic that a later table lacks stays; it goes by delete_topic or with its last broker.
 3. A broker lives by its registrations (and heartbeats) within its timeout and by the connection over
    which it registered: when that closes, it goes at once.
@@ -49,13 +51,14 @@ class BrokerData:
 
 @dataclass(slots=True)
 class LiveInfo:
-    """What is known of one address; `last_ms` is monotonic."""
+    """What is known of one address; `last_ms` is monotonic, `sent` are the topics that it ever sent."""
 
     last_ms: int
     data_version: DataVersion
     connection: Hashable | None
     ha_address: str
     timeout_ms: int
+    sent: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +129,20 @@ class RouteInfo:
         broker.addresses[broker_id] = address
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
-        if registration.topics is not None and broker_id == MASTER_ID and (changed or not known_id):
-            self._take_topics(name, registration.topics)
+        sent: set[str] = set() if before is None else before.sent
+        if registration.topics is not None and broker_id == MASTER_ID:
+            topics = registration.topics
+            if not changed and known_id:
+                topics = {topic: data for topic, data in topics.items() if topic not in sent}
+            self._take_topics(name, topics)
+            sent |= topics.keys()
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
             registration.data_version,
             connection,
             registration.ha_address,
             registration.timeout_ms,
+            sent,
         )
         if broker_id == MASTER_ID:
             return Registered()
