@@ -1,0 +1,53 @@
+"""One Spark session for all tests of this folder: starting one costs more than most tests."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A crowded machine starts planners slowly; that is not what is tested.
+    "spark.network.timeout": "600s",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+
+
+def need_java() -> None:
+    """Skips without Java at home, fails in CI."""
+    from pocketmq.spark import java_problem
+
+    problem = java_problem()
+    if problem:
+        if os.environ.get("CI"):
+            pytest.fail(problem)
+        pytest.skip(problem)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session with two threads, the source registered and push-down on."""
+    pytest.importorskip("pyspark")
+    need_java()
+    from pocketmq.spark import session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    made = session(
+        "local[2]",
+        app_name="pocketmq-tests",
+        conf=CONF | {"spark.sql.warehouse.dir": str(scratch), "spark.local.dir": str(scratch)},
+    )
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

@@ -1,0 +1,37 @@
+"""A streaming query in a process of its own, for tests that kill it.
+
+stream_child.py STORE CHECKPOINT OUT LIMIT
+"""
+
+import sys
+
+from pocketmq.spark import session
+
+
+def main(store: str, checkpoint: str, out: str, limit: str) -> None:
+    spark = session(
+        "local[1]",
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "1",
+        },
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    query = (
+        spark.readStream.format("pocketmq")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", limit)
+        .load(store)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", checkpoint)
+        .start(out)
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

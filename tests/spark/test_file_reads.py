@@ -1,0 +1,352 @@
+"""Batch reads of store folders: golden rows, options, push-down, mistakes before tasks start."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.store.bulk_stores import (
+    Message,
+    WrittenStore,
+    manifest,
+    moment,
+    reference_rows,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Load = Callable[..., "DataFrame"]
+
+
+@pytest.fixture
+def load(spark: "SparkSession") -> Load:
+    def load(path: Path | list[str], **options: Any) -> "DataFrame":
+        given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+        where = path if isinstance(path, list) else str(path)
+        return spark.read.format("pocketmq").options(**given).load(where)
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenStore:
+    """600 messages of two topics in three queues each, tags a to f, one second apart, several log files."""
+    root = tmp_path_factory.mktemp("broker-a") / "store"
+    store = WrittenStore(root, log_file_size=40_000, queue_file_entries=64)
+    store.add(
+        Message(
+            topic="T" if i % 2 == 0 else "U",
+            queue_id=i // 2 % 3,
+            body=b"%d" % i,
+            properties=f"TAGS\x01{'abcdef'[i // 6 % 6]}\x02KEYS\x01k{i} x\x02".encode(),
+            store_ms=1_700_000_000_000 + i * 1000,
+        )
+        for i in range(600)
+    )
+    return store
+
+
+def numbers(frame: "DataFrame") -> list[int]:
+    return sorted(int(bytes(r.body)) for r in frame.select("body").collect())
+
+
+@pytest.mark.parametrize("name", ["v497-main.clean", "v550-main.clean", "v497-v6.clean"])
+def test_a_recorded_store_read_by_spark_has_the_rows_of_its_manifest(
+    name: str, load: Load, tmp_path: Path
+) -> None:
+    """Issue 6: whole rows; columns=all, every type through Spark and back."""
+    root = unpack(name, tmp_path)
+    frame = load(root, columns="all", includeSystemTopics="true", brokerName="golden-a")
+    rows = {(r.topic, r.queueId, r.queueOffset): r.asDict() for r in frame.collect()}
+    wanted = reference_rows(root, "golden-a")
+    assert len(rows) == len(wanted)
+    for judge in wanted:
+        row = rows[judge["topic"], judge["queueId"], judge["queueOffset"]]
+        row["body"] = bytes(row["body"])
+        for time in ("bornTimestamp", "storeTimestamp"):
+            judge[time] = judge[time].astimezone().replace(tzinfo=None)
+        if judge["propertiesRaw"] is None:
+            judge["propertiesRaw"] = row["propertiesRaw"]
+        assert row == judge
+    for m in manifest(name)["messages"]:
+        if "inner" not in m:
+            body = rows[m["topic"], m["queueId"], m["queueOffset"]]["body"]
+            assert hashlib.sha256(body).hexdigest() == m["bodySha256"]
+
+
+def test_the_standard_columns(load: Load, written: WrittenStore) -> None:
+    frame = load(written.root)
+    assert frame.columns == [
+        "topic", "brokerName", "queueId", "queueOffset", "body", "tags", "keys", "properties",
+        "flag", "bornTimestamp", "storeTimestamp",
+    ]  # fmt: skip
+    row = frame.where("queueOffset = 7 and queueId = 1 and topic = 'T'").collect()[0]
+    assert (row.brokerName, bytes(row.body), row.tags) == (written.root.parent.name, b"44", "b")
+    assert row["properties"] == {"TAGS": "b", "KEYS": "k44 x"}
+
+
+def test_a_schema_of_some_columns_in_any_order_is_what_is_decoded(
+    spark: "SparkSession", written: WrittenStore
+) -> None:
+    reader = spark.read.format("pocketmq").schema("tags string, queueOffset bigint")
+    frame = reader.load(str(written.root))
+    assert frame.columns == ["tags", "queueOffset"]
+    assert frame.count() == 600
+    assert {r.tags for r in frame.collect()} == set("abcdef")
+    with pytest.raises(Exception, match=r"queueOffset' is bigint, not string"):
+        spark.read.format("pocketmq").schema("queueOffset string").load(str(written.root)).count()
+
+
+def test_the_columns_of_a_kafka_source(load: Load, written: WrittenStore) -> None:
+    frame = load(written.root, columns="kafka", subscribe="T")
+    assert frame.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+    row = frame.where("partition = 0 and offset = 1").collect()[0]
+    assert (bytes(row.key), bytes(row.value), row.topic) == (b"k6 x", b"6", "T")
+    assert row.timestampType == 1
+    assert {h.key: bytes(h.value) for h in row.headers} == {"TAGS": b"b", "KEYS": b"k6 x"}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"subscribe": "T"}, lambda i: i % 2 == 0),
+        ({"subscribePattern": "[U-Z]"}, lambda i: i % 2 == 1),
+        ({"subExpression": "b || f"}, lambda i: i // 6 % 6 in (1, 5)),
+        ({"keys": "k17,k18"}, lambda i: i in (17, 18)),
+        ({"startingTimestamp": "1700000400000"}, lambda i: i >= 400),
+        (
+            {"startingTimestamp": "1700000100500", "endingTimestamp": "1700000110000"},
+            lambda i: 101 <= i < 110,
+        ),
+        ({"minPartitions": "7", "maxPartitionBytes": "9k"}, lambda i: True),
+        ({"subscribe": "T,U", "batchBytes": "700"}, lambda i: True),
+    ],
+)
+def test_options_choose_rows(
+    options: dict[str, str], wanted: Callable[[int], bool], load: Load, written: WrittenStore
+) -> None:
+    assert numbers(load(written.root, **options)) == [i for i in range(600) if wanted(i)]
+
+
+def test_offsets_choose_rows_of_each_queue(load: Load, written: WrittenStore) -> None:
+    broker = written.root.parent.name
+    frame = load(
+        written.root,
+        assign={"T": {broker: [0, 1]}},
+        startingOffsets={"T": {broker: {"0": 10, "1": -1}}},
+        endingOffsets={"T": {broker: {"0": 12}}},
+    )
+    rows = [(r.queueId, r.queueOffset) for r in frame.collect()]
+    assert sorted(rows) == [(0, 10), (0, 11)]
+    by_time = load(
+        written.root,
+        assign={"T": {broker: [0, 1]}},
+        startingOffsetsByTimestamp={
+            "T": {broker: {"0": 1_700_000_590_000, "1": 1_700_000_599_000}}
+        },
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    assert sorted((r.queueId, r.queueOffset) for r in by_time.collect()) == [(0, 99)]
+
+
+def test_many_small_tasks_give_the_rows_of_one(load: Load, written: WrittenStore) -> None:
+    frame = load(written.root, minPartitions="9")
+    assert frame.rdd.getNumPartitions() >= 9
+    assert numbers(frame) == list(range(600))
+
+
+@pytest.fixture(scope="module")
+def judge(spark: "SparkSession", written: WrittenStore) -> "DataFrame":
+    """The same rows as a table of Spark's own, for Spark to filter."""
+    frame = spark.read.format("pocketmq").load(str(written.root))
+    return spark.createDataFrame(frame.collect(), frame.schema).cache()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "tags = 'c'",
+        "tags in ('a', 'nothing') and topic = 'T'",
+        "tags is null",
+        "tags is not null and queueId = 2",
+        "queueOffset between 5 and 9",
+        "queueOffset = 5 and queueId in (0, 1)",
+        "storeTimestamp >= timestamp'2023-11-14 22:20:00.0005'",
+        "storeTimestamp < timestamp'2023-11-14 22:13:25' and topic = 'U'",
+        "storeTimestamp = timestamp'2023-11-14 22:13:25'",
+        "storeTimestamp = timestamp'2023-11-14 22:13:25.0001'",
+        "not (tags = 'c')",
+        "topic = 'T' or queueId = 1",
+        "brokerName = 'elsewhere'",
+        "tags = 'c' and tags = 'd'",
+        "keys = 'k5 x'",
+    ],
+)
+def test_a_where_clause_gives_the_same_rows_with_and_without_push_down(
+    condition: str, judge: "DataFrame", spark: "SparkSession", load: Load, written: WrittenStore
+) -> None:
+    """Push-down may only take filters that it applies exactly (a filter that is taken leaves the plan)."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    wanted = numbers(judge.where(condition))
+    before = spark.conf.get(setting, "false")
+    try:
+        for pushed in ("true", "false"):
+            spark.conf.set(setting, pushed)
+            assert numbers(load(written.root).where(condition)) == wanted, pushed
+    finally:
+        spark.conf.set(setting, before or "false")
+
+
+def test_pushed_filters_leave_the_plan(
+    spark: "SparkSession", load: Load, written: WrittenStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql.datasource import DataSourceReader
+
+    if not hasattr(DataSourceReader, "pushFilters"):
+        pytest.skip("this PySpark has no push-down for Python sources")
+    frame = load(written.root, columns="tags,queueId").where("tags = 'c' and queueId < 2")
+    frame.explain()
+    plan = capsys.readouterr().out
+    assert "queueId" in plan.split("Filter", 1)[1].splitlines()[0]
+    assert "'c'" not in plan
+    assert "= c" not in plan
+
+
+def test_several_brokers_stores_are_one_table(load: Load, tmp_path: Path) -> None:
+    """Issue 6 part 7: a glob of roots; the folder above `store` is the broker's name."""
+    for name in ("broker-a", "broker-b"):
+        store = WrittenStore(tmp_path / name / "store")
+        store.add(Message(body=b"%d" % i) for i in range(5))
+    rows = load(tmp_path / "*" / "store").groupBy("brokerName").count().collect()
+    assert {r.brokerName: r["count"] for r in rows} == {"broker-a": 5, "broker-b": 5}
+    both = load([str(tmp_path / "broker-a" / "store"), str(tmp_path / "broker-b" / "store")])
+    assert both.count() == 10
+    narrowed = load(tmp_path / "*" / "store").where("brokerName = 'broker-b' and queueOffset >= 3")
+    assert narrowed.count() == 2
+
+
+def test_a_group_begins_where_its_offsets_stand(load: Load, tmp_path: Path) -> None:
+    store = WrittenStore(tmp_path / "b" / "store")
+    store.add(Message(queue_id=i % 2, body=b"%d" % i) for i in range(20))
+    config = store.root / "config"
+    config.mkdir()
+    # fastjson's dialect: keys that are numbers have no quotes.
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:8,1:9}}}')
+    frame = load(store.root, startingOffsets="group", group="G")
+    assert numbers(frame) == [16, 18, 19]
+    with pytest.raises(Exception, match="no store has offsets of group 'H'; groups there: G"):
+        load(store.root, startingOffsets="group", group="H").count()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffset": "x"}, "did you mean 'startingOffsets'"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
+        ({"columns": "topic,bodi"}, "no column 'bodi'"),
+        ({"columns": "topic,topic"}, "named twice"),
+        ({"subscribe": "Nowhere"}, "no topic 'Nowhere'.*the topics are T, U"),
+        ({"maxOffsetsPerTrigger": "5"}, "cannot be used for a batch read"),
+        ({"expressionType": "SQL92", "subExpression": "a > 1"}, "nameServer"),
+        ({"startingTimestamp": "1800000000000"}, "startingOffsetsByTimestampStrategy"),
+        ({"startingOffsets": {"T": {"nobody": {"0": 5}}}}, "broker nobody, queue 0"),
+        ({"startingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
+        ({"endingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
+        ({"nameServer": "127.0.0.1:1"}, "not both"),
+    ],
+)
+def test_a_mistake_is_reported_before_a_task_starts(
+    options: dict[str, Any],
+    message: str,
+    load: Load,
+    spark: "SparkSession",
+    written: WrittenStore,
+) -> None:
+    given = json.loads(json.dumps(options).replace("BROKER", written.root.parent.name))
+    tracker = spark.sparkContext.statusTracker()
+    group = f"mistake {message}"
+    spark.sparkContext.setJobGroup(group, "")
+    try:
+        with pytest.raises(Exception, match=message):
+            load(written.root, **given).collect()
+        assert not tracker.getJobIdsForGroup(group)
+    finally:
+        spark.sparkContext.setJobGroup("", "")
+
+
+def test_a_folder_that_is_no_store_is_an_error(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Exception, match="has no folder `commitlog`"):
+        load(tmp_path).count()
+    with pytest.raises(Exception, match="no folder matches the pattern"):
+        load(tmp_path / "x*").count()
+
+
+def test_nothing_to_read_named_is_an_error(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(Exception, match=r"load\(.* reads files, option nameServer"):
+        spark.read.format("pocketmq").load().count()
+
+
+def test_rows_missing_from_the_middle_follow_fail_on_data_loss(load: Load, tmp_path: Path) -> None:
+    """Issue 6 part 1: a bad record gives what failOnDataLoss says, with file and position."""
+    store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
+    positions = store.add(Message(body=b"%d" % i) for i in range(100))
+    store.patch(positions[40], b"\0" * 8)
+    with pytest.raises(Exception, match=rf"position {positions[40]}.*failOnDataLoss") as caught:
+        load(store.root).collect()
+    assert str(store.log_path(positions[40])) in str(caught.value)
+    left = numbers(load(store.root, failOnDataLoss="false"))
+    assert left == [i for i in range(100) if i != 40]
+
+
+def test_a_log_file_deleted_after_planning_follows_fail_on_data_loss(
+    load: Load, tmp_path: Path
+) -> None:
+    store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
+    positions = store.add(Message(body=b"%d" % i) for i in range(100))
+    strict, lenient = load(store.root), load(store.root, failOnDataLoss="false")
+    planned = strict.rdd, lenient.rdd
+    store.log_path(positions[0]).unlink()
+    with pytest.raises(Exception, match="deleted before it was read"):
+        planned[0].collect()
+    first = sum(1 for p in positions if p < 4096)
+    assert len(planned[1].collect()) == 100 - first
+    # Planned anew, the queue simply begins later.
+    assert numbers(load(store.root)) == list(range(first, 100))
+
+
+def test_a_store_that_grows_is_read_up_to_where_it_was_when_planned(
+    load: Load, tmp_path: Path
+) -> None:
+    store = WrittenStore(tmp_path / "b" / "store")
+    store.add(Message(body=b"%d" % i) for i in range(50))
+    frame = load(store.root).rdd
+    assert frame.getNumPartitions() == 1
+    store.add(Message(body=b"%d" % i) for i in range(50, 80))
+    assert frame.count() == 50
+    assert load(store.root).count() == 80
+
+
+def test_sql_views_take_the_options(spark: "SparkSession", written: WrittenStore) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW messages USING pocketmq OPTIONS "
+        f"(path '{written.root}', subscribe 'T', columns 'tags,storeTimestamp')"
+    )
+    rows = spark.sql("SELECT tags, min(storeTimestamp) AS t FROM messages GROUP BY tags").collect()
+    assert {r.tags for r in rows} == set("abcdef")
+    first = min(r.t for r in rows)
+    assert first == moment(1_700_000_000_000).astimezone().replace(tzinfo=None)
+
+
+def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "b" / "store" / "commitlog").mkdir(parents=True)
+    assert load(tmp_path / "b" / "store").count() == 0

@@ -1,0 +1,288 @@
+"""readStream over store folders: batches, restarts, new queues, retention, kill -9."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.conftest import need_java
+from tests.store.bulk_stores import Message, WrittenStore
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.columns import projection_of, schema_of
+from pocketmq.spark.file_stream import FileStream, make_file_stream
+from pocketmq.spark.options import parse_options
+from pocketmq.spark.stream import from_offset, share_out, to_offset
+from pocketmq.store.bulk_errors import DataLoss
+from pocketmq.store.bulk_offsets import Offsets, QueueKey, each
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "2"))
+
+
+def reader_of(store: WrittenStore, **options: str) -> FileStream:
+    given = {"path": str(store.root), "startingOffsets": "earliest"} | options
+    projection = projection_of(schema_of("queueOffset"), "")
+    made = make_file_stream(parse_options(given), projection)
+    assert isinstance(made, FileStream)
+    return made
+
+
+def counted(offsets: Offsets) -> dict[tuple[str, int], int]:
+    return {(k.topic, k.queue_id): n for k, n in each(offsets)}
+
+
+def rows_of(reader: FileStream, start: Any, end: Any) -> list[int]:
+    """Queue offsets that the tasks of a batch read."""
+    found: list[int] = []
+    for partition in reader.partitions(start, end):
+        for batch in reader.read(partition):
+            found += batch.column("queueOffset").to_pylist()
+    return sorted(found)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> WrittenStore:
+    """Queues with 40, 20 and 4 messages; several log files."""
+    made = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=4096)
+    made.add(
+        Message(queue_id=q, body=b"%d" % i) for q, n in ((0, 40), (1, 20), (2, 4)) for i in range(n)
+    )
+    return made
+
+
+# ---------------------------------------------------------------- offsets, without Spark
+
+
+def test_a_limit_is_shared_out_in_proportion_to_the_backlog_and_reaches_every_queue() -> None:
+    """Kafka's rule."""
+    a, b, c = (QueueKey("T", "b", i) for i in range(3))
+    assert share_out({a: 40, b: 20, c: 4}, 16) == {a: 10, b: 5, c: 1}
+    assert share_out({a: 1000, b: 1, c: 0}, 10) == {a: 9, b: 1, c: 0}
+    assert share_out({a: 3, b: 2, c: 0}, 10) == {a: 3, b: 2, c: 0}
+
+
+def test_batches_of_a_limited_stream_cover_everything_once(store: WrittenStore) -> None:
+    reader = reader_of(store)
+    start = reader.initialOffset()
+    seen: dict[tuple[str, int], list[int]] = {}
+    for _ in range(20):
+        end = to_offset(reader.latest_from(from_offset(start), 16, 0))
+        if end == start:
+            break
+        for key, stop in each(from_offset(end)):
+            begin = counted(from_offset(start))[key.topic, key.queue_id]
+            seen.setdefault((key.topic, key.queue_id), []).extend(range(begin, stop))
+        assert len(rows_of(reader, start, end)) <= 18
+        start = end
+    assert seen == {("T", 0): list(range(40)), ("T", 1): list(range(20)), ("T", 2): list(range(4))}
+
+
+def test_a_limit_in_bytes_is_kept_about(store: WrittenStore) -> None:
+    reader = reader_of(store)
+    start = from_offset(reader.initialOffset())
+    size = reader.mean_size(next(iter(reader.look(reader._loss()).values())))
+    ends = reader.latest_from(start, 0, 16 * size)
+    assert sum(n for _, n in each(ends)) == pytest.approx(16, abs=3)
+
+
+def test_a_stream_waits_for_its_minimum_but_not_forever(
+    store: WrittenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0] * 1_000_000)
+    reader = reader_of(store, minOffsetsPerTrigger="100", maxTriggerDelay="60s")
+    start = from_offset(reader.initialOffset())
+    assert reader.latest_from(start, 0, 0) == start
+    now[0] = 59_000
+    assert reader.latest_from(start, 0, 0) == start
+    now[0] = 60_000
+    assert counted(reader.latest_from(start, 0, 0))["T", 0] == 40
+    store.add(Message(queue_id=0) for _ in range(60))
+    assert counted(reader.latest_from(start, 0, 0))["T", 0] == 100
+
+
+def test_a_run_of_what_is_available_now_ends_there(store: WrittenStore) -> None:
+    reader = reader_of(store)
+    start = from_offset(reader.initialOffset())
+    reader.freeze()
+    store.add(Message(queue_id=q) for q in (0, 3))
+    assert counted(reader.latest_from(start, 0, 0)) == {("T", 0): 40, ("T", 1): 20, ("T", 2): 4}
+    assert counted(reader.newest())["T", 3] == 1
+
+
+def test_a_queue_that_appears_later_is_read_from_its_beginning(store: WrittenStore) -> None:
+    reader = reader_of(store, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert to_offset(reader.latest_from(from_offset(start), 0, 0)) == start
+    store.add(Message(topic="New", queue_id=5) for _ in range(3))
+    end = to_offset(reader.latest_from(from_offset(start), 0, 0))
+    assert counted(from_offset(end))["New", 5] == 3
+    assert rows_of(reader, start, end) == [0, 1, 2]
+
+
+def test_the_calls_of_pyspark_4_0_read_everything_once(store: WrittenStore) -> None:
+    """latestOffset() comes before initialOffset(), and partitions(x, x) first on a restart."""
+    reader = reader_of(store, maxOffsetsPerTrigger="32")
+    end = to_offset(reader.latest_after_last())
+    start = reader.initialOffset()
+    assert counted(from_offset(start)) == {("T", 0): 0, ("T", 1): 0, ("T", 2): 0}
+    total = rows_of(reader, start, end)
+    after = to_offset(reader.latest_after_last())
+    total += rows_of(reader, end, after)
+    again = reader_of(store, maxOffsetsPerTrigger="32")
+    assert again.partitions(after, after) == []
+    last = to_offset(again.latest_after_last())
+    total += rows_of(again, after, last)
+    assert sorted(total) == sorted([*range(40), *range(20), *range(4)])
+    assert to_offset(again.latest_after_last()) == last
+
+
+def test_retention_past_the_checkpoint_is_reported_or_skipped(store: WrittenStore) -> None:
+    """Issue 6 part 3."""
+    strict = reader_of(store)
+    start = strict.initialOffset()
+    end = to_offset(strict.latest_from(from_offset(start), 0, 0))
+    first = sorted((store.root / "commitlog").iterdir())[0]
+    gone = {q: sum(1 for p in positions if p < 4096) for q, positions in _positions(store).items()}
+    first.unlink()
+    with pytest.raises(DataLoss, match=rf"queue 0: offset 0 is wanted, .* begins at {gone[0]}"):
+        strict.partitions(start, end)
+    lenient = reader_of(store, failOnDataLoss="false")
+    assert len(rows_of(lenient, start, end)) == 64 - sum(gone.values())
+
+
+def _positions(store: WrittenStore) -> dict[int, list[int]]:
+    from pocketmq.store import bulk
+
+    table = bulk.scan(str(store.root), columns="queueId,commitLogOffset").read_all().to_pylist()
+    found: dict[int, list[int]] = {}
+    for row in table:
+        found.setdefault(row["queueId"], []).append(row["commitLogOffset"])
+    return found
+
+
+def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
+    store: WrittenStore, tmp_path: Path
+) -> None:
+    reader = reader_of(store)
+    end = to_offset(reader.latest_from(from_offset(reader.initialOffset()), 0, 0))
+    shutil.rmtree(store.root)
+    fresh = WrittenStore(store.root)
+    fresh.add(Message(queue_id=q) for q in (0, 1, 2))
+    with pytest.raises(DataLoss, match="truncated or created anew"):
+        reader.latest_from(from_offset(end), 0, 0)
+    lenient = reader_of(fresh, failOnDataLoss="false")
+    assert counted(lenient.latest_from(from_offset(end), 0, 0))["T", 0] == 1
+
+
+def test_a_checkpoint_of_something_else_is_refused() -> None:
+    with pytest.raises(IllegalArgument, match="checkpointLocation"):
+        from_offset({"v": 2, "offsets": {}})
+    with pytest.raises(IllegalArgument, match="checkpointLocation"):
+        from_offset({"T": {"b": {"0": 1}}})
+
+
+def test_a_store_without_index_files_cannot_be_streamed(store: WrittenStore) -> None:
+    shutil.rmtree(store.root / "consumequeue")
+    with pytest.raises(IllegalArgument, match="A batch read works"):
+        reader_of(store).initialOffset()
+
+
+# ---------------------------------------------------------------- queries
+
+
+def run(spark: "SparkSession", store: Path, checkpoint: Path, out: Path, **options: str) -> Any:
+    given = {"startingOffsets": "earliest"} | options
+    query = (
+        spark.readStream.format("pocketmq")
+        .options(**given)
+        .load(str(store))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start(str(out))
+    )
+    query.awaitTermination()
+    return query
+
+
+def places(spark: "SparkSession", out: Path) -> list[tuple[str, int, int]]:
+    rows = spark.read.parquet(str(out)).select("topic", "queueId", "queueOffset").collect()
+    return sorted((r.topic, r.queueId, r.queueOffset) for r in rows)
+
+
+def test_a_query_goes_on_from_its_checkpoint(
+    spark: "SparkSession", store: WrittenStore, tmp_path: Path
+) -> None:
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    first = run(spark, store.root, checkpoint, out, maxOffsetsPerTrigger="20")
+    if hasattr(make_file_stream(parse_options({"path": str(store.root)}), None), "freeze"):
+        assert sum(p["numInputRows"] for p in first.recentProgress) == 64
+    store.add(Message(queue_id=q) for q in (1, 3, 3))
+    run(spark, store.root, checkpoint, out)
+    run(spark, store.root, checkpoint, out)
+    wanted = [("T", q, o) for q, n in ((0, 40), (1, 21), (2, 4), (3, 2)) for o in range(n)]
+    assert places(spark, out) == wanted
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], within_s: float) -> bool:
+    """Polls a state of files; False when the time or the process ends first."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end and process.poll() is None:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def test_a_query_killed_at_any_moment_loses_and_repeats_nothing(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Issue 6: kill -9 of a streaming query in a loop, a Parquet sink (POCKETMQ_SPARK_KILLS rounds)."""
+    need_java()
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    child = Path(__file__).with_name("stream_child.py")
+    total = 0
+    for round_ in range(KILLS):
+        store.add(Message(queue_id=i % 5, body=os.urandom(50)) for i in range(400))
+        total += 400
+        # A batch is planned when its offsets file is there, done when its commits file is.
+        folder = checkpoint / chance.choice(("offsets", "commits"))
+        before = _newest(folder)
+        wanted = before + chance.randint(1, 3)
+        process = subprocess.Popen(
+            [sys.executable, str(child), str(store.root), str(checkpoint), str(out), "60"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            reached = until(lambda f=folder, w=wanted: _newest(f) >= w, process, 300)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, errors = process.communicate()
+        assert reached, f"round {round_}, seed {seed}: {errors.decode()[-2000:]}"
+    run(spark, store.root, checkpoint, out)
+    found = places(spark, out)
+    assert len(found) == total, f"seed {seed}"
+    assert found == [("T", q, o) for q in range(5) for o in range(total // 5)], f"seed {seed}"
+
+
+def _newest(folder: Path) -> int:
+    """The highest batch that has a file in an offsets or commits folder; -1 for none."""
+    if not folder.is_dir():
+        return -1
+    return max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=-1)

@@ -1,0 +1,145 @@
+"""Options of format("pocketmq"): every bad value is an error that names the option and what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark import options as options_
+from pocketmq.spark.options import (
+    READ,
+    STREAM,
+    WRITE,
+    Options,
+    check_use,
+    parse_options,
+    parse_size,
+)
+from pocketmq.spark.positions import ending_of, filters_of, sizes_of, starting_of, topics_of
+
+
+def understand(given: dict[str, str]) -> None:
+    """Everything a reader looks at before it opens a folder or a connection."""
+    options = parse_options(given)
+    topics_of(options)
+    starting_of(options, "earliest")
+    ending_of(options)
+    filters_of(options)
+    sizes_of(options)
+    _ = options.store_paths, options.broker_names, options.trigger_delay_ms
+    _ = options.bytes_per_trigger, options.read_batch_bytes(), options.send_batch_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("subscribePattern", "a[", "regular expression"),
+        ("assign", "T", '{"topic":{"broker":[0,1]}}'),
+        ("assign", '{"T":[0]}', '{"topic":{"broker":[0,1]}}'),
+        ("assign", '{"T":{"b":["0"]}}', '{"topic":{"broker":[0,1]}}'),
+        ("assign", '{"T":{"b":[-1]}}', '{"topic":{"broker":[0,1]}}'),
+        ("brokerName", "{x", "brokerName"),
+        ("brokerName", '{"/a":1}', "roots to names"),
+        ("startingOffsets", "soonest", "earliest, latest, group or JSON"),
+        ("startingOffsets", "{", '{"topic":{"broker":{"queue":offset}}}'),
+        ("startingOffsets", '{"T":{"b":{"0":-3}}}', "from -2 on"),
+        ("startingOffsets", '{"T":{"b":{"0":true}}}', "number"),
+        ("startingOffsets", '{"T":{"b":{"x":1}}}', "queue 'x'"),
+        ("startingOffsets", '{"T":{"b":[1]}}', "object of queues"),
+        ("startingOffsets", '{"T":1}', "object of brokers"),
+        ("startingOffsets", "group", "option group"),
+        ("endingOffsets", "earliest", "latest or JSON"),
+        ("endingOffsets", '{"T":{"b":{"0":-2}}}', "from -1 on"),
+        ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+        ("endingTimestamp", "-1", "milliseconds since 1970"),
+        ("startingOffsetsByTimestamp", '{"T":{"b":{"0":-1}}}', "from 0 on"),
+        ("endingOffsetsByTimestamp", "7", "object"),
+        ("startingOffsetsByTimestampStrategy", "guess", "error, latest"),
+        ("failOnDataLoss", "maybe", "true or false"),
+        ("maxOffsetsPerTrigger", "-1", "at least 0"),
+        ("maxOffsetsPerTrigger", "many", "number"),
+        ("minOffsetsPerTrigger", "x", "number"),
+        ("maxTriggerDelay", "soon", "ms, s, m, h or d"),
+        ("maxBytesPerTrigger", "1t", "k, m or g"),
+        ("minPartitions", "-2", "at least 0"),
+        ("maxPartitionBytes", "0", "at least 1"),
+        ("batchBytes", "big", "k, m or g"),
+        ("expressionType", "REGEX", "TAG, SQL92"),
+        ("commitOffsets", "yes", "none, source, progress"),
+        ("decompress", "1", "true or false"),
+        ("verifyCrc", "on", "true or false"),
+        ("includeSystemTopics", "", "true or false"),
+        ("pullBatchSize", "0", "at least 1"),
+        ("pullTimeoutMs", "0", "at least 1"),
+        ("useTLS", "yes", "true or false"),
+        ("delivery", "exactlyonce", "atleastonce, ledger, transaction"),
+        ("queueSelector", "random", "roundrobin, hash, column"),
+        ("paths", "/a", "JSON list"),
+    ],
+)
+def test_a_bad_value_is_an_error_that_names_the_option_and_what_is_allowed(
+    name: str, value: str, allowed: str
+) -> None:
+    """Issue 6, judged by: every option's bad value, before any task starts."""
+    with pytest.raises(IllegalArgument) as caught:
+        understand({name: value})
+    assert name in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_an_unknown_option_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(IllegalArgument, match="did you mean 'startingOffsets'"):
+        parse_options({"startingOffset": "earliest"})
+
+
+def test_names_are_case_insensitive_as_spark_passes_them() -> None:
+    options = parse_options({"nameserver": "h:1", "FAILONDATALOSS": "false", "topic": "a, b,a"})
+    assert options.name_server == "h:1"
+    assert options.fail_on_data_loss is False
+    assert options.topics == ("a", "b")
+
+
+def test_two_ways_to_choose_topics_exclude_each_other() -> None:
+    with pytest.raises(IllegalArgument, match=r"subscribe and subscribePattern"):
+        topics_of(parse_options({"subscribe": "a", "subscribePattern": "b.*"}))
+
+
+@pytest.mark.parametrize(
+    ("use", "given"),
+    [
+        (READ, {"maxOffsetsPerTrigger": "5"}),
+        (READ, {"delivery": "ledger"}),
+        (STREAM, {"endingOffsets": "latest"}),
+        (STREAM, {"queueSelector": "hash"}),
+        (WRITE, {"startingOffsets": "earliest"}),
+        (WRITE, {"columns": "all"}),
+    ],
+)
+def test_an_option_without_effect_in_this_use_is_refused(use: str, given: dict[str, str]) -> None:
+    with pytest.raises(IllegalArgument, match=next(iter(given))):
+        check_use(given, use)
+
+
+def test_what_spark_itself_passes_is_let_through() -> None:
+    given = {"checkpointLocation": "/x", "queryName": "q", "path": "/s"}
+    assert parse_options(given) == Options(path="/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("7", 7), ("8k", 8192), ("8M", 8 << 20), ("1gb", 1 << 30), (" 2 m ", 2 << 20)],
+)
+def test_sizes_are_numbers_with_units(text: str, size: int) -> None:
+    assert parse_size(text, "x") == size
+
+
+def test_tags_of_a_subscription_expression() -> None:
+    assert parse_options({"subExpression": " A || B||C "}).tags == ("A", "B", "C")
+    assert parse_options({"subExpression": "*"}).tags == ()
+
+
+def test_every_option_is_in_the_table_of_the_documentation() -> None:
+    table = options_.table()
+    known: dict[str, Any] = Options.keys()
+    for name in known.keys() - {"paths"}:
+        assert f"| `{name}` |" in table
