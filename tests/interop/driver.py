@@ -61,6 +61,7 @@ class Sent:
     region: str | None = None
     trace_on: bool | None = None
     state: str | None = None
+    recall_handle: str | None = None
     error: PeerError | None = None
 
     @classmethod
@@ -497,6 +498,10 @@ class Producer(_Peer):
     def create_topic(self, topic: str, queues: int = 4) -> None:
         self._do("create_topic", topic=topic, queues=queues)
 
+    def recall(self, topic: str, handle: str) -> str:
+        """Cancel a message that is not delivered yet (5.x); returns its message id."""
+        return str(self._do("recall", topic=topic, handle=handle))
+
 
 class PushConsumer(_Peer):
     def _do(self, do: str, **arguments: Any) -> Any:
@@ -541,6 +546,10 @@ class PushConsumer(_Peer):
 
     def persist_offsets(self) -> None:
         self._do("persist_offsets")
+
+    def heartbeat(self) -> None:
+        """Send a heartbeat now; the client's own come every 30 s."""
+        self._do("heartbeat")
 
 
 class LiteConsumer(_Peer):

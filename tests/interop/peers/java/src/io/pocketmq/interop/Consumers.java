@@ -55,6 +55,7 @@ final class Consumers {
             push(in).consumer.unsubscribe(in.get("topic").getAsString());
             return null;
         });
+        lines.on("heartbeat", this::heartbeat);
         lines.on("persist_offsets", in -> {
             push(in).consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
             return null;
@@ -201,6 +202,14 @@ final class Consumers {
 
     private Object subscribe(JsonObject in) throws Exception {
         subscribe(push(in).consumer, in);
+        return null;
+    }
+
+    /** Sends a heartbeat now; the client's own come every 30 s. The factory's getter has another name in 5.x. */
+    private Object heartbeat(JsonObject in) throws Exception {
+        Object pushing = push(in).consumer.getDefaultMQPushConsumerImpl();
+        Object instance = pushing.getClass().getMethod("getmQClientFactory").invoke(pushing);
+        instance.getClass().getMethod("sendHeartbeatToAllBrokerWithLock").invoke(instance);
         return null;
     }
 

@@ -114,6 +114,11 @@ final class Messages {
         out.put("transaction_id", result.getTransactionId());
         out.put("region", result.getRegionId());
         out.put("trace_on", result.isTraceOn());
+        try {
+            out.put("recall_handle", SendResult.class.getMethod("getRecallHandle").invoke(result));
+        } catch (ReflectiveOperationException four) {
+            out.put("recall_handle", null);
+        }
         return out;
     }
 

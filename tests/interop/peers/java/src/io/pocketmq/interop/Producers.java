@@ -1,6 +1,7 @@
 package io.pocketmq.interop;
 
 import com.google.gson.JsonObject;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -46,6 +47,21 @@ final class Producers {
         lines.on("search_offset", in ->
                 producer(in).searchOffset(Messages.queue(in), in.get("ms").getAsLong()));
         lines.on("create_topic", this::createTopic);
+        lines.on("recall", in -> call(producer(in), "recallMessage", in.get("topic").getAsString(),
+                in.get("handle").getAsString()));
+    }
+
+    /** Calls what only a newer client has; throws what it throws. */
+    private static Object call(DefaultMQProducer producer, String method, String first, String second)
+            throws Exception {
+        try {
+            return producer.getClass().getMethod(method, String.class, String.class).invoke(producer, first, second);
+        } catch (InvocationTargetException thrown) {
+            if (thrown.getCause() instanceof Exception) {
+                throw (Exception) thrown.getCause();
+            }
+            throw thrown;
+        }
     }
 
     DefaultMQProducer producer(JsonObject in) {
