@@ -7,6 +7,7 @@ closed by a scan (120 s, as RocketMQ does).
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
@@ -78,13 +79,19 @@ class RemotingServer:
         for listener in self._listeners:
             await listener.wait_closed()
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
+    async def listen(
+        self, host: str = "", port: int = 0, *, sock: socket.socket | None = None
+    ) -> tuple[str, int]:
         """Listen there too; port 0 takes a free one. Returns the real address.
 
+        sock: a bound socket instead of host and port, for who has to know the port before it serves.
         Raises: OSError when the address cannot be had.
         """
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(self._make_connection, host, port, backlog=1024)
+        if sock is not None:
+            listener = await loop.create_server(self._make_connection, sock=sock, backlog=1024)
+        else:
+            listener = await loop.create_server(self._make_connection, host, port, backlog=1024)
         self._listeners.append(listener)
         name = listener.sockets[0].getsockname()
         return str(name[0]), int(name[1])

@@ -1,0 +1,420 @@
+"""Broker: one store, its managers, their processors and a server, composed. Source: BrokerController.
+
+    async with Broker(config, store_config, clock=SystemClock(), name_server=local) as broker:
+        ...                                   # a client can send: broker.address, broker.store
+
+Entering: lock and recover the store, load config/*.json, listen, register. Leaving is the reverse:
+unregister, stop listening, answer nothing more, save the tables, close the store cleanly.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.long_polling import LongPolling
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.processors.client_manage import ClientManageProcessor
+from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
+from pocketmq.broker.processors.pull import PullMessageProcessor
+from pocketmq.broker.processors.reply import ReplyMessageProcessor
+from pocketmq.broker.processors.send import SendMessageProcessor
+from pocketmq.broker.processors.send_back import SendBackProcessor
+from pocketmq.broker.processors.transaction import EndTransactionProcessor
+from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.rebalance_lock import RebalanceLock
+from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
+from pocketmq.broker.sql92.bloom import BloomFilter
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.stats import BrokerStats, Totals
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.clock import Clock, SystemClock
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
+
+log = logging.getLogger(__name__)
+
+_TICK_MS = 1_000
+HOUSEKEEPING_INTERVAL_MS = 10_000
+_UNSUBSCRIBED_INTERVAL_MS = 60_000
+_FAST_PORT_DISTANCE = 2
+_ANY_ADDRESSES = ("0.0.0.0", "::", "")
+
+
+class Broker:
+    """One broker process's worth. Its parts are attributes once it is entered; nobody is given `self`.
+
+    address: `ip:port` that clients are told. store, topics, groups, consumers, producers, offsets,
+    locks, filters, stats, long_polling, delay, put, half, registration: see their modules.
+    """
+
+    store: MessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    offsets: ConsumerOffsetManager
+    locks: RebalanceLock
+    filters: ConsumerFilterManager
+    stats: BrokerStats
+    long_polling: LongPolling
+    delay: DelayService
+    put: MessagePut
+    half: HalfMessages
+    registration: Registration
+    identity: BrokerIdentity
+    server: RemotingServer
+    address: str
+    listen_address: str
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock | None = None,
+        name_server: LocalNameServer | None = None,
+        tls: ssl.SSLContext | None = None,
+        plain_allowed: bool = True,
+    ) -> None:
+        """name_server: the one of this process, told by calls; others come from namesrvAddr."""
+        self.config = config
+        self.store_config = store_config
+        self.clock: Clock = clock or SystemClock()
+        self._name_server = name_server
+        self._tls = tls
+        self._plain_allowed = plain_allowed
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Bind, open the store, load, serve, register.
+
+        Raises: OSError (address in use), StoreError (locked, foreign, unreadable).
+        """
+        async with AsyncExitStack() as stack:
+            await self._enter(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(exc_type, exc, traceback)
+        log.info("broker stopped name=%s", self.config.broker_name)
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        # The port stands in every record, so it is bound before the store opens; it is listened on,
+        # that is, clients get in, when everything else is there.
+        sockets = self._bind(stack)
+        ip, port = self._advertised(sockets[0])
+        self.address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self.listen_address = _socket_text(sockets[0])
+        store_host = pack_address(ip, port)
+        self.store = await stack.enter_async_context(
+            MessageStore(self.store_config, clock=self.clock, store_host=store_host)
+        )
+        self._make_managers(store_host)
+        for manager in self._managers:
+            manager.load()
+            stack.callback(self._save_if_dirty, manager)
+        self.delay.load()
+        self.half.load()
+        client = await stack.enter_async_context(RemotingClient({}, self.clock))
+        self._make_registration(client, ip, port)
+        handlers = self._make_handlers(store_host)
+        self.server = await stack.enter_async_context(
+            RemotingServer(
+                handlers,
+                self.clock,
+                on_close=self._connection_closed,
+                tls=self._tls,
+                plain_allowed=self._plain_allowed,
+                frame_size_max=self.config.frame_max_length,
+                idle_ms=self.config.server_channel_max_idle_time_seconds * 1000,
+            )
+        )
+        stack.push_async_callback(self._send.drain)
+        loop = asyncio.get_running_loop()
+        self.long_polling.call_soon = loop.call_soon
+        self.store.on_arrival = self.long_polling.arrived
+        tasks = await asyncio.TaskGroup().__aenter__()
+        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        stack.push_async_callback(tasks.__aexit__, None, None, None)
+        start = tasks.create_task
+        running = [
+            start(self.delay.run(), name="delay"),
+            start(self.long_polling.watch(), name="long-polling"),
+            start(self._tick(), name="broker-tick"),
+            start(self._check.run(), name="transaction-check"),
+        ]
+        for task in running:
+            stack.callback(task.cancel)
+        for sock in sockets:
+            await self.server.listen(sock=sock)
+        await self.registration.start()
+        stack.push_async_callback(self.registration.stop)
+        renewing = start(self.registration.run(), name="registration")
+        stack.callback(renewing.cancel)
+        log.info(
+            "broker serves name=%s cluster=%s address=%s store=%s",
+            self.config.broker_name,
+            self.config.broker_cluster_name,
+            self.address,
+            self.store_config.store_path_root_dir,
+        )
+
+    # ------------------------------------------------------------ addresses
+
+    def _bind(self, stack: AsyncExitStack) -> list[socket.socket]:
+        """The listening port, and the fast one 2 below it when that is free. Raises: OSError."""
+        config = self.config
+        sockets = [_bound(config.listen_address, config.listen_port)]
+        stack.callback(sockets[0].close)
+        if config.fast_listen_enable and config.listen_port > _FAST_PORT_DISTANCE:
+            port = config.listen_port - _FAST_PORT_DISTANCE
+            try:
+                sockets.append(_bound(config.listen_address, port))
+            except OSError as error:
+                log.info("fast port not listened on port=%d reason=%s", port, error)
+            else:
+                stack.callback(sockets[1].close)
+        return sockets
+
+    def _advertised(self, sock: socket.socket) -> tuple[str, int]:
+        """IP and port that clients are told; the settings are completed with it."""
+        host, port = sock.getsockname()[:2]
+        ip = self.config.broker_ip1
+        if not ip:
+            ip = _local_address() if host in _ANY_ADDRESSES else host
+        elif not _is_ip(ip):
+            ip = socket.gethostbyname(ip)
+        self.config.broker_ip1 = ip
+        self.config.broker_ip2 = self.config.broker_ip2 or ip
+        self.config.listen_port = port
+        return ip, port
+
+    # ------------------------------------------------------------ composition
+
+    def _make_managers(self, store_host: bytes) -> None:
+        config, clock, store = self.config, self.clock, self.store
+        folder = os.path.join(self.store_config.store_path_root_dir, "config")
+
+        def file(name: str) -> ConfigFile:
+            return ConfigFile(os.path.join(folder, name))
+
+        self.topics = TopicConfigManager(file("topics.json"), config, clock)
+        self.groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
+        self.offsets = ConsumerOffsetManager(file("consumerOffset.json"))
+        self.filters = ConsumerFilterManager(
+            file("consumerFilter.json"),
+            clock,
+            BloomFilter(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
+            config.filter_data_clean_time_span,
+        )
+        self._managers: list[ConfigManager] = [
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.filters,
+        ]
+        self.consumers = ConsumerManager(
+            clock, on_register=self.filters.register, on_unregister=self.filters.unregister
+        )
+        self.producers = ProducerManager(clock)
+        self.locks = RebalanceLock(clock)
+        self.stats = BrokerStats(
+            clock,
+            config.broker_cluster_name,
+            lambda: Totals(
+                store.put_count,
+                store.get_found_count,
+                store.get_miss_count,
+                store.get_transferred_count,
+            ),
+        )
+        self.long_polling = LongPolling(clock, store.max_offset)
+        self.delay = DelayService(store, clock)
+        self.put = MessagePut(store, self.delay, self.stats, clock)
+        self.half = HalfMessages(store, self.offsets, self.put, store_host=store_host)
+        self._check = TransactionCheck(
+            config,
+            store,
+            self.topics,
+            self.producers,
+            self.put,
+            self.half,
+            clock,
+            store_host=store_host,
+        )
+
+    def _make_registration(self, client: RemotingClient, ip: str, port: int) -> None:
+        config = self.config
+        ha_port = config.ha_listen_port or port + 1
+        self.identity = BrokerIdentity(
+            config.broker_cluster_name,
+            config.broker_name,
+            config.broker_id,
+            self.address,
+            f"{config.broker_ip2 or ip}:{ha_port}",
+        )
+        self.registration = Registration(
+            config, self.identity, self.topics, client, self._name_server
+        )
+        self.topics.on_change.append(self.registration.topics_changed)
+
+    def _make_handlers(self, store_host: bytes) -> dict[int, Handler]:
+        """The table of handlers: each code stands in the processor that has its subject."""
+        config, clock, store = self.config, self.clock, self.store
+        self._send = SendMessageProcessor(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.stats,
+            self.put,
+            store_host=store_host,
+            now_ms=clock.now_ms,
+        )
+        table: dict[int, Handler] = {}
+        for part in (
+            self._send.handlers(),
+            SendBackProcessor(
+                config, store, self.topics, self.groups, self.stats, self.put
+            ).handlers(),
+            ReplyMessageProcessor(
+                config, self._send, self.producers, self.put, clock, store_host=store_host
+            ).handlers(),
+            PullMessageProcessor(
+                config,
+                store,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.filters,
+                self.offsets,
+                self.long_polling,
+                self.stats,
+                self.put,
+                clock,
+                store_host=store_host,
+            ).handlers(),
+            ClientManageProcessor(
+                config, self.topics, self.groups, self.consumers, self.producers
+            ).handlers(),
+            ConsumerManageProcessor(store, self.consumers, self.offsets, self.locks).handlers(),
+            EndTransactionProcessor(config, store, self.put, self.half).handlers(),
+        ):
+            assert not table.keys() & part.keys(), "a code has two handlers"
+            table.update(part)
+        return table
+
+    # ------------------------------------------------------------ what goes on beside
+
+    def _connection_closed(self, connection: Connection) -> None:
+        """A client is gone: its groups know it at once (S72)."""
+        self.producers.connection_closed(connection)
+        self.consumers.connection_closed(connection)
+        self.long_polling.connection_closed(connection)
+
+    async def _tick(self) -> None:
+        """Once a second: rates, tables that changed; every 10 s: clients that are silent."""
+        monotonic_ms = self.clock.monotonic_ms
+        next_housekeeping = monotonic_ms() + HOUSEKEEPING_INTERVAL_MS
+        next_offsets = monotonic_ms() + self.config.flush_consumer_offset_interval
+        next_unsubscribed = monotonic_ms() + _UNSUBSCRIBED_INTERVAL_MS
+        while True:
+            await asyncio.sleep(_TICK_MS / 1000)
+            now = monotonic_ms()
+            self.stats.tick()
+            if now >= next_housekeeping:
+                next_housekeeping = now + HOUSEKEEPING_INTERVAL_MS
+                self.producers.scan()
+                self.consumers.scan()
+                self.locks.scan()
+            if now >= next_unsubscribed:
+                next_unsubscribed = now + _UNSUBSCRIBED_INTERVAL_MS
+                self.offsets.remove_unsubscribed(
+                    lambda group, topic: self.consumers.subscription(group, topic) is not None,
+                    self.store.min_offset,
+                )
+            for manager in (self.groups, self.filters):
+                await self._save_in_thread(manager)
+            if now >= next_offsets:
+                next_offsets = now + self.config.flush_consumer_offset_interval
+                await self._save_in_thread(self.offsets)
+
+    async def _save_in_thread(self, manager: ConfigManager) -> None:
+        if not manager.dirty:
+            return
+        write = manager.begin_save()
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, write)
+        except OSError as error:
+            manager.dirty = True
+            log.error("a table could not be saved; the next try follows reason=%s", error)
+
+    def _save_if_dirty(self, manager: ConfigManager) -> None:
+        if manager.dirty:
+            try:
+                manager.persist()
+            except OSError as error:
+                log.error("a table could not be saved when the broker stopped reason=%s", error)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A bound TCP socket that does not listen yet. Raises: OSError naming the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((host, port))
+        # Linux lets two sockets bind one port while neither listens: only listening claims it.
+        sock.listen(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _socket_text(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_ip(text: str) -> bool:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        socket.inet_pton(family, text)
+    except OSError:
+        return False
+    return True
+
+
+def _local_address() -> str:
+    """An address of this machine that others can reach; loopback when there is no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: it only asks which address such a packet would leave from.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,308 @@
+"""The broker's settings, with the names that broker.conf gives them. Source: BrokerConfig,
+NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
+
+A real broker.conf also names settings of things that PocketMQ does not have (thread pools, commercial
+counters): `read_broker_conf` logs each once, and never fails for it.
+"""
+
+import logging
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pocketmq.remoting.settings import Settings, key, nearest
+from pocketmq.store import StoreConfig
+
+log = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+
+@dataclass
+class BrokerConfig(Settings):
+    """One broker."""
+
+    broker_name: str = key(
+        "", name="brokerName", help="Name of this broker in its cluster; the host's name if empty."
+    )
+    broker_cluster_name: str = key(
+        "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."
+    )
+    broker_id: int = key(
+        MASTER_ID, name="brokerId", min=0, help="0 is the master; slaves have other numbers."
+    )
+    broker_role: str = key(
+        "ASYNC_MASTER",
+        name="brokerRole",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        help="SLAVE refuses producers; the two master roles are the same without slaves.",
+    )
+    listen_address: str = key(
+        "127.0.0.1",
+        name="bindAddress",
+        help="Address to listen on: loopback unless told otherwise. 0.0.0.0 is every address.",
+    )
+    listen_port: int = key(
+        10911, name="listenPort", min=0, max=65535, help="Port to listen on; 0: any free one."
+    )
+    fast_listen_enable: bool = key(
+        True,
+        name="fastListenEnable",
+        help="Listen on listenPort - 2 too when it is free: slaves and clients with the VIP channel "
+        "use it.",
+    )
+    broker_ip1: str = key(
+        "",
+        name="brokerIP1",
+        help="Address that clients are told and that stands in message ids; by default the one that "
+        "is listened on.",
+    )
+    broker_ip2: str = key(
+        "", name="brokerIP2", help="Address that slaves are told; by default brokerIP1."
+    )
+    ha_listen_port: int = key(
+        0, name="haListenPort", min=0, max=65535, help="Port told to slaves; 0: listenPort + 1."
+    )
+    namesrv_addr: str = key(
+        "",
+        name="namesrvAddr",
+        help="Name servers, `ip:port;ip:port`. Empty: the one of this process.",
+    )
+    register_name_server_period: int = key(
+        30_000,
+        name="registerNameServerPeriod",
+        min=10_000,
+        max=60_000,
+        unit="ms",
+        help="Pause between two registrations with the name servers.",
+    )
+    register_broker_timeout_mills: int = key(
+        6_000,
+        name="registerBrokerTimeoutMills",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="How long a name server may take to answer a registration.",
+    )
+    force_register: bool = key(
+        True,
+        name="forceRegister",
+        runtime=True,
+        help="Register every time. Off: ask each name server first whether anything has changed.",
+    )
+    compressed_register: bool = key(
+        False,
+        name="compressedRegister",
+        runtime=True,
+        help="Register with a compressed body, for very many topics.",
+    )
+    broker_permission: int = key(
+        6,
+        name="brokerPermission",
+        min=0,
+        max=7,
+        runtime=True,
+        help="4 may be read, 2 may be written, 6 both.",
+    )
+    default_topic_queue_nums: int = key(
+        8,
+        name="defaultTopicQueueNums",
+        min=1,
+        help="Queues of TBW102, the most that an automatically created topic gets.",
+    )
+    auto_create_topic_enable: bool = key(
+        True,
+        name="autoCreateTopicEnable",
+        help="A producer's first send creates its topic.",
+    )
+    auto_create_subscription_group: bool = key(
+        True,
+        name="autoCreateSubscriptionGroup",
+        runtime=True,
+        help="A group is created when it is first used.",
+    )
+    cluster_topic_enable: bool = key(
+        True, name="clusterTopicEnable", help="The topic named as the cluster can be used."
+    )
+    broker_topic_enable: bool = key(
+        True, name="brokerTopicEnable", help="The topic named as the broker can be used."
+    )
+    trace_topic_enable: bool = key(
+        False, name="traceTopicEnable", help="Create the trace topic when the broker starts."
+    )
+    msg_trace_topic_name: str = key(
+        "RMQ_SYS_TRACE_TOPIC", name="msgTraceTopicName", help="Name of the trace topic."
+    )
+    trace_on: bool = key(
+        True, name="traceOn", runtime=True, help="Producers are told that tracing is wanted."
+    )
+    region_id: str = key(
+        "DefaultRegion", name="regionId", help="Region that producers are told (MSG_REGION)."
+    )
+    flush_consumer_offset_interval: int = key(
+        5_000,
+        name="flushConsumerOffsetInterval",
+        min=1,
+        unit="ms",
+        help="Pause between two saves of config/consumerOffset.json.",
+    )
+    long_polling_enable: bool = key(
+        True, name="longPollingEnable", runtime=True, help="Hold a pull that finds nothing."
+    )
+    short_polling_time_mills: int = key(
+        1_000,
+        name="shortPollingTimeMills",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="How long such a pull is held without longPollingEnable.",
+    )
+    notify_consumer_ids_changed_enable: bool = key(
+        True,
+        name="notifyConsumerIdsChangedEnable",
+        runtime=True,
+        help="Tell the members of a group at once when one comes or goes.",
+    )
+    reject_transaction_message: bool = key(
+        False,
+        name="rejectTransactionMessage",
+        runtime=True,
+        help="Refuse transactional messages.",
+    )
+    transaction_time_out: int = key(
+        6_000,
+        name="transactionTimeOut",
+        min=0,
+        unit="ms",
+        runtime=True,
+        help="A half message is not checked while it is younger than this.",
+    )
+    transaction_check_max: int = key(
+        15,
+        name="transactionCheckMax",
+        min=0,
+        runtime=True,
+        help="A half message that was checked so often in vain is given up.",
+    )
+    transaction_check_interval: int = key(
+        60_000,
+        name="transactionCheckInterval",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="Pause between two rounds of transaction checks.",
+    )
+    slave_read_enable: bool = key(
+        False, name="slaveReadEnable", runtime=True, help="A slave serves pulls."
+    )
+    store_reply_message_enable: bool = key(
+        True,
+        name="storeReplyMessageEnable",
+        runtime=True,
+        help="Store replies of request-reply beside pushing them.",
+    )
+    start_accept_send_request_time_stamp: int = key(
+        0,
+        name="startAcceptSendRequestTimeStamp",
+        min=0,
+        unit="ms since 1970",
+        runtime=True,
+        help="Sends are refused before this time.",
+    )
+    enable_property_filter: bool = key(
+        True,
+        name="enablePropertyFilter",
+        runtime=True,
+        help="Serve SQL92 subscriptions. RocketMQ's own default is false.",
+    )
+    filter_support_retry: bool = key(
+        False,
+        name="filterSupportRetry",
+        help="Filter retry messages by the properties that they had, by SQL92 too.",
+    )
+    enable_calc_filter_bit_map: bool = key(
+        False,
+        name="enableCalcFilterBitMap",
+        help="Write a bit map of the SQL92 subscriptions that match into consumequeue_ext.",
+    )
+    expect_consumer_num_use_filter: int = key(
+        32, name="expectConsumerNumUseFilter", min=1, help="Groups that a bit map is sized for."
+    )
+    max_error_rate_of_bloom_filter: int = key(
+        20,
+        name="maxErrorRateOfBloomFilter",
+        min=1,
+        max=99,
+        unit="percent",
+        help="Error rate that a bit map is sized for.",
+    )
+    filter_data_clean_time_span: int = key(
+        24 * 3600 * 1000,
+        name="filterDataCleanTimeSpan",
+        min=1,
+        unit="ms",
+        help="Expressions of groups that are gone are kept so long.",
+    )
+    lite_pull_message_enable: bool = key(
+        True, name="litePullMessageEnable", runtime=True, help="Serve LITE_PULL_MESSAGE."
+    )
+    acl_enable: bool = key(
+        False, name="aclEnable", help="Check the signatures of requests (conf/plain_acl.yml)."
+    )
+    server_channel_max_idle_time_seconds: int = key(
+        120,
+        name="serverChannelMaxIdleTimeSeconds",
+        min=1,
+        unit="s",
+        help="A connection without traffic for so long is closed.",
+    )
+    frame_max_length: int = key(
+        16_777_216,
+        name="frameMaxLength",
+        min=1024,
+        unit="bytes",
+        help="Largest frame, its length word included (a system property in RocketMQ).",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.broker_name:
+            self.broker_name = _host_name()
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_role == "SLAVE"
+
+
+def _host_name() -> str:
+    """The host's name as far as it is legal in a topic name, since one topic is called like it."""
+    name = "".join(
+        c if (c.isalnum() and c.isascii()) or c in "-_" else "-" for c in socket.gethostname()
+    )
+    return name or "DEFAULT_BROKER"
+
+
+# Names that real configuration files hold and that have nothing to act on here.
+_IGNORED_PREFIXES = ("commercial", "rocketmqHome", "messageStorePlugIn")
+_IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity")
+
+
+def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+    """Both groups of settings from the text of a broker.conf (settings.parse_properties).
+
+    Unknown names are logged, with the nearest known one. Raises: IllegalArgument for a value that is
+    not allowed.
+    """
+    warn_of_unknown(properties)
+    return BrokerConfig.from_properties(properties), StoreConfig.from_properties(properties)
+
+
+def warn_of_unknown(properties: Mapping[str, str]) -> None:
+    """One log line for each name that neither the broker nor the store knows."""
+    known = {**BrokerConfig.keys(), **StoreConfig.keys()}
+    for name in properties:
+        if name in known:
+            continue
+        if name.startswith(_IGNORED_PREFIXES) or name.endswith(_IGNORED_SUFFIXES):
+            log.info("setting without effect here: %s", name)
+        else:
+            log.warning("unknown setting, ignored: %s%s", name, nearest(name, known))

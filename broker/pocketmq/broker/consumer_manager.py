@@ -1,0 +1,268 @@
+"""ConsumerManager: the consumer groups that are online. A pure state machine. Source: ConsumerManager,
+ConsumerGroupInfo, RocketMQ 4.9.7; acceptance S64-S72.
+
+1. A group has ONE subscription per topic, whoever of its members asked for it (E2, E3).
+2. A subscription is replaced only by one of a greater subVersion; an equal or older one is ignored, and
+   a replacement alone notifies nobody.
+3. A topic that a heartbeat does not name is removed from the group, whoever else subscribes it: two
+   members with different topics remove each other's every 30 s.
+4. Members are keyed by connection. A new connection, a new topic or a removed topic is a *change*: all
+   members, the new one too, are told to rebalance (NOTIFY_CONSUMER_IDS_CHANGED).
+5. consumeType, messageModel and consumeFromWhere are those of the last heartbeat (S71).
+6. The last member gone, the group is gone.
+Ours: each member's own subscription is kept beside the group's (ClientChannel.subscriptions).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.subscription import SubscriptionData
+
+log = logging.getLogger(__name__)
+
+CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """What the broker knows of one group (S66); last_update_ms is wall time."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    last_update_ms: int = 0
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    channels: dict[Connection, ClientChannel] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        """One per connection, so an id can occur twice for a moment, as in RocketMQ."""
+        return [channel.client_id for channel in self.channels.values()]
+
+    def find(self, client_id: str) -> ClientChannel | None:
+        """The member of that client id."""
+        for channel in self.channels.values():
+            if channel.client_id == client_id:
+                return channel
+        return None
+
+    def update_channel(self, channel: ClientChannel, now_ms: int, monotonic_ms: int) -> bool:
+        """Enter or refresh a member; True when its connection is new (invariant 4)."""
+        known = self.channels.get(channel.connection)
+        new = known is None
+        if known is None:
+            self.channels[channel.connection] = known = channel
+            log.info(
+                "new consumer connected, group: %s %s %s channel: %s",
+                self.name,
+                self.consume_type,
+                self.message_model,
+                channel,
+            )
+        elif known.client_id != channel.client_id:
+            log.error(
+                "consumer channel exist in broker, but clientId not equal. GROUP: %s OLD: %s NEW: %s",
+                self.name,
+                known,
+                channel,
+            )
+            self.channels[channel.connection] = known = channel
+        else:
+            known.language, known.version = channel.language, channel.version
+            known.subscriptions = channel.subscriptions
+        self.last_update_ms = now_ms
+        known.seen(now_ms, monotonic_ms)
+        return new
+
+    def update_subscriptions(self, asked: Iterable[SubscriptionData]) -> bool:
+        """Invariants 2 and 3; True when a topic was added or removed."""
+        changed = False
+        table = self.subscriptions
+        named = set()
+        for subscription in asked:
+            topic = subscription.topic
+            named.add(topic)
+            old = table.get(topic)
+            if old is None:
+                table[topic] = subscription
+                changed = True
+                log.info(
+                    "subscription changed, add new topic, group: %s %s",
+                    self.name,
+                    describe(subscription),
+                )
+            elif subscription.sub_version > old.sub_version:
+                if self.consume_type == CONSUME_PASSIVELY:
+                    log.info(
+                        "subscription changed, group: %s OLD: %s NEW: %s",
+                        self.name,
+                        describe(old),
+                        describe(subscription),
+                    )
+                table[topic] = subscription
+        for topic in [topic for topic in table if topic not in named]:
+            log.warning(
+                "subscription changed, group: %s remove topic %s %s",
+                self.name,
+                topic,
+                describe(table[topic]),
+            )
+            del table[topic]
+            changed = True
+        return changed
+
+
+# Called with (group name, connections to tell) on a change.
+OnChange = Callable[[str, list[Connection]], None]
+# Called with (group name, its subscriptions) on every heartbeat (REGISTER).
+OnRegister = Callable[[str, list[SubscriptionData]], None]
+
+
+class ConsumerManager:
+    """Owner of the groups; it sends nothing itself, it calls the listeners that it was given."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        on_change: OnChange | None = None,
+        on_register: OnRegister | None = None,
+        on_unregister: Callable[[str], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self.on_change = on_change
+        self.on_register = on_register
+        self.on_unregister = on_unregister
+        self.groups: dict[str, ConsumerGroup] = {}
+        # Which groups a connection is in, so that its end costs nothing to the others.
+        self._groups_of: dict[Connection, set[str]] = {}
+
+    def get(self, group: str) -> ConsumerGroup | None:
+        """The group, when it is online."""
+        return self.groups.get(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group asks of a topic now."""
+        found = self.groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def find_channel(self, group: str, client_id: str) -> ClientChannel | None:
+        """The member of a group by its client id."""
+        found = self.groups.get(group)
+        return None if found is None else found.find(client_id)
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Groups that are online and subscribe the topic."""
+        return {name for name, group in self.groups.items() if topic in group.subscriptions}
+
+    def register(
+        self,
+        name: str,
+        channel: ClientChannel,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: list[SubscriptionData],
+        *,
+        notify: bool = True,
+    ) -> bool:
+        """One group of a heartbeat (S67); True when it was a change. `notify`: tell the members then."""
+        group = self.groups.get(name)
+        if group is None:
+            group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
+            self.groups[name] = group
+        group.consume_type = consume_type
+        group.message_model = message_model
+        group.consume_from_where = consume_from_where
+        channel.subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        entered = group.update_channel(channel, self._clock.now_ms(), self._clock.monotonic_ms())
+        self._groups_of.setdefault(channel.connection, set()).add(name)
+        changed = group.update_subscriptions(subscriptions) or entered
+        if changed and notify:
+            self._changed(group)
+        if self.on_register is not None:
+            self.on_register(name, subscriptions)
+        return changed
+
+    def unregister(self, name: str, connection: Connection, *, notify: bool = True) -> None:
+        """The client said that it leaves the group."""
+        group = self.groups.get(name)
+        if group is None:
+            return
+        channel = self._remove(group, connection)
+        if channel is not None:
+            log.info("unregister a consumer[%s] from consumerGroupInfo %s", name, channel)
+        self._drop_if_empty(group)
+        if notify:
+            self._changed(group)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The end of a connection removes its members at once and tells the others (S72)."""
+        for name in sorted(self._groups_of.pop(connection, ())):
+            group = self.groups.get(name)
+            channel = group.channels.pop(connection, None) if group is not None else None
+            if group is None or channel is None:
+                continue
+            log.warning(
+                "remove not active channel[%s] from ConsumerGroupInfo groupChannelTable, "
+                "consumer group: %s",
+                channel,
+                name,
+            )
+            self._drop_if_empty(group)
+            self._changed(group)
+
+    def scan(self) -> None:
+        """Remove members silent for 120 s and close their connections; nobody is told (wire.md 4.1)."""
+        now = self._clock.monotonic_ms()
+        for name, group in list(self.groups.items()):
+            for connection, channel in list(group.channels.items()):
+                if channel.expired(now):
+                    log.warning(
+                        "SCAN: remove expired channel from ConsumerManager consumerTable. "
+                        "channel=%s, consumerGroup=%s",
+                        connection.peer,
+                        name,
+                    )
+                    self._remove(group, connection)
+                    connection.abort()
+            self._drop_if_empty(group)
+
+    def _remove(self, group: ConsumerGroup, connection: Connection) -> ClientChannel | None:
+        names = self._groups_of.get(connection)
+        if names is not None:
+            names.discard(group.name)
+            if not names:
+                del self._groups_of[connection]
+        return group.channels.pop(connection, None)
+
+    def _drop_if_empty(self, group: ConsumerGroup) -> None:
+        if group.channels or self.groups.get(group.name) is not group:
+            return
+        del self.groups[group.name]
+        log.info(
+            "unregister consumer ok, no any connection, and remove consumer group, %s", group.name
+        )
+        if self.on_unregister is not None:
+            self.on_unregister(group.name)
+
+    def _changed(self, group: ConsumerGroup) -> None:
+        if self.on_change is not None and group.channels:
+            self.on_change(group.name, list(group.channels))
+
+
+def describe(subscription: SubscriptionData) -> str:
+    """A subscription as RocketMQ's log lines show it (S69)."""
+    return (
+        f"SubscriptionData [classFilterMode={str(subscription.class_filter_mode).lower()}, "
+        f"topic={subscription.topic}, subString={subscription.sub_string}, "
+        f"tagsSet=[{', '.join(sorted(subscription.tags_set))}], "
+        f"codeSet=[{', '.join(map(str, sorted(subscription.code_set)))}], "
+        f"subVersion={subscription.sub_version}, "
+        f"expressionType={subscription.expression_type}]"
+    )

@@ -1,0 +1,139 @@
+"""ConsumerOffsetManager: how far each group has consumed, config/consumerOffset.json.
+
+    offsets["TOPIC@GROUP"][queue id] = the NEXT offset to consume (S55)
+
+Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is taken, a smaller one too; that
+only leaves a log line. Source: ConsumerOffsetManager, RocketMQ 4.9.7.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.store import ConfigFile
+
+log = logging.getLogger(__name__)
+
+SEPARATOR = "@"
+
+
+class ConsumerOffsetManager(ConfigManager):
+    """Owner of the offset table."""
+
+    def __init__(self, file: ConfigFile) -> None:
+        super().__init__(file)
+        self.offsets: dict[str, dict[int, int]] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"offsetTable": {key: dict(queues) for key, queues in self.offsets.items()}}
+
+    def from_json(self, data: Any) -> None:
+        table = data.get("offsetTable") if isinstance(data, dict) else None
+        for key, queues in (table or {}).items():
+            try:
+                self.offsets[str(key)] = {
+                    int(queue_id): int(offset) for queue_id, offset in queues.items()
+                }
+            except (AttributeError, TypeError, ValueError) as error:
+                log.error("consumerOffset.json: entry left out key=%s reason=%r", key, error)
+        log.info("consumer offsets loaded count=%d", len(self.offsets))
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """The group's next offset is `offset`; `client` (ip:port) is for the log."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self.offsets.get(key)
+        if queues is None:
+            queues = self.offsets[key] = {}
+        old = queues.get(queue_id)
+        queues[queue_id] = offset
+        self.dirty = True
+        if old is not None and offset < old:
+            log.warning(
+                "update consumer offset less than store. clientHost=%s, key=%s, queueId=%s, "
+                "requestOffset=%s, storeOffset=%s",
+                client,
+                key,
+                queue_id,
+                offset,
+                old,
+            )
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset; -1 when nothing is stored."""
+        queues = self.offsets.get(f"{topic}{SEPARATOR}{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id -> next offset; empty when nothing is stored."""
+        return dict(self.offsets.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> set[str]:
+        """Topics of which the group has offsets."""
+        return {topic for topic, of in self._pairs() if of == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Groups that have offsets of the topic."""
+        return {group for of, group in self._pairs() if of == topic}
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        pairs = (key.split(SEPARATOR) for key in self.offsets)
+        return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give `target` the offsets that `source` has of one topic (CLONE_GROUP_OFFSET)."""
+        queues = self.offsets.get(f"{topic}{SEPARATOR}{source}")
+        if queues is not None:
+            self.offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
+            self.dirty = True
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        self._remove(lambda topic, of: of == group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic."""
+        self._remove(lambda of, group: of == topic)
+
+    def remove_unsubscribed(
+        self, subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
+    ) -> None:
+        """Forget what nobody subscribes and what has fallen behind the oldest message.
+
+        Args: subscribed(group, topic); min_offset(topic, queue id). Source: scanUnsubscribedTopic.
+        """
+
+        def stale(topic: str, group: str) -> bool:
+            queues = self.offsets[f"{topic}{SEPARATOR}{group}"]
+            return (
+                bool(queues)
+                and not subscribed(group, topic)
+                and all(offset <= min_offset(topic, queue) for queue, offset in queues.items())
+            )
+
+        self._remove(stale)
+
+    def _remove(self, which: Callable[[str, str], bool]) -> None:
+        for topic, group in self._pairs():
+            if which(topic, group):
+                del self.offsets[f"{topic}{SEPARATOR}{group}"]
+                self.dirty = True
+                log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
+
+    def min_in_all_groups(
+        self, topic: str, min_offset: Callable[[str, int], int], filter_groups: str | None
+    ) -> dict[int, int]:
+        """Lowest offset of any group per queue, offsets behind the oldest message left out.
+
+        filter_groups: comma separated groups that do not count. Java removes their offsets for good
+        by mistake; here they are only skipped. Source: queryMinOffsetInAllGroup.
+        """
+        skipped = set((filter_groups or "").split(","))
+        found: dict[int, int] = {}
+        for of, group in self._pairs():
+            if of != topic or group in skipped:
+                continue
+            for queue_id, offset in self.offsets[f"{topic}{SEPARATOR}{group}"].items():
+                if offset >= min_offset(topic, queue_id):
+                    found[queue_id] = min(offset, found.get(queue_id, offset))
+        return found

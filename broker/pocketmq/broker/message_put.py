@@ -1,0 +1,111 @@
+"""MessagePut: the way into the store for everything that is not a producer's plain message.
+
+1. A message with DELAY > 0 goes through the delay service's topic, unless it is a prepared or rolled-back
+   transactional one (CommitLog.putMessage, RocketMQ 4.9.7).
+2. What was put is counted under the topic that it was stored in.
+"""
+
+from typing import NamedTuple
+
+from pocketmq.broker.stats import BrokerStats
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import Record, get_property
+from pocketmq.store import Appended, MessageStore
+from pocketmq.store.delay import DelayService
+
+Buffer = bytes | bytearray | memoryview
+
+HOST_V6_FLAGS = 0x30
+_NEVER_DELAYED = 0x4  # prepared, rolled back
+
+
+class Put(NamedTuple):
+    """Where a message was stored, and under which topic and queue."""
+
+    appended: Appended
+    topic: str
+    queue_id: int
+
+
+class MessagePut:
+    """Appends with the delay rule and the counters."""
+
+    def __init__(
+        self, store: MessageStore, delay: DelayService, stats: BrokerStats, clock: Clock
+    ) -> None:
+        self._store = store
+        self._delay = delay
+        self._stats = stats
+        self._clock = clock
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: Buffer,
+        properties: bytes,
+        *,
+        born_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_ms: int | None = None,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> Put:
+        """Store one message (invariant 1). Raises: StoreNotWriteable, MessageIllegal."""
+        tags_code: int | None = None
+        if not sys_flag & _NEVER_DELAYED and b"DELAY\x01" in properties:
+            level = delay_level(properties)
+            if level > 0:
+                topic, queue_id, properties, tags_code = self._delay.schedule(
+                    topic, queue_id, properties, level
+                )
+        appended = self._store.append(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag & ~HOST_V6_FLAGS,
+            self._clock.now_ms() if born_ms is None else born_ms,
+            born_host,
+            reconsume_times,
+            prepared_offset,
+            tags_code,
+        )
+        counter = self._stats.put_counter(topic, queue_id)
+        counter.nums += 1
+        counter.calls += 1
+        counter.size += appended.size
+        return Put(appended, topic, queue_id)
+
+    def put_again(
+        self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
+    ) -> Put:
+        """Store a copy of a stored message elsewhere; `again`: it counts as consumed once more."""
+        return self.put(
+            topic,
+            queue_id,
+            record.body,
+            properties,
+            born_host=record.born_host,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_ms,
+            reconsume_times=record.reconsume_times + (1 if again else 0),
+        )
+
+
+def delay_level(properties: bytes) -> int:
+    """The value of DELAY; 0 when there is none or it is no number.
+
+    >>> delay_level(b"KEYS\\x01k\\x02DELAY\\x013\\x02"), delay_level(b"XDELAY\\x013")
+    (3, 0)
+    """
+    raw = get_property(properties, b"DELAY")
+    if raw is None:
+        return 0
+    try:
+        return int(raw)
+    except ValueError:
+        return 0

@@ -1,0 +1,158 @@
+"""What the members of a group ask: who is with me, where am I, is this queue mine.
+
+GET_CONSUMER_LIST_BY_GROUP, QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, LOCK_BATCH_MQ,
+UNLOCK_BATCH_MQ. Source: ConsumerManageProcessor, AdminBrokerProcessor, RocketMQ 4.9.7; wire.md 3.5, 3.7.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.rebalance_lock import RebalanceLock
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.headers import (
+    GetConsumerListHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# accessMessageInMemoryMaxRatio: the part of the machine's memory that counts as holding the log's end.
+_IN_MEMORY_RATIO = 0.4
+
+
+class ConsumerManageProcessor:
+    """Handlers of the five codes."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        locks: RebalanceLock,
+        *,
+        memory_size: int | None = None,
+    ) -> None:
+        """memory_size: bytes of the machine's memory; None asks the machine."""
+        self._store = store
+        self._consumers = consumers
+        self._offsets = offsets
+        self._locks = locks
+        self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.LOCK_BATCH_MQ: self.lock_batch,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
+        }
+
+    def get_consumer_list(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
+        """The client ids of a group; nobody is SYSTEM_ERROR, which clients take for `not now`."""
+        name = GetConsumerListHeader.parse(request.ext).consumer_group
+        group = self._consumers.get(name)
+        if group is not None and group.channels:
+            # Ours: a connection that is just ending is no member any more.
+            ids = [c.client_id for c in group.channels.values() if c.connection.writable]
+            if ids:
+                body = fastjson.dumps({"consumerIdList": ids})
+                return request.answer(ResponseCode.SUCCESS, None, {}, body)
+        log.warning("getConsumerGroupInfo failed, %s %s", name, connection.peer)
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", {})
+
+    def query_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """Where a group goes on in a queue.
+
+        Without a stored offset: 0 while the queue's beginning is there and still in memory, whatever
+        consumeFromWhere says; else QUERY_NOT_FOUND, and the client decides (wire.md 3.5).
+        """
+        header = QueryConsumerOffsetHeader.parse(request.ext)
+        topic, queue_id = header.topic, header.queue_id
+        offset = self._offsets.query(header.consumer_group, topic, queue_id)
+        if offset < 0:
+            if self._store.min_offset(topic, queue_id) > 0 or self._begins_on_disk(topic, queue_id):
+                return request.answer(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                    {},
+                )
+            offset = 0
+        return request.answer(ResponseCode.SUCCESS, None, {"offset": str(offset)})
+
+    def _begins_on_disk(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue's first message is so far back that it is not in memory any more."""
+        first = self._store.entries(topic, queue_id, 0, 1)
+        if not first:
+            return False
+        return self._store.commit_log_max_position - first[0][0] > self._in_memory
+
+    def update_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """A group has come so far; any value is taken."""
+        header = UpdateConsumerOffsetHeader.parse(request.ext)
+        self._offsets.commit(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            connection.peer,
+        )
+        return request.answer(ResponseCode.SUCCESS, None, {})
+
+    def lock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """Queues for orderly consumption; answers those that are the client's now."""
+        group, client_id, queues = _lock_body(request)
+        locked = self._locks.lock_batch(group, queues, client_id)
+        body = fastjson.dumps({"lockOKMQSet": [_queue_json(queue) for queue in locked]})
+        return request.answer(ResponseCode.SUCCESS, None, None, body)
+
+    def unlock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """The client gives queues back."""
+        group, client_id, queues = _lock_body(request)
+        self._locks.unlock_batch(group, queues, client_id)
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _lock_body(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
+    data = fastjson.loads(request.body)
+    if not isinstance(data, Mapping):
+        raise HeaderError("the body of a lock request is not a JSON object")
+    group, client_id = data.get("consumerGroup"), data.get("clientId")
+    if not isinstance(group, str) or not isinstance(client_id, str):
+        raise HeaderError("a lock request lacks consumerGroup or clientId")
+    queues = data.get("mqSet")
+    if not isinstance(queues, list):
+        raise HeaderError("mqSet of a lock request is not a list")
+    return group, client_id, [_queue(queue) for queue in queues]
+
+
+def _queue(data: Any) -> MessageQueue:
+    try:
+        return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(data["queueId"]))
+    except (KeyError, TypeError, ValueError):
+        raise HeaderError("an entry of mqSet is no message queue") from None
+
+
+def _queue_json(queue: MessageQueue) -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _memory_size() -> int:
+    """Bytes of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 << 30

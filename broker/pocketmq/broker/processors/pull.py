@@ -1,0 +1,460 @@
+"""Pulling: PULL_MESSAGE, LITE_PULL_MESSAGE. Source: PullMessageProcessor, RocketMQ 4.9.7; wire.md 3.4,
+acceptance S73-S80.
+
+1. The ladder's rungs come in RocketMQ's order, with its codes, remarks and log lines.
+2. A pull that finds nothing and may wait is held (long_polling.py) and run once more later.
+3. What is found is written as slices of the mapped log, without a copy.
+4. An offset that comes with a pull is committed on its first pass, also when the pull is held then.
+"""
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.long_polling import HeldPull, LongPolling
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
+from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.tag_filter import TagFilter
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import FAQ, OFFSET_MOVED_EVENT
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, encode_head
+from pocketmq.remoting.connection import Connection, Handler, Reply
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.flags import Perm, PullSysFlag
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
+
+log = logging.getLogger(__name__)
+
+_HEAD = struct.Struct(">II")
+_JSON_FOUND = (
+    '{"code":0,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+    f'"suggestWhichBrokerId":"%d"}},"flag":1,"language":"{OUR_LANGUAGE}","opaque":%d,'
+    f'"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
+).encode()
+_COMMIT, _SUSPEND = int(PullSysFlag.COMMIT_OFFSET), int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+
+# Bytes of one answer: as RocketMQ's from memory; a client may ask for less or, 5.x, for another limit.
+_SIZE_MAX = 262_144
+_SIZE_LIMIT = 8 << 20
+_COUNT_LIMIT = 16_384
+
+_EMPTY = (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE)
+# Which code a status is answered with; the two of _EMPTY depend on the offset asked for.
+_CODES: dict[ReadStatus, ResponseCode] = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullMessageProcessor:
+    """Handlers of the two codes."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
+        offsets: ConsumerOffsetManager,
+        long_polling: LongPolling,
+        stats: BrokerStats,
+        put: MessagePut,
+        clock: Clock,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._filters = filters
+        self._offsets = offsets
+        self._long_polling = long_polling
+        self._stats = stats
+        self._put = put
+        self._clock = clock
+        self._store_host = store_host
+        self._monotonic_ms: Callable[[], int] = clock.monotonic_ms
+        self._expression_filters: dict[tuple[str, str], ExpressionMessageFilter] = {}
+        long_polling.run = self._run_held
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.lite_pull,
+        }
+
+    def pull(self, request: RemotingCommand, connection: Connection) -> Reply:
+        """PULL_MESSAGE."""
+        return self._pull(request, connection, may_hold=True)
+
+    def lite_pull(self, request: RemotingCommand, connection: Connection) -> Reply:
+        """LITE_PULL_MESSAGE, the same by another number (5.x)."""
+        if not self._config.lite_pull_message_enable:
+            return request.answer(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] for lite pull consumer is forbidden",
+                {},
+            )
+        return self._pull(request, connection, may_hold=True)
+
+    def _run_held(self, request: RemotingCommand, connection: Connection) -> None:
+        """A held pull is done waiting: answer it whatever comes."""
+        reply = self._pull(request, connection, may_hold=False)
+        if reply is not None:
+            connection.send(reply)
+
+    def _pull(self, request: RemotingCommand, connection: Connection, *, may_hold: bool) -> Reply:
+        began_ms = self._monotonic_ms()
+        header = PullMessageHeader.parse(request.ext)
+        config = self._config
+        if not config.broker_permission & Perm.READ:
+            return request.answer(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] pulling message is forbidden",
+                {},
+            )
+        group_name, topic_name, queue_id = header.consumer_group, header.topic, header.queue_id
+        group = self._groups.find(group_name)
+        if group is None:
+            return request.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group_name}] does not exist, {FAQ}",
+                {},
+            )
+        if not group.consume_enable:
+            return request.answer(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {group_name}",
+                {},
+            )
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            log.error("the topic %s not exist, consumer: %s", topic_name[:300], connection.peer)
+            return request.answer(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please! {FAQ}",
+                {},
+            )
+        if not topic.perm & Perm.READ:
+            return request.answer(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic_name}] pulling message is forbidden",
+                {},
+            )
+        if not 0 <= queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{connection.peer}]"
+            )
+            log.warning("%s", remark)
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark, {})
+        try:
+            matches = self._filter(header, group)
+        except PullRefused as refused:
+            return request.answer(refused.code, refused.remark, {})
+        result = self._store.read(
+            topic_name,
+            queue_id,
+            header.queue_offset,
+            min(max(header.max_msg_nums, 1), _COUNT_LIMIT),
+            matches,
+            min(max(header.max_msg_bytes or _SIZE_MAX, 1), _SIZE_LIMIT),
+        )
+        if (
+            may_hold
+            and header.sys_flag & _COMMIT
+            and header.commit_offset >= 0
+            and not config.is_slave
+        ):
+            self._offsets.commit(
+                group_name, topic_name, queue_id, header.commit_offset, connection.peer
+            )
+        if result.count:
+            counter = self._stats.get_counter(group_name, topic_name, queue_id)
+            counter.nums += result.count
+            counter.size += result.size
+            counter.calls += 1
+            counter.latency_ms += self._monotonic_ms() - began_ms
+            return self._found(request, result, group)
+        return self._nothing(request, connection, header, group, result, matches, may_hold=may_hold)
+
+    # ------------------------------------------------------------ the subscription
+
+    def _filter(
+        self, header: PullMessageHeader, group: SubscriptionGroupConfig
+    ) -> EntryFilter | None:
+        """What the pull lets through; None: everything. Raises: PullRefused (rungs 23 to 28)."""
+        if header.sys_flag & _SUBSCRIPTION:
+            return self._own_filter(header)
+        name, topic = header.consumer_group, header.topic
+        online = self._consumers.groups.get(name)
+        if online is None:
+            log.warning("the consumer's group info not exist, group: %s", name)
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist" + FAQ
+            )
+        if not group.consume_broadcast_enable and online.message_model == BROADCASTING:
+            raise PullRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        subscription = online.subscriptions.get(topic)
+        if subscription is None:
+            log.warning("the consumer's subscription not exist, group: %s, topic:%s", name, topic)
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ
+            )
+        if subscription.sub_version < header.sub_version:
+            log.warning(
+                "The broker's subscription is not latest, group: %s %s",
+                name,
+                subscription.sub_string,
+            )
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if subscription.is_tag:
+            return self._tag_filter(subscription)
+        self._check_property_filter(subscription.expression_type)
+        data = self._filters.get(topic, name)
+        if data is None:
+            raise PullRefused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if data.client_version < header.sub_version:
+            log.warning(
+                "The broker's consumer filter data is not latest, group: %s, topic: %s, "
+                "serverV: %s, clientV: %s",
+                name,
+                topic,
+                data.client_version,
+                header.sub_version,
+            )
+            raise PullRefused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        cached = self._expression_filters.get((topic, name))
+        if cached is None or cached.data is not data:
+            cached = ExpressionMessageFilter(data)
+            self._expression_filters[topic, name] = cached
+        return cached
+
+    def _own_filter(self, header: PullMessageHeader) -> EntryFilter | None:
+        """The filter of a pull that brings its expression (PullSysFlag.SUBSCRIPTION)."""
+        try:
+            subscription = build_subscription(
+                header.topic, header.subscription, header.expression_type
+            )
+        except IllegalArgument:
+            log.warning(
+                "Parse the consumer's subscription[%s] failed, group: %s",
+                (header.subscription or "")[:300],
+                header.consumer_group,
+            )
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                "parse the consumer's subscription failed",
+            ) from None
+        if subscription.is_tag:
+            return self._tag_filter(subscription)
+        self._check_property_filter(subscription.expression_type)
+        try:
+            compiled = compile_expression(subscription.sub_string)
+        except SelectorError as error:
+            # RocketMQ lets everything pass to an expression that does not compile (wire.md 3.4.4).
+            log.warning(
+                "an expression does not compile, all messages pass group=%s reason=%s",
+                header.consumer_group,
+                error,
+            )
+            compiled = None
+        data = ConsumerFilterData(
+            group=header.consumer_group,
+            topic=header.topic,
+            expression=subscription.sub_string,
+            expression_type=subscription.expression_type,
+            bloom=None,
+            client_version=header.sub_version,
+            born_ms=0,
+            dead_ms=0,
+            compiled=compiled,
+        )
+        return ExpressionMessageFilter(data)
+
+    def _check_property_filter(self, expression_type: str) -> None:
+        if not self._config.enable_property_filter:
+            raise PullRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+            )
+
+    def _tag_filter(self, subscription: SubscriptionData) -> EntryFilter | None:
+        if subscription.class_filter_mode or subscription.is_all:
+            return None
+        return TagFilter.of(subscription)
+
+    # ------------------------------------------------------------ the answer
+
+    def _suggestion(self, group: SubscriptionGroupConfig) -> int:
+        """The broker id that the next pull should go to."""
+        return group.broker_id if self._config.slave_read_enable else MASTER_ID
+
+    def _found(
+        self, request: RemotingCommand, result: ReadResult, group: SubscriptionGroupConfig
+    ) -> Reply:
+        """Invariant 3."""
+        suggestion = self._suggestion(group)
+        if request.encoding:
+            answer = request.answer(ResponseCode.SUCCESS, "FOUND", _extension(result, suggestion))
+            return [encode_head(answer, result.size), *result.buffers]
+        header = _JSON_FOUND % (
+            result.max_offset,
+            result.min_offset,
+            result.next_offset,
+            suggestion,
+            request.opaque,
+        )
+        size = len(header)
+        return [_HEAD.pack(4 + size + result.size, size) + header, *result.buffers]
+
+    def _nothing(
+        self,
+        request: RemotingCommand,
+        connection: Connection,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        result: ReadResult,
+        matches: EntryFilter | None,
+        *,
+        may_hold: bool,
+    ) -> Reply:
+        code = self._code(header, result, connection)
+        suggestion = self._suggestion(group)
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & _SUSPEND:
+            config = self._config
+            held_ms = (
+                header.suspend_timeout_millis
+                if config.long_polling_enable
+                else config.short_polling_time_mills
+            )
+            deadline = self._monotonic_ms() + held_ms
+            passes = matches.properties if isinstance(matches, ExpressionMessageFilter) else None
+            pull = HeldPull(request, connection, header.queue_offset, matches, deadline, passes)
+            self._long_polling.hold(header.topic, header.queue_id, pull)
+            return None
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._offset_moved(header, result, suggestion)
+        return request.answer(code, result.status.value, _extension(result, suggestion))
+
+    def _code(
+        self, header: PullMessageHeader, result: ReadResult, connection: Connection
+    ) -> ResponseCode:
+        """The code of a status, with the log line that RocketMQ writes for it."""
+        status = result.status
+        if status in _EMPTY:
+            if header.queue_offset == 0:
+                return ResponseCode.PULL_NOT_FOUND
+            log.info(
+                "the broker store no queue data, fix the request offset %d to %d, Topic: %s "
+                "QueueId: %d Consumer Group: %s",
+                header.queue_offset,
+                result.next_offset,
+                header.topic,
+                header.queue_id,
+                header.consumer_group,
+            )
+            return ResponseCode.PULL_OFFSET_MOVED
+        if status is ReadStatus.OFFSET_OVERFLOW_BADLY:
+            log.info(
+                "the request offset: %d over flow badly, broker max offset: %d, consumer: %s",
+                header.queue_offset,
+                result.max_offset,
+                connection.peer,
+            )
+        elif status is ReadStatus.OFFSET_TOO_SMALL:
+            log.info(
+                "the request offset too small. group=%s, topic=%s, requestOffset=%d, "
+                "brokerMinOffset=%d, clientIp=%s",
+                header.consumer_group,
+                header.topic,
+                header.queue_offset,
+                result.min_offset,
+                connection.peer,
+            )
+        return _CODES[status]
+
+    def _offset_moved(self, header: PullMessageHeader, result: ReadResult, suggestion: int) -> None:
+        """A corrected offset is also told in OFFSET_MOVED_EVENT, as in 4.x."""
+        log.warning(
+            "PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, "
+            "newOffset=%d, suggestBrokerId=%d",
+            header.topic,
+            header.consumer_group,
+            header.queue_offset,
+            result.next_offset,
+            suggestion,
+        )
+        group = header.consumer_group
+        event: dict[str, Any] = {
+            "consumerGroup": group,
+            "messageQueue": {
+                "brokerName": self._config.broker_name,
+                "queueId": header.queue_id,
+                "topic": header.topic,
+            },
+            "offsetNew": result.next_offset,
+            "offsetRequest": header.queue_offset,
+        }
+        try:
+            self._put.put(
+                OFFSET_MOVED_EVENT,
+                0,
+                fastjson.dumps(event),
+                f"TAGS\x01{group}\x02KEYS\x01{group}\x02DELAY\x010\x02WAIT\x01true\x02".encode(),
+                born_host=self._store_host,
+            )
+        except StoreError as error:
+            log.warning("no OFFSET_MOVED_EVENT stored reason=%s", error)
+
+
+class PullRefused(Exception):
+    """A pull that is answered with `code` and `remark`."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def _extension(result: ReadResult, suggestion: int) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": str(suggestion),
+        "nextBeginOffset": str(result.next_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+    }

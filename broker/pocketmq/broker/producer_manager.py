@@ -1,0 +1,99 @@
+"""ProducerManager: which producers of which group are connected. Source: ProducerManager, RocketMQ 4.9.7.
+
+    group -> connection -> ClientChannel; client id -> connection (for replies, PUSH_REPLY_MESSAGE)
+
+A heartbeat registers; UNREGISTER_CLIENT, the end of the connection or 120 s of silence remove.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class ProducerManager:
+    """Owner of the producer tables; only the event loop's thread calls it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.groups: dict[str, dict[Connection, ClientChannel]] = {}
+        self._connection_of: dict[str, Connection] = {}
+        self._turn = 0
+
+    def register(self, group: str, channel: ClientChannel) -> None:
+        """A heartbeat named this group."""
+        members = self.groups.setdefault(group, {})
+        known = members.get(channel.connection)
+        if known is None:
+            members[channel.connection] = known = channel
+            self._connection_of[channel.client_id] = channel.connection
+            log.info("new producer connected, group: %s channel: %s", group, channel)
+        known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def unregister(self, group: str, connection: Connection) -> None:
+        """The client said that it leaves."""
+        if self._remove(group, connection) is not None:
+            log.info("unregister a producer[%s] from group %s", connection.peer, group)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Remove the connection from every group."""
+        for group in [group for group, members in self.groups.items() if connection in members]:
+            channel = self._remove(group, connection)
+            log.info("producer gone: connection closed, group=%s channel=%s", group, channel)
+
+    def _remove(self, group: str, connection: Connection) -> ClientChannel | None:
+        members = self.groups.get(group)
+        channel = members.pop(connection, None) if members is not None else None
+        if channel is None:
+            return None
+        # A client id can produce for several groups over one connection.
+        if self._connection_of.get(channel.client_id) is connection and not any(
+            connection in others for others in self.groups.values()
+        ):
+            del self._connection_of[channel.client_id]
+        if not members:
+            del self.groups[group]
+        return channel
+
+    def scan(self) -> None:
+        """Remove clients that are silent for 120 s, and close their connections."""
+        now = self._clock.monotonic_ms()
+        for group, members in list(self.groups.items()):
+            for connection, channel in list(members.items()):
+                if channel.expired(now):
+                    self._remove(group, connection)
+                    log.warning(
+                        "SCAN: remove expired channel[%s] from ProducerManager groupChannelTable, "
+                        "producer group name: %s",
+                        connection.peer,
+                        group,
+                    )
+                    connection.abort()
+
+    def find(self, client_id: str) -> Connection | None:
+        """The connection of a producer by its client id."""
+        return self._connection_of.get(client_id)
+
+    def available(self, group: str | None) -> Connection | None:
+        """One open connection of the group, in turn; None when there is none."""
+        members = self.groups.get(group or "")
+        if not members:
+            log.warning("Check transaction failed, channel table is empty. groupId=%s", group)
+            return None
+        connections = list(members)
+        self._turn += 1
+        for place in range(len(connections)):
+            connection = connections[(self._turn + place) % len(connections)]
+            if connection.writable:
+                return connection
+        return None
+
+    def channels(self) -> Iterator[tuple[str, ClientChannel]]:
+        """(group, channel) of everybody connected."""
+        for group, members in self.groups.items():
+            for channel in members.values():
+                yield group, channel

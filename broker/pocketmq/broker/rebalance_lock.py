@@ -1,0 +1,125 @@
+"""RebalanceLock: which client of a group consumes a queue in order. Source: RebalanceLockManager, 4.9.7.
+
+1. A lock belongs to a client id, not to a connection: locking again by the same id renews it.
+2. A lock that is not renewed for 60 s may be taken by another client.
+3. Nobody checks that the queue exists; unlocking by anybody but the owner does nothing.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+LOCK_MAX_LIVE_MS = 60_000
+
+
+class _Lock:
+    __slots__ = ("client_id", "renewed_ms")
+
+    def __init__(self, client_id: str, renewed_ms: int) -> None:
+        self.client_id = client_id
+        self.renewed_ms = renewed_ms
+
+
+class RebalanceLock:
+    """Owner of the lock table; time is monotonic, so a jump of the wall clock ends no lock."""
+
+    def __init__(self, clock: Clock, *, lock_max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
+        self._clock = clock
+        self._lock_max_live_ms = lock_max_live_ms
+        self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock_batch(
+        self, group: str, queues: Iterable[MessageQueue], client_id: str
+    ) -> list[MessageQueue]:
+        """Lock what is free, expired or already the client's; returns what is the client's now."""
+        now = self._clock.monotonic_ms()
+        table = self._locks.setdefault(group, {})
+        return [queue for queue in queues if self._lock(table, group, queue, client_id, now)]
+
+    def _lock(
+        self,
+        table: dict[MessageQueue, _Lock],
+        group: str,
+        queue: MessageQueue,
+        client_id: str,
+        now: int,
+    ) -> bool:
+        found = table.get(queue)
+        if found is None:
+            table[queue] = _Lock(client_id, now)
+            log.info(
+                "tryLockBatch, message queue not locked, I got it. Group: %s NewClientId: %s %s",
+                group,
+                client_id,
+                queue,
+            )
+            return True
+        expired = now - found.renewed_ms > self._lock_max_live_ms
+        if found.client_id != client_id:
+            if not expired:
+                log.warning(
+                    "tryLockBatch, message queue locked by other client. Group: %s "
+                    "OtherClientId: %s NewClientId: %s %s",
+                    group,
+                    found.client_id,
+                    client_id,
+                    queue,
+                )
+                return False
+            log.warning(
+                "tryLockBatch, message queue lock expired, I got it. Group: %s OldClientId: %s "
+                "NewClientId: %s %s",
+                group,
+                found.client_id,
+                client_id,
+                queue,
+            )
+            found.client_id = client_id
+        found.renewed_ms = now
+        return True
+
+    def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give back what the client holds; the rest is logged and left alone."""
+        table = self._locks.get(group)
+        if table is None:
+            log.warning("unlockBatch, group not exist, Group: %s %s", group, client_id)
+            return
+        for queue in queues:
+            found = table.get(queue)
+            if found is None:
+                log.warning("unlockBatch, message queue not locked. Group: %s, %s", group, queue)
+            elif found.client_id != client_id:
+                log.warning(
+                    "unlockBatch, message queue locked by other client. Group: %s OtherClientId: %s "
+                    "%s %s",
+                    group,
+                    found.client_id,
+                    client_id,
+                    queue,
+                )
+            else:
+                del table[queue]
+        if not table:
+            del self._locks[group]
+
+    def owner(self, group: str, queue: MessageQueue) -> str | None:
+        """The client that holds the queue now; None when free or expired."""
+        found = self._locks.get(group, {}).get(queue)
+        if found is None:
+            return None
+        if self._clock.monotonic_ms() - found.renewed_ms > self._lock_max_live_ms:
+            return None
+        return found.client_id
+
+    def scan(self) -> None:
+        """Ours: forget locks that expired long ago, so that the table does not grow for ever."""
+        limit = self._clock.monotonic_ms() - 10 * self._lock_max_live_ms
+        for group, table in list(self._locks.items()):
+            for queue in [queue for queue, lock in table.items() if lock.renewed_ms < limit]:
+                del table[queue]
+            if not table:
+                del self._locks[group]

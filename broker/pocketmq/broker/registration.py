@@ -1,0 +1,279 @@
+"""Registration: this broker's entry at every name server. Source: BrokerOuterAPI, BrokerController, 4.9.7.
+
+1. Registered once before the broker says that it is ready, then every registerNameServerPeriod, and at
+   once when a topic changes. Unregistered at a clean stop.
+2. A name server of the same process is told by a call, before the request that made the topic is
+   answered. The others are told over one lasting connection each: its end is the broker's death to them.
+3. A name server that cannot be reached costs the others nothing; it is told again in the next round.
+"""
+
+import asyncio
+import logging
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.data_version import DataVersion
+from pocketmq.broker.topic_config import READ_WRITE, TopicConfig, TopicConfigManager
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.headers import (
+    QueryDataVersionHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerHeader,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """What a name server knows a broker by; addresses are `ip:port`."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+
+
+class LocalNameServer(Protocol):
+    """The name server of the same process."""
+
+    def register(
+        self,
+        identity: BrokerIdentity,
+        data_version: DataVersion,
+        topics: Iterable[TopicConfig],
+    ) -> Mapping[str, str]:
+        """Enter the broker and these topics, others that it had stay; returns ORDER_TOPIC_CONFIG."""
+        ...
+
+    def unregister(self, identity: BrokerIdentity) -> None:
+        """Remove the broker."""
+        ...
+
+
+class Registration:
+    """Owner of the broker's entries at name servers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: BrokerIdentity,
+        topics: TopicConfigManager,
+        client: RemotingClient,
+        local: LocalNameServer | None,
+    ) -> None:
+        self._config = config
+        self._identity = identity
+        self._topics = topics
+        self._client = client
+        self._local = local
+        self._changed = asyncio.Event()
+        # What a slave was told of its master; empty for a master.
+        self.master_address = ""
+        self.master_ha_address = ""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Name servers over the wire, from namesrvAddr."""
+        return parse_addresses(self._config.namesrv_addr)
+
+    def topics_changed(self, changed: list[TopicConfig]) -> None:
+        """Listener of TopicConfigManager (invariant 2)."""
+        if self._local is not None:
+            self._register_local(changed)
+        if self._config.namesrv_addr:
+            self._changed.set()
+
+    async def start(self) -> None:
+        """Register everywhere, once; failures are logged."""
+        if self._local is not None:
+            order = self._register_local(self._topics.topics.values())
+            self._topics.update_order_topics(order)
+        await self._register_all(check_order=True)
+
+    async def run(self) -> None:
+        """Run until cancelled: again every period, and at once when topics changed."""
+        # The first repetition comes after 10 s, as RocketMQ's.
+        wait_ms = min(10_000, self._config.register_name_server_period)
+        while True:
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._changed.wait()
+                changed = True
+            except TimeoutError:
+                changed = False
+            self._changed.clear()
+            if not changed:
+                wait_ms = self._config.register_name_server_period
+                if self._local is not None:
+                    order = self._register_local(self._topics.topics.values())
+                    self._topics.update_order_topics(order)
+            await self._register_all(check_order=not changed, force=changed)
+
+    async def stop(self) -> None:
+        """Unregister everywhere; failures are logged."""
+        if self._local is not None:
+            self._local.unregister(self._identity)
+        identity = self._identity
+        header = UnregisterBrokerHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )
+        for address in self.addresses:
+            command = RemotingCommand(RequestCode.UNREGISTER_BROKER, header.ext())
+            try:
+                await self._client.invoke(address, command, timeout_ms=3_000)
+            except RemotingError as error:
+                log.warning("not unregistered namesrv=%s reason=%s", address, error)
+
+    # ------------------------------------------------------------ in process
+
+    def _register_local(self, topics: Iterable[TopicConfig]) -> Mapping[str, str]:
+        assert self._local is not None
+        return self._local.register(
+            self._identity,
+            self._topics.data_version,
+            [self._permitted(topic) for topic in topics],
+        )
+
+    def _permitted(self, topic: TopicConfig) -> TopicConfig:
+        """The topic as it is told to name servers: with a restricted broker, its permission."""
+        perm = self._config.broker_permission
+        if perm & READ_WRITE == READ_WRITE:
+            return topic
+        return TopicConfig(
+            topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, topic.perm & perm
+        )
+
+    # ------------------------------------------------------------ over the wire
+
+    async def _register_all(self, *, check_order: bool, force: bool = True) -> None:
+        addresses = self.addresses
+        if not addresses:
+            return
+        compressed = self._config.compressed_register
+        body = self._compressed_body() if compressed else self._body()
+        force = force or self._config.force_register
+        async with asyncio.TaskGroup() as tasks:
+            for address in addresses:
+                tasks.create_task(
+                    self._register_at(address, body, compressed, check_order, force),
+                    name=f"register {address}",
+                )
+
+    async def _register_at(
+        self, address: str, body: bytes, compressed: bool, check_order: bool, force: bool
+    ) -> None:
+        identity = self._identity
+        header = RegisterBrokerHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            compressed=compressed,
+            body_crc32=zlib.crc32(body) & 0x7FFF_FFFF,
+        )
+        timeout_ms = self._config.register_broker_timeout_mills
+        try:
+            if not force and not await self._is_news(address, timeout_ms):
+                return
+            answer = await self._client.invoke(
+                address,
+                RemotingCommand(RequestCode.REGISTER_BROKER, header.ext(), body),
+                timeout_ms,
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                log.warning(
+                    "registration refused namesrv=%s code=%d remark=%r; the next try follows",
+                    address,
+                    answer.code,
+                    answer.remark,
+                )
+                return
+            self._take_answer(answer, check_order=check_order)
+        except PocketMQError as error:
+            log.warning("not registered namesrv=%s reason=%s; the next try follows", address, error)
+
+    def _take_answer(self, answer: RemotingCommand, *, check_order: bool) -> None:
+        header = RegisterBrokerResponseHeader.parse(answer.ext)
+        self.master_address = header.master_addr or ""
+        self.master_ha_address = header.ha_server_addr or ""
+        if check_order and answer.body:
+            table = fastjson.loads(answer.body)
+            order = table.get("table") if isinstance(table, Mapping) else None
+            if isinstance(order, Mapping):
+                self._topics.update_order_topics([str(topic) for topic in order])
+
+    async def _is_news(self, address: str, timeout_ms: int) -> bool:
+        """Whether the name server has another DataVersion than ours (forceRegister=false)."""
+        identity = self._identity
+        header = QueryDataVersionHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )
+        body = fastjson.dumps(self._topics.data_version.to_json())
+        answer = await self._client.invoke(
+            address,
+            RemotingCommand(RequestCode.QUERY_DATA_VERSION, header.ext(), body),
+            timeout_ms,
+        )
+        known = (answer.ext or {}).get("changed") == "false"
+        return answer.code != ResponseCode.SUCCESS or not known
+
+    def _body(self) -> bytes:
+        table = {topic.topic_name: self._permitted(topic) for topic in self._topics.topics.values()}
+        return fastjson.dumps(
+            {
+                "filterServerList": [],
+                "topicConfigSerializeWrapper": {
+                    "dataVersion": self._topics.data_version.to_json(),
+                    "topicConfigTable": {name: topic.to_json() for name, topic in table.items()},
+                },
+            }
+        )
+
+    def _compressed_body(self) -> bytes:
+        """RegisterBrokerBody.encode with compress: length-prefixed texts, deflated (wire.md 2.8)."""
+        parts = [_text(fastjson.dumps(self._topics.data_version.to_json()))]
+        topics = [self._permitted(topic) for topic in self._topics.topics.values()]
+        parts.append(struct.pack(">i", len(topics)))
+        for topic in topics:
+            line = (
+                f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
+                f"{topic.topic_filter_type}"
+            )
+            parts.append(_text(line.encode()))
+        parts.append(_text(b"[]"))
+        return zlib.compress(b"".join(parts))
+
+
+def _text(raw: bytes) -> bytes:
+    return struct.pack(">i", len(raw)) + raw
+
+
+def parse_addresses(text: str) -> list[str]:
+    """`ip:port;ip:port` -> the addresses in order, each once; commas are taken for semicolons.
+
+    >>> parse_addresses("10.0.0.1:9876; 10.0.0.2:9876;")
+    ['10.0.0.1:9876', '10.0.0.2:9876']
+    """
+    found: dict[str, None] = {}
+    for part in text.replace(",", ";").split(";"):
+        if part.strip():
+            found[part.strip()] = None
+    return list(found)

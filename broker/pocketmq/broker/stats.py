@@ -1,0 +1,266 @@
+"""BrokerStats: what was put and got, by topic, queue and group. Source: BrokerStatsManager, StatsItem,
+StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
+
+1. The hot paths only add to plain counters: one `PutCounter` per queue, one `GetCounter` per queue and
+   group. RocketMQ's items (TOPIC_PUT_NUMS ...) are sums over them, made when somebody asks or samples.
+2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is
+   its last point less its first, its first point is a made-up zero one period before the second.
+3. Whole-broker rates are sampled every second and kept for 10 minutes; all of them are three numbers,
+   for 10, 60 and 600 s, from the first second on (tools read them as numbers).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from pocketmq.remoting.clock import Clock
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE = "QUEUE_GET_SIZE"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
+SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS = "BROKER_GET_NUMS"
+
+_SECOND = 1_000
+_RATE_POINTS = 601
+_PERIODS = (10, 60, 600)
+
+
+class PutCounter:
+    """Messages put into one queue: their number, their bytes, the calls that brought them."""
+
+    __slots__ = ("calls", "nums", "size")
+
+    def __init__(self) -> None:
+        self.nums = self.size = self.calls = 0
+
+
+class GetCounter:
+    """Messages that one group got from one queue: number, bytes, pulls, ms that those pulls took."""
+
+    __slots__ = ("calls", "latency_ms", "nums", "size")
+
+    def __init__(self) -> None:
+        self.nums = self.size = self.calls = self.latency_ms = 0
+
+
+class Sample(NamedTuple):
+    """An item at one moment."""
+
+    at_ms: int
+    value: int
+    times: int
+
+
+class Window(NamedTuple):
+    """An item over a period: sum of its values, per second, per call."""
+
+    sum: int
+    tps: float
+    avgpt: float
+
+    def to_json(self) -> dict[str, float]:
+        """As VIEW_BROKER_STATS_DATA answers it."""
+        return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
+
+
+class _Item:
+    """The samples of one item (invariant 2): minute, hour, day."""
+
+    __slots__ = ("windows",)
+    PERIODS_MS = (10_000, 600_000, 3_600_000)
+    POINTS = (7, 7, 25)
+
+    def __init__(self) -> None:
+        self.windows = tuple(deque[Sample](maxlen=points) for points in self.POINTS)
+
+    def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
+        points = self.windows[window]
+        if not points:
+            points.append(Sample(now_ms - self.PERIODS_MS[window], 0, 0))
+        points.append(Sample(now_ms, value, times))
+
+    def view(self, window: int) -> Window:
+        points = self.windows[window]
+        if not points:
+            return Window(0, 0.0, 0.0)
+        first, last = points[0], points[-1]
+        total = last.value - first.value
+        times = last.times - first.times
+        ms = last.at_ms - first.at_ms
+        return Window(total, total * 1000 / ms if ms else 0.0, total / times if times else 0.0)
+
+
+class Totals(NamedTuple):
+    """What the store has counted since it was opened."""
+
+    put: int
+    found: int
+    miss: int
+    transferred: int
+
+
+class BrokerStats:
+    """Owner of the counters. `tick` is called every second, whoever holds the clock."""
+
+    def __init__(self, clock: Clock, cluster: str, totals: Callable[[], Totals]) -> None:
+        self._clock = clock
+        self._cluster = cluster
+        self._totals = totals
+        self.put: dict[tuple[str, int], PutCounter] = {}
+        self.got: dict[tuple[str, str, int], GetCounter] = {}
+        self.sent_back: dict[tuple[str, str], int] = {}
+        self._items: dict[tuple[str, str], _Item] = {}
+        self._rates: deque[tuple[int, Totals]] = deque(maxlen=_RATE_POINTS)
+        now = clock.monotonic_ms()
+        self._next_ms = [now + period for period in _Item.PERIODS_MS]
+        self._rates.append((now, totals()))
+        self.boot_ms = clock.now_ms()
+        self._midnight_ms = _next_midnight(self.boot_ms)
+        self.put_total_yesterday_morning = self.put_total_today_morning = 0
+        self.get_total_yesterday_morning = self.get_total_today_morning = 0
+
+    # ------------------------------------------------------------ counting
+
+    def put_counter(self, topic: str, queue_id: int) -> PutCounter:
+        """The counter of a queue; keep it, and add to it."""
+        found = self.put.get((topic, queue_id))
+        if found is None:
+            found = self.put[topic, queue_id] = PutCounter()
+        return found
+
+    def get_counter(self, group: str, topic: str, queue_id: int) -> GetCounter:
+        """The counter of a group's pulls from a queue."""
+        found = self.got.get((group, topic, queue_id))
+        if found is None:
+            found = self.got[group, topic, queue_id] = GetCounter()
+        return found
+
+    def count_sent_back(self, group: str, topic: str) -> None:
+        """A message came back to be consumed again."""
+        self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        self.put = {key: counter for key, counter in self.put.items() if key[0] != topic}
+        self.got = {key: counter for key, counter in self.got.items() if key[1] != topic}
+        self.sent_back = {key: n for key, n in self.sent_back.items() if key[1] != topic}
+        self._items = {
+            key: item for key, item in self._items.items() if topic not in key[1].split("@")
+        }
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        self.got = {key: counter for key, counter in self.got.items() if key[0] != group}
+        self.sent_back = {key: n for key, n in self.sent_back.items() if key[0] != group}
+        self._items = {
+            key: item for key, item in self._items.items() if key[1].split("@")[-1] != group
+        }
+
+    # ------------------------------------------------------------ sampling
+
+    def tick(self) -> None:
+        """Once a second: the broker's rates; every 10 s, 10 min, 1 h: the items; at midnight: the day."""
+        now = self._clock.monotonic_ms()
+        totals = self._totals()
+        self._rates.append((now, totals))
+        for window, period in enumerate(_Item.PERIODS_MS):
+            if now >= self._next_ms[window]:
+                self._next_ms[window] = now + period
+                self._sample(window)
+        wall = self._clock.now_ms()
+        if wall >= self._midnight_ms:
+            self._midnight_ms = _next_midnight(wall)
+            self.put_total_yesterday_morning = self.put_total_today_morning
+            self.get_total_yesterday_morning = self.get_total_today_morning
+            self.put_total_today_morning = totals.put
+            self.get_total_today_morning = totals.transferred
+
+    def _sample(self, window: int) -> None:
+        now = self._clock.now_ms()
+        for (name, key), (value, times) in self._sums().items():
+            item = self._items.get((name, key))
+            if item is None:
+                item = self._items[name, key] = _Item()
+            item.sample(window, now, value, times)
+
+    def _sums(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Every item's (value, times) now (invariant 1)."""
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for name, key, value, times in self._parts():
+            old = sums.get((name, key))
+            sums[name, key] = (value, times) if old is None else (old[0] + value, old[1] + times)
+        return sums
+
+    def _parts(self) -> Iterator[tuple[str, str, int, int]]:
+        for (topic, queue_id), put in self.put.items():
+            yield TOPIC_PUT_NUMS, topic, put.nums, put.calls
+            yield TOPIC_PUT_SIZE, topic, put.size, put.calls
+            yield QUEUE_PUT_NUMS, f"{topic}@{queue_id}", put.nums, put.calls
+            yield QUEUE_PUT_SIZE, f"{topic}@{queue_id}", put.size, put.calls
+            yield BROKER_PUT_NUMS, self._cluster, put.nums, 0
+        for (group, topic, queue_id), got in self.got.items():
+            yield GROUP_GET_NUMS, f"{topic}@{group}", got.nums, got.calls
+            yield GROUP_GET_SIZE, f"{topic}@{group}", got.size, got.calls
+            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", got.latency_ms, got.calls
+            yield QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", got.nums, got.calls
+            yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", got.size, got.calls
+            yield BROKER_GET_NUMS, self._cluster, got.nums, 0
+        for (group, topic), count in self.sent_back.items():
+            yield SNDBCK_PUT_NUMS, f"{topic}@{group}", count, count
+
+    # ------------------------------------------------------------ asking
+
+    def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
+        """(minute, hour, day) of an item; None when nothing was ever counted for it."""
+        item = self._items.get((name, key))
+        if item is None or not all(item.windows):
+            found = self._sums().get((name, key))
+            if found is None:
+                return None
+            # An item samples each of its windows when it is made, as in RocketMQ.
+            item = self._items.setdefault((name, key), _Item())
+            now = self._clock.now_ms()
+            for window, points in enumerate(item.windows):
+                if not points:
+                    item.sample(window, now, *found)
+        return item.view(0), item.view(1), item.view(2)
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Messages that a group gets per second, over the last minute."""
+        found = self.windows(GROUP_GET_NUMS, f"{topic}@{group}")
+        return 0.0 if found is None else found[0].tps
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Messages put into a topic per second, over the last minute."""
+        found = self.windows(TOPIC_PUT_NUMS, topic)
+        return 0.0 if found is None else found[0].tps
+
+    def rates(self, of: Callable[[Totals], int]) -> tuple[float, float, float]:
+        """Per second over the last 10, 60 and 600 s (or since the start, when that is less)."""
+        last_ms, last = self._rates[-1]
+        found = []
+        for seconds in _PERIODS:
+            place = max(0, len(self._rates) - 1 - seconds)
+            first_ms, first = self._rates[place]
+            ms = last_ms - first_ms
+            found.append((of(last) - of(first)) * _SECOND / ms if ms else 0.0)
+        return found[0], found[1], found[2]
+
+    def rate_text(self, of: Callable[[Totals], int]) -> str:
+        """`rates` as GET_BROKER_RUNTIME_INFO shows them: three numbers joined by blanks."""
+        return " ".join(str(rate) for rate in self.rates(of))
+
+
+def _next_midnight(now_ms: int) -> int:
+    """Wall time of the next local midnight."""
+    day = datetime.fromtimestamp(now_ms / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
+    return int((day + timedelta(days=1)).timestamp() * 1000)

@@ -1,0 +1,291 @@
+"""TopicConfigManager: the topics of this broker, config/topics.json. Source: TopicConfigManager, 4.9.7.
+
+1. A change is on disk before anybody is told of it, and every name server is told at once (on_change).
+2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
+   = min(the producer's number, the default topic's write queues), permission without that bit.
+3. The default topic TBW102 exists only with autoCreateTopicEnable.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.data_version import DataVersion
+from pocketmq.broker.topic_validator import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT,
+    REPLY_SUFFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.flags import Perm
+from pocketmq.store import ConfigFile
+
+log = logging.getLogger(__name__)
+
+READ_WRITE = int(Perm.READ | Perm.WRITE)
+_SCHEDULE_QUEUES = 18
+
+
+@dataclass(slots=True)
+class TopicConfig:
+    """One topic; the defaults are RocketMQ's. attributes: RocketMQ 5.x's, kept as they come."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = READ_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of topics.json and of the wire."""
+        data: dict[str, Any] = {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+        if self.attributes:
+            data["attributes"] = self.attributes
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> "TopicConfig":
+        """Raises: KeyError, TypeError, ValueError when it is no topic."""
+        attributes = data.get("attributes") or {}
+        return cls(
+            topic_name=str(data["topicName"]),
+            read_queue_nums=int(data.get("readQueueNums", 16)),
+            write_queue_nums=int(data.get("writeQueueNums", 16)),
+            perm=int(data.get("perm", READ_WRITE)),
+            topic_filter_type=str(data.get("topicFilterType") or "SINGLE_TAG"),
+            topic_sys_flag=int(data.get("topicSysFlag", 0)),
+            order=data.get("order") is True,
+            attributes={str(name): str(value) for name, value in attributes.items()},
+        )
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.perm & Perm.READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.perm & Perm.WRITE)
+
+    def __str__(self) -> str:
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
+            f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "
+            f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
+            f"order={str(self.order).lower()}]"
+        )
+
+
+def perm_text(perm: int) -> str:
+    """`RWX` with a dash for each bit that is off, as PermName.perm2String prints it.
+
+    >>> perm_text(6), perm_text(4), perm_text(7)
+    ('RW-', 'R--', 'RWX')
+    """
+    return (
+        ("R" if perm & Perm.READ else "-")
+        + ("W" if perm & Perm.WRITE else "-")
+        + ("X" if perm & Perm.INHERIT else "-")
+    )
+
+
+class TopicConfigManager(ConfigManager):
+    """Owner of the topic table. on_change is called with the topics that changed, after persisting."""
+
+    def __init__(self, file: ConfigFile, config: BrokerConfig, clock: Clock) -> None:
+        super().__init__(file)
+        self._config = config
+        self._clock = clock
+        self.data_version = DataVersion(clock.now_ms())
+        self.topics: dict[str, TopicConfig] = {}
+        self.on_change: list[Callable[[list[TopicConfig]], None]] = []
+        self.system_topics = set(SYSTEM_TOPICS)
+        for topic in self._built_in():
+            self.topics[topic.topic_name] = topic
+            self.system_topics.add(topic.topic_name)
+
+    def _built_in(self) -> Iterable[TopicConfig]:
+        config = self._config
+        inherited = int(Perm.INHERIT)
+        yield TopicConfig(SELF_TEST_TOPIC, 1, 1)
+        if config.auto_create_topic_enable:
+            count = config.default_topic_queue_nums
+            yield TopicConfig(AUTO_CREATE_TOPIC, count, count, READ_WRITE | inherited)
+        yield TopicConfig(BENCHMARK_TOPIC, 1024, 1024)
+        cluster = READ_WRITE if config.cluster_topic_enable else 0
+        yield TopicConfig(config.broker_cluster_name, perm=inherited | cluster)
+        broker = READ_WRITE if config.broker_topic_enable else 0
+        yield TopicConfig(config.broker_name, 1, 1, inherited | broker)
+        yield TopicConfig(OFFSET_MOVED_EVENT, 1, 1)
+        yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUES, _SCHEDULE_QUEUES)
+        if config.trace_topic_enable:
+            yield TopicConfig(config.msg_trace_topic_name, 1, 1)
+        yield TopicConfig(config.broker_cluster_name + REPLY_SUFFIX, 1, 1)
+
+    # ------------------------------------------------------------ file
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+        }
+
+    def from_json(self, data: Any) -> None:
+        table = data.get("topicConfigTable") if isinstance(data, dict) else None
+        for name, fields in (table or {}).items():
+            try:
+                topic = TopicConfig.from_json(fields)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                log.error("topics.json: topic left out topic=%s reason=%r", name, error)
+                continue
+            self.topics[topic.topic_name] = topic
+        if isinstance(data, dict):
+            self.data_version = DataVersion.from_json(data.get("dataVersion"))
+        log.info("topics loaded count=%d", len(self.topics))
+
+    # ------------------------------------------------------------ asking
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None."""
+        return self.topics.get(topic)
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the name is the system's own: built in, or prefixed `rmq_sys_`."""
+        return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+    def is_order(self, topic: str) -> bool:
+        found = self.topics.get(topic)
+        return found is not None and found.order
+
+    # ------------------------------------------------------------ changing
+
+    def create_in_send(
+        self, topic: str, default_topic: str, producer: str, queue_nums: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """Invariant 2; None when the default topic does not allow it."""
+        found = self.topics.get(topic)
+        if found is not None:
+            return found
+        default = self.topics.get(default_topic)
+        if default is None:
+            log.warning(
+                "Create new topic failed, because the default topic[%s] not exist. producer:[%s]",
+                default_topic,
+                producer,
+            )
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            default.perm = READ_WRITE
+        if not default.perm & Perm.INHERIT:
+            log.warning(
+                "Create new topic failed, because the default topic[%s] has no perm [%s] "
+                "producer:[%s]",
+                default_topic,
+                default.perm,
+                producer,
+            )
+            return None
+        count = max(0, min(queue_nums, default.write_queue_nums))
+        found = TopicConfig(
+            topic,
+            count,
+            count,
+            default.perm & ~int(Perm.INHERIT),
+            default.topic_filter_type,
+            sys_flag,
+        )
+        log.info(
+            "Create new topic by default topic:[%s] config:[%s] producer:[%s]",
+            default_topic,
+            found,
+            producer,
+        )
+        self._put(found)
+        return found
+
+    def create_internal(
+        self, topic: str, queue_nums: int, perm: int = READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """The topic, made if there is none: retry, dead letters, transactions.
+
+        Source: createTopicInSendMessageBackMethod.
+        """
+        found = self.topics.get(topic)
+        if found is None:
+            found = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag)
+            log.info("create new topic %s", found)
+            self._put(found)
+        return found
+
+    def create_check_max_time(self) -> TopicConfig:
+        """Where half messages go that were checked in vain."""
+        return self.create_internal(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+
+    def update(self, topic: TopicConfig) -> None:
+        """Make or replace a topic (UPDATE_AND_CREATE_TOPIC)."""
+        old = self.topics.get(topic.topic_name)
+        if old is not None:
+            log.info("update topic config, old:[%s] new:[%s]", old, topic)
+        else:
+            log.info("create new topic [%s]", topic)
+        self._put(topic)
+
+    def update_order_topics(self, order_topics: Iterable[str]) -> None:
+        """Take over which topics are ordered, as the name server's ORDER_TOPIC_CONFIG says."""
+        ordered = set(order_topics)
+        changed = False
+        for topic in self.topics.values():
+            order = topic.topic_name in ordered
+            if topic.order != order:
+                topic.order = order
+                changed = True
+                log.info(
+                    "update order topic config, topic=%s, order=%s",
+                    topic.topic_name,
+                    str(order).lower(),
+                )
+        if changed:
+            # Nobody is told: it is the name server that said so.
+            self.data_version.next(self._clock.now_ms())
+            self.persist()
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; False when there was none."""
+        old = self.topics.pop(topic, None)
+        if old is None:
+            log.warning("delete topic config failed, topic: %s not exists", topic)
+            return False
+        log.info("delete topic config OK, topic: %s", old)
+        self.data_version.next(self._clock.now_ms())
+        self.persist()
+        self._tell([])
+        return True
+
+    def _put(self, topic: TopicConfig) -> None:
+        self.topics[topic.topic_name] = topic
+        self.data_version.next(self._clock.now_ms())
+        self.persist()
+        self._tell([topic])
+
+    def _tell(self, topics: list[TopicConfig]) -> None:
+        for listener in self.on_change:
+            listener(topics)

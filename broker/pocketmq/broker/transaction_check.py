@@ -1,0 +1,322 @@
+"""Half messages: which are decided, and asking the producers of those that are not.
+
+Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.9.7; wire.md 3.8.
+
+    RMQ_SYS_TRANS_HALF_TOPIC     queue 0: half messages
+    RMQ_SYS_TRANS_OP_HALF_TOPIC  queue 0: op messages, tag `d`, body = half-queue offset as text (5.x:
+                                 several, separated by commas): that half message is decided
+    config/consumerOffset.json   group CID_RMQ_SYS_TRANS: both queues are done up to these offsets
+
+1. Every half message below the half offset is decided, given up, or was replaced by a later one.
+2. An undecided one that is due is replaced: appended again with TRANSACTION_CHECK_TIMES + 1, so that the
+   half offset can move on, and its producer group is asked (CHECK_TRANSACTION_STATE). One with
+   CHECK_IMMUNITY_TIME_IN_SECONDS that is not due is replaced unasked.
+3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset, so a crash
+   before the offsets are saved asks nobody twice, and a decision that names the old one counts for the
+   new one. RocketMQ carries the first out and later asks about the second.
+4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC.
+5. Everything is read back from the two queues at the start: nothing else has to survive.
+"""
+
+import asyncio
+import logging
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import (
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.headers import CheckTransactionStateHeader
+from pocketmq.remoting.message_codec import (
+    Record,
+    add_property,
+    get_property,
+    offset_msg_id,
+    read_records,
+    remove_property,
+    write_record,
+)
+from pocketmq.store import Appended, MessageStore, ReadStatus, StoreError
+
+log = logging.getLogger(__name__)
+
+_READ_COUNT = 64
+# Half messages looked at before other work gets its turn.
+_STEP = 256
+_CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
+_IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
+_FIRST_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
+
+
+class HalfMessages:
+    """Owner of both queues' offsets and of the set of decided half messages."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        offsets: ConsumerOffsetManager,
+        put: MessagePut,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._put = put
+        self._store_host = store_host
+        # Half-queue offset -> offset of its op message, for those at or above half_offset.
+        self._decided: dict[int, int] = {}
+        # Invariant 3: replaced half-queue offset -> the one that stands for it now, and back.
+        self._replaced_by: dict[int, int] = {}
+        self._stands_for: dict[int, list[int]] = {}
+        self._op_read = 0
+
+    @property
+    def half_offset(self) -> int:
+        """First half message that is not done with."""
+        return self._offset(TRANS_HALF_TOPIC)
+
+    @property
+    def op_offset(self) -> int:
+        """First op message that is still of use."""
+        return self._offset(TRANS_OP_HALF_TOPIC)
+
+    def _offset(self, topic: str) -> int:
+        stored = self._offsets.query(TRANSACTION_GROUP, topic, 0)
+        return max(stored, self._store.min_offset(topic, 0))
+
+    def load(self) -> None:
+        """Read the op queue from the saved offset to its end (invariant 5)."""
+        self._op_read = self.op_offset
+        self.read_ops()
+
+    def current(self, half_offset: int) -> int:
+        """The offset that stands for a half message now: its own, or that of its last replacement."""
+        return self._replaced_by.get(half_offset, half_offset)
+
+    def is_decided(self, half_offset: int) -> bool:
+        """Whether the half message was committed, rolled back or replaced; known from half_offset on."""
+        return half_offset in self._decided
+
+    def decide(self, half_offset: int) -> None:
+        """It is committed or rolled back: append its op message. Raises: StoreNotWriteable."""
+        if half_offset not in self._decided:
+            self._append_op(half_offset, b"TAGS\x01d\x02")
+        self.forget(half_offset)
+
+    def replace(self, record: Record, properties: bytes) -> Appended:
+        """Append the half message again with these properties (invariant 3). Raises: StoreError."""
+        appended = self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties).appended
+        new = str(appended.queue_offset).encode()
+        self._append_op(record.queue_offset, b"TAGS\x01d\x02REPLACED_BY\x01%s\x02" % new)
+        return appended
+
+    def forget(self, half_offset: int) -> None:
+        """Nothing more will be said of it: its replacements need not be known."""
+        for old in self._stands_for.pop(half_offset, ()):
+            self._replaced_by.pop(old, None)
+
+    def _append_op(self, half_offset: int, properties: bytes) -> None:
+        body = str(half_offset).encode()
+        self._put.put(TRANS_OP_HALF_TOPIC, 0, body, properties, born_host=self._store_host)
+        self.read_ops()
+
+    def read_ops(self) -> None:
+        """Take in op messages that were appended since the last look."""
+        half_offset = self.half_offset
+        while True:
+            result = self._store.read(TRANS_OP_HALF_TOPIC, 0, self._op_read, _READ_COUNT)
+            if result.status is not ReadStatus.FOUND:
+                if result.next_offset > self._op_read:
+                    self._op_read = result.next_offset
+                    continue
+                return
+            for buffer in result.buffers:
+                for record in read_records(buffer, check_crc=False):
+                    self._take_op(record, half_offset)
+            self._op_read = result.next_offset
+
+    def _take_op(self, record: Record, half_offset: int) -> None:
+        if get_property(record.properties, b"TAGS") != b"d":
+            log.error("an op message has an unknown tag offset=%d", record.queue_offset)
+            return
+        offsets = [int(word) for word in bytes(record.body).split(b",") if word.strip().isdigit()]
+        for offset in offsets:
+            if offset >= half_offset:
+                self._decided[offset] = record.queue_offset
+        new = _number(get_property(record.properties, b"REPLACED_BY"))
+        if new is not None and len(offsets) == 1:
+            old = [*self._stands_for.pop(offsets[0], []), offsets[0]]
+            self._stands_for[new] = old
+            for offset in old:
+                self._replaced_by[offset] = new
+
+    def advance(self, half_offset: int) -> None:
+        """Everything below is done with: move both offsets and forget what they pass."""
+        self._move(TRANS_HALF_TOPIC, half_offset)
+        for offset in [offset for offset in self._decided if offset < half_offset]:
+            del self._decided[offset]
+        # An op message of 5.x names several half messages: it is of use while one of them is.
+        self._move(TRANS_OP_HALF_TOPIC, min(self._decided.values(), default=self._op_read))
+
+    def _move(self, topic: str, offset: int) -> None:
+        if offset > self._offsets.query(TRANSACTION_GROUP, topic, 0):
+            self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset, "broker")
+
+
+class TransactionCheck:
+    """Looks through the half queue every transactionCheckInterval."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        producers: ProducerManager,
+        put: MessagePut,
+        half: HalfMessages,
+        clock: Clock,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._producers = producers
+        self._put = put
+        self._half = half
+        self._clock = clock
+        self._store_host = store_host
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            await asyncio.sleep(self._config.transaction_check_interval / 1000)
+            try:
+                await self.check()
+            except (StoreError, PocketMQError) as error:
+                log.error("transaction check ended early; the next follows reason=%s", error)
+
+    async def check(self) -> None:
+        """One round: every half message that was there when it began."""
+        end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        if end == 0:
+            return
+        self._topics.create_internal(TRANS_HALF_TOPIC, 1)
+        half = self._half
+        half.read_ops()
+        offset = half.half_offset
+        while offset < end:
+            following = self._step(offset, end)
+            half.advance(following)
+            if following == offset:
+                break
+            offset = following
+            await asyncio.sleep(0)
+
+    def _step(self, offset: int, end: int) -> int:
+        """Look at half messages from `offset` on; returns the first that is not done with."""
+        half = self._half
+        stop = min(end, offset + _STEP)
+        while offset < stop:
+            if half.is_decided(offset):
+                offset += 1
+                continue
+            result = self._store.read(TRANS_HALF_TOPIC, 0, offset, 1)
+            if not result.count:
+                if result.next_offset <= offset:
+                    return offset
+                log.warning("half messages are gone from=%d to=%d", offset, result.next_offset)
+                offset = result.next_offset
+                continue
+            record = next(read_records(result.buffers[0], check_crc=False))
+            if not self._look_at(record):
+                return offset
+            offset += 1
+        return offset
+
+    def _look_at(self, record: Record) -> bool:
+        """Deal with one undecided half message; False when it, and all behind it, are too young."""
+        now_ms = self._clock.now_ms()
+        age_ms = now_ms - record.born_ms
+        first = _number(get_property(record.properties, _FIRST_OFFSET))
+        if first is not None and self._half.is_decided(first):
+            # Appended again by a RocketMQ broker, and decided under its first offset since.
+            return True
+        times = _number(get_property(record.properties, _CHECK_TIMES)) or 0
+        reserved_ms = self._store.config.file_reserved_time * 3_600_000
+        if times >= self._config.transaction_check_max or age_ms > reserved_ms:
+            self._give_up(record)
+            return True
+        timeout_ms = self._config.transaction_time_out
+        immunity = get_property(record.properties, _IMMUNITY)
+        if immunity is None:
+            # A clock that was set back makes it look unborn: then it is asked about at once.
+            if 0 <= age_ms < timeout_ms:
+                return False
+        else:
+            seconds = _number(immunity)
+            if age_ms < (timeout_ms if seconds is None or seconds < 0 else seconds * 1000):
+                self._half.replace(record, record.properties)
+                return True
+        self._ask(record, times + 1)
+        return True
+
+    def _ask(self, record: Record, times: int) -> None:
+        """Invariant 2."""
+        properties = add_property(
+            remove_property(record.properties, _CHECK_TIMES), _CHECK_TIMES, str(times).encode()
+        )
+        appended = self._half.replace(record, properties)
+        topic = get_property(properties, b"REAL_TOPIC") or b""
+        group = (get_property(properties, b"PGROUP") or b"").decode("utf-8", "replace")
+        connection = self._producers.available(group)
+        if connection is None:
+            log.warning("Check transaction failed, channel is null. groupId=%s", group)
+            return
+        unique = (get_property(properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
+        header = CheckTransactionStateHeader(
+            tran_state_table_offset=appended.queue_offset,
+            commit_log_offset=appended.position,
+            msg_id=unique or None,
+            transaction_id=unique or None,
+            offset_msg_id=offset_msg_id(self._store_host, appended.position),
+        )
+        body = write_record(
+            record._replace(
+                topic=topic.decode("utf-8", "replace"),
+                queue_id=_number(get_property(properties, b"REAL_QID")) or 0,
+                queue_offset=appended.queue_offset,
+                position=appended.position,
+                properties=properties,
+            )
+        )
+        connection.oneway(RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body))
+
+    def _give_up(self, record: Record) -> None:
+        """Invariant 4."""
+        log.error(
+            "a half message has been checked too many times or is too old; it is moved to "
+            "TRANS_CHECK_MAX_TIME_TOPIC offset=%d position=%d",
+            record.queue_offset,
+            record.position,
+        )
+        topic = self._topics.create_check_max_time()
+        self._put.put_again(record, topic.topic_name, 0, record.properties)
+        self._half.forget(record.queue_offset)
+
+
+def _number(raw: bytes | None) -> int | None:
+    """The value of a property that should be a number; None when it is none."""
+    try:
+        return None if raw is None else int(raw)
+    except ValueError:
+        return None
