@@ -22,6 +22,7 @@ from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
 from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
@@ -321,10 +322,30 @@ class Broker:
             ).handlers(),
             ConsumerManageProcessor(store, self.consumers, self.offsets, self.locks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
+            admin_handlers(
+                config,
+                store,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.consumers,
+                self.producers,
+                self.stats,
+                self.delay,
+                clock,
+                address=self.address,
+                on_config_change=self._settings_changed,
+            ),
         ):
             assert not table.keys() & part.keys(), "a code has two handlers"
             table.update(part)
         return table
+
+    def _settings_changed(self, names: set[str]) -> None:
+        """An administrator has changed settings while the broker runs."""
+        self._send.forget_targets()
+        if "brokerPermission" in names:
+            self.topics.tell_again()
 
     # ------------------------------------------------------------ what goes on beside
 

@@ -280,6 +280,12 @@ class TopicConfigManager(ConfigManager):
         self._tell([])
         return True
 
+    def tell_again(self) -> None:
+        """Every topic looks different from outside: the broker's permission was changed."""
+        self.data_version.next(self._clock.now_ms())
+        self.persist()
+        self._tell(list(self.topics.values()))
+
     def _put(self, topic: TopicConfig) -> None:
         self.topics[topic.topic_name] = topic
         self.data_version.next(self._clock.now_ms())

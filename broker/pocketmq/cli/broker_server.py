@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from pocketmq.broker import Broker
+from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
-from pocketmq.cli.address import advertised_address
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.namesrv_server import listen, make_name_server
 from pocketmq.cli.server import cannot_listen, check_port, say_ready
@@ -47,11 +46,6 @@ class BrokerServer:
             self._config, self._store_config = self._read(settings)
         except (IllegalArgument, StoreError) as error:
             raise CannotBegin(str(error)) from error
-        except OSError as error:
-            raise CannotBegin(
-                f"the name {settings.get('bindAddress')!r} is unknown ({error.strerror}): give an "
-                "address of this machine with --host"
-            ) from error
 
     def _namesrv_config(
         self, settings: Mapping[str, str], folder: str, port: int | None
@@ -68,11 +62,8 @@ class BrokerServer:
         )
 
     def _read(self, settings: dict[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-        if self._is_up and settings.pop("namesrvAddr", None):
+        if self._is_up and settings.pop("namesrvAddr", ""):
             log.info("namesrvAddr is not used by `up`: the broker registers in this process")
-        if not settings.get("brokerIP1"):
-            host = settings.get("bindAddress", BrokerConfig.keys()["bindAddress"].default)
-            settings["brokerIP1"] = advertised_address(host)
         own = {*BrokerConfig.keys(), *StoreConfig.keys()}
         theirs = set() if self._namesrv is None else NamesrvConfig.keys().keys() - own
         return read_broker_conf(
@@ -94,13 +85,16 @@ class BrokerServer:
             if self._namesrv is not None:
                 name_server = await stack.enter_async_context(make_name_server(self._namesrv))
                 await listen(name_server, "--namesrv-port")
-            broker = Broker(config, self._store_config, SystemClock(), name_server=name_server)
+            broker = Broker(
+                config,
+                self._store_config,
+                clock=SystemClock(),
+                name_server=None if name_server is None else name_server.local,
+            )
             try:
                 await stack.enter_async_context(broker)
             except StoreError as error:
                 raise CannotBegin(str(error)) from error
-            try:
-                await broker.listen()
             except OSError as error:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error

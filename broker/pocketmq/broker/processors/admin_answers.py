@@ -1,0 +1,48 @@
+"""What the admin processors share: answers in JSON, queues as keys, pages of tables, common refusals."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.fastjson import ObjectKey
+
+_V = TypeVar("_V")
+
+# RocketMQ's text of a fresh answer: some handlers leave it beside SUCCESS, and tools print it.
+UNSET_REMARK = "not set any response code"
+
+
+def json_answer(
+    request: RemotingCommand, content: Any, ext: dict[str, str] | None = None
+) -> RemotingCommand:
+    """SUCCESS with a body in fastjson's dialect."""
+    return request.answer(ResponseCode.SUCCESS, ext=ext, body=fastjson.dumps(content))
+
+
+def queue_key(broker_name: str, topic: str, queue_id: int) -> ObjectKey:
+    """A MessageQueue as the key of a JSON map: an object literal."""
+    return ObjectKey.of(brokerName=broker_name, queueId=queue_id, topic=topic)
+
+
+def topic_missing(request: RemotingCommand, topic: str) -> RemotingCommand:
+    """TOPIC_NOT_EXIST as GET_TOPIC_STATS_INFO says it."""
+    return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+
+
+def slave_refusal(request: RemotingCommand) -> RemotingCommand:
+    """A slave takes its topics and groups from its master."""
+    return request.answer(
+        ResponseCode.SYSTEM_ERROR,
+        "Can't modify topic or subscription group from slave broker, please execute it from master "
+        "broker.",
+    )
+
+
+def page(table: Mapping[str, _V], begin: int, count: int | None) -> dict[str, _V]:
+    """Entries `begin` to `begin + count` of a table, as 5.x tools and slaves ask for them."""
+    names = list(table)[max(0, begin) :]
+    if count is not None and count > 0:
+        names = names[:count]
+    return {name: table[name] for name in names}

@@ -1,0 +1,278 @@
+"""Requests that a consumer answers in the end, and offset reset. Source: AdminBrokerProcessor,
+Broker2Client, RocketMQ 4.9.7; wire.md 2.4, 3.6.
+
+Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the
+connection of the asker goes on serving meanwhile, because these handlers are coroutines.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.processors.admin_answers import json_answer, queue_key
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version, version_name
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler, Reply
+from pocketmq.remoting.errors import (
+    MessageCodecError,
+    ProtocolError,
+    RemotingError,
+    RequestTimeout,
+)
+from pocketmq.remoting.headers import (
+    ConsumeMessageDirectlyHeader,
+    GetConsumerRunningInfoHeader,
+    GetConsumerStatusHeader,
+    ResetOffsetHeader,
+)
+from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_MS = 10_000
+STATUS_TIMEOUT_MS = 5_000
+
+
+class AdminClientCallProcessor:
+    """Handlers that reach the members of a group."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+    ) -> None:
+        self._broker_name = config.broker_name
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    def _members(self, group: str) -> list[ClientChannel]:
+        online = self._consumers.groups.get(group)
+        return [] if online is None else list(online.channels.values())
+
+    # ------------------------------------------------------------ reset
+
+    def reset_offset(self, request: RemotingCommand, connection: Connection) -> Reply:
+        """Tell every member the new offsets; they write them themselves. Answer: those offsets."""
+        header = ResetOffsetHeader.parse(request.ext)
+        topic, group = header.topic, header.group
+        log.info(
+            "[reset-offset] reset offset started by %s. topic=%s, group=%s, timestamp=%d, isForce=%s",
+            connection.peer,
+            topic,
+            group,
+            header.timestamp,
+            str(header.is_force).lower(),
+        )
+        config = self._topics.get(topic)
+        if config is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+            )
+        table: dict[int, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            old = self._offsets.query(group, topic, queue_id)
+            if old == -1:
+                return request.answer(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist"
+                )
+            new = self._offset_at(topic, queue_id, header.timestamp)
+            table[queue_id] = new if header.is_force or new < old else old
+        members = self._members(group)
+        if not members:
+            return request.answer(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        for member in members:
+            if member.version < Version.V3_0_7_SNAPSHOT:
+                return _too_old(request, member)
+        self._push_reset(request, header, table, members)
+        content = {
+            queue_key(self._broker_name, topic, queue_id): offset
+            for queue_id, offset in table.items()
+        }
+        return json_answer(request, {"offsetTable": content})
+
+    def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        if time_ms == -1:
+            return self._store.max_offset(topic, queue_id)
+        return max(0, self._store.offset_by_time(topic, queue_id, time_ms))
+
+    def _push_reset(
+        self,
+        request: RemotingCommand,
+        header: ResetOffsetHeader,
+        table: dict[int, int],
+        members: list[ClientChannel],
+    ) -> None:
+        body: Any
+        if request.language == "CPP":
+            body = [
+                {
+                    "brokerName": self._broker_name,
+                    "offset": offset,
+                    "queueId": queue_id,
+                    "topic": header.topic,
+                }
+                for queue_id, offset in table.items()
+            ]
+        else:
+            body = {
+                queue_key(self._broker_name, header.topic, queue_id): offset
+                for queue_id, offset in table.items()
+            }
+        # RocketMQ 4.9 never fills isForce of this request, whatever was asked.
+        ext = ResetOffsetHeader(
+            topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False
+        ).ext()
+        content = fastjson.dumps({"offsetTable": body})
+        for member in members:
+            command = RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), content)
+            try:
+                member.connection.oneway(command)
+            except RemotingError as error:
+                log.warning(
+                    "[reset-offset] reset offset exception. topic=%s, group=%s, error=%s",
+                    header.topic,
+                    header.group,
+                    error,
+                )
+                continue
+            log.info(
+                "[reset-offset] reset offset success. topic=%s, group=%s, clientId=%s",
+                header.topic,
+                header.group,
+                member.client_id,
+            )
+
+    # ------------------------------------------------------------ status of every member
+
+    def get_consumer_status(self, request: RemotingCommand, connection: Connection) -> Any:
+        header = GetConsumerStatusHeader.parse(request.ext)
+        members = self._members(header.group)
+        if not members:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        wanted = (header.client_addr or "").strip()
+        for member in members:
+            if member.version < Version.V3_0_7_SNAPSHOT:
+                return _too_old(request, member)
+        chosen = [member for member in members if not wanted or member.client_id == wanted]
+        return self._collect_status(request, header, chosen)
+
+    async def _collect_status(
+        self,
+        request: RemotingCommand,
+        header: GetConsumerStatusHeader,
+        members: list[ClientChannel],
+    ) -> RemotingCommand:
+        table: dict[str, Any] = {}
+
+        async def ask(member: ClientChannel) -> None:
+            command = RemotingCommand(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                GetConsumerStatusHeader(topic=header.topic, group=header.group).ext(),
+            )
+            try:
+                answer = await member.connection.invoke(command, STATUS_TIMEOUT_MS)
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    table[member.client_id] = fastjson.loads(answer.body).get("messageQueueTable")
+            except (RemotingError, ProtocolError, AttributeError) as error:
+                log.warning(
+                    "[get-consumer-status] get consumer status exception. topic=%s, group=%s, "
+                    "clientId=%s, error=%s",
+                    header.topic,
+                    header.group,
+                    member.client_id,
+                    error,
+                )
+
+        async with asyncio.TaskGroup() as tasks:
+            for member in members:
+                tasks.create_task(ask(member), name=f"status of {member.client_id}")
+        return json_answer(request, {"consumerTable": table, "messageQueueTable": {}})
+
+    # ------------------------------------------------------------ one member
+
+    def get_running_info(self, request: RemotingCommand, connection: Connection) -> Any:
+        header = GetConsumerRunningInfoHeader.parse(request.ext)
+        return self._relay(request, header.consumer_group, header.client_id, bytes(request.body))
+
+    def consume_directly(self, request: RemotingCommand, connection: Connection) -> Any:
+        header = ConsumeMessageDirectlyHeader.parse(request.ext)
+        try:
+            _, position = parse_offset_msg_id(header.msg_id or "")
+        except MessageCodecError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        record = self._store.record_at(position)
+        if record is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
+            )
+        assert request.ext is not None
+        request.ext["brokerName"] = self._broker_name
+        return self._relay(request, header.consumer_group, header.client_id or "", bytes(record))
+
+    def _relay(self, request: RemotingCommand, group: str, client_id: str, body: bytes) -> Any:
+        online = self._consumers.groups.get(group)
+        member = None if online is None else online.find(client_id)
+        if member is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if member.version < Version.V3_1_8_SNAPSHOT:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to "
+                "finish, please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        command = RemotingCommand(request.code, dict(request.ext or {}), body)
+        return self._call(request, command, member, group)
+
+    async def _call(
+        self, request: RemotingCommand, command: RemotingCommand, member: ClientChannel, group: str
+    ) -> RemotingCommand:
+        try:
+            answer = await member.connection.invoke(command, CALL_TIMEOUT_MS)
+        except RequestTimeout as error:
+            return request.answer(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{member.client_id}> Timeout: {error}",
+            )
+        except RemotingError as error:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{member.client_id}> Exception: {error}",
+            )
+        return request.answer(answer.code, answer.remark, answer.ext, answer.body)
+
+
+def _too_old(request: RemotingCommand, member: ClientChannel) -> RemotingCommand:
+    return request.answer(
+        ResponseCode.SYSTEM_ERROR,
+        f"the client does not support this feature. version={version_name(member.version)}",
+    )

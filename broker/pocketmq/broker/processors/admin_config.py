@@ -1,0 +1,114 @@
+"""Settings over the wire: UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG, and ACL administration.
+
+1. Only settings declared as `runtime` can be changed, each within its type and range, all of a request or
+   none (RocketMQ refuses a list of names and takes the rest: CVE-2023-33246). The change holds until the
+   broker stops; the configuration file is the operator's and is never written.
+2. What is secret is shown as asterisks (CVE-2024-23321).
+3. The ACL codes of 4.x are refused in words: access is configured in files, and RocketMQ itself answers
+   some of them with silence when ACL is off.
+Source: AdminBrokerProcessor, RocketMQ 4.9.7.
+"""
+
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.data_version import DataVersion
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import Settings, format_properties, parse_properties
+from pocketmq.store import StoreConfig
+
+log = logging.getLogger(__name__)
+
+_SECRET_WORDS = ("secret", "password", "credential")
+# 4.x: UPDATE_AND_CREATE_ACL_CONFIG_FAILED, DELETE_ACL_CONFIG_FAILED, UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED.
+_ACL_REFUSALS = {
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: 209,
+    RequestCode.DELETE_ACL_CONFIG: 210,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: 211,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: int(ResponseCode.SYSTEM_ERROR),
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: int(ResponseCode.SYSTEM_ERROR),
+}
+
+
+class AdminConfigProcessor:
+    """Handlers over the settings. on_change: called with the names that were changed."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        now_ms: Callable[[], int],
+        on_change: Callable[[set[str]], None],
+    ) -> None:
+        self._groups: tuple[Settings, ...] = (config, store_config)
+        self._now_ms = now_ms
+        self._on_change = on_change
+        self._version = DataVersion(now_ms())
+
+    def handlers(self) -> dict[int, Handler]:
+        table: dict[int, Handler] = dict.fromkeys(_ACL_REFUSALS, self.refuse_acl)
+        table[RequestCode.UPDATE_BROKER_CONFIG] = self.update_config
+        table[RequestCode.GET_BROKER_CONFIG] = self.get_config
+        return table
+
+    def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        try:
+            wanted = parse_properties(bytes(request.body).decode("utf-8"))
+        except UnicodeDecodeError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}")
+        known: list[tuple[Settings, str, str]] = []
+        fixed: list[str] = []
+        for name, value in sorted(wanted.items()):
+            for group in self._groups:
+                key = group.keys().get(name)
+                if key is None:
+                    continue
+                if not key.runtime:
+                    fixed.append(name)
+                    continue
+                try:
+                    key.parse(value)
+                except IllegalArgument as error:
+                    return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+                known.append((group, name, value))
+        if fixed:
+            return request.answer(
+                ResponseCode.NO_PERMISSION,
+                f"{', '.join(fixed)} can only be changed in the configuration file, with a restart",
+            )
+        for group, name, value in known:
+            group.update(name, value)
+            log.warning("setting changed name=%s value=%r by=%s", name, value, connection.peer)
+        changed = {name for _, name, _ in known}
+        for name in sorted(wanted.keys() - changed):
+            log.warning("setting ignored: unknown here name=%r by=%s", name, connection.peer)
+        if changed:
+            self._version.next(self._now_ms())
+            self._on_change(changed)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        table: dict[str, str] = {}
+        for group in self._groups:
+            table.update(group.to_properties())
+        for name, value in table.items():
+            if value and any(word in name.lower() for word in _SECRET_WORDS):
+                table[name] = "******"
+        return request.answer(
+            ResponseCode.SUCCESS,
+            ext={"version": fastjson.dumps(self._version.to_json()).decode()},
+            body=format_properties(table).encode("utf-8"),
+        )
+
+    def refuse_acl(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return request.answer(
+            _ACL_REFUSALS[RequestCode(request.code)],
+            "access control is configured in files on this broker, not over the wire: edit its "
+            "conf/plain_acl.yml",
+        )
