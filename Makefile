@@ -50,10 +50,10 @@ unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m "not slow and not interop" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
 
 bench: setup
-	$(BIN)/python benchmarks/compare.py $(ARGS)
+	$(BIN)/python -m benchmarks.compare $(ARGS)
 
 bench-quick: setup
-	$(BIN)/python benchmarks/compare.py --quick $(ARGS)
+	$(BIN)/python -m benchmarks.compare --quick $(ARGS)
 
 bench-spark: setup
 	$(BIN)/python benchmarks/bench_spark.py $(ARGS)

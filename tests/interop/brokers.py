@@ -79,9 +79,19 @@ class RunningBroker(ABC):
     def process(self) -> Process:
         """The broker's process. Raises RuntimeError when it was never started."""
 
-    @abstractmethod
     def start(self) -> Self:
         """Start and wait until a client can send."""
+        self.launch()
+        self.wait_until_ready()
+        return self
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start the broker's process and do not wait; a name server of its own is up before."""
+
+    @abstractmethod
+    def wait_until_ready(self) -> None:
+        """Wait until the launched broker says that a client can send."""
 
     @abstractmethod
     def stop(self) -> int:
@@ -155,8 +165,7 @@ class JavaBroker(RunningBroker):
             raise RuntimeError("the broker was not started")
         return self._broker
 
-    def start(self) -> Self:
-        shutil.copytree(toolchain.SOURCES / "home", self.home, dirs_exist_ok=True)
+    def launch(self) -> None:
         if self.own_namesrv and (self._namesrv is None or self._namesrv.returncode is not None):
             self.start_namesrv()
         conf = self._write_config(
@@ -169,8 +178,9 @@ class JavaBroker(RunningBroker):
             }
         )
         self._broker = self._start("broker.BrokerStartup", "broker", "-c", str(conf))
-        self._broker.wait_for_line("The broker[")
-        return self
+
+    def wait_until_ready(self) -> None:
+        self.process.wait_for_line("The broker[")
 
     def start_namesrv(self) -> None:
         conf = self.folder / "namesrv.conf"
@@ -198,6 +208,7 @@ class JavaBroker(RunningBroker):
         return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in logs)
 
     def _start(self, main: str, name: str, *arguments: str) -> Process:
+        shutil.copytree(toolchain.SOURCES / "home", self.home, dirs_exist_ok=True)
         opens = [
             # RocketMQ 4 unmaps its files through classes that newer JDKs hide.
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -247,7 +258,7 @@ class PocketBroker(RunningBroker):
             raise RuntimeError("the broker was not started")
         return self._process
 
-    def start(self) -> Self:
+    def launch(self) -> None:
         conf = self._write_config({})
         program = str(Path(sys.executable).parent / "pocketmq")
         if self.own_namesrv:
@@ -271,8 +282,9 @@ class PocketBroker(RunningBroker):
             str(conf),
         ]
         self._process = Process(command, self.folder / "pocketmq.out", cwd=self.folder)
-        self._process.wait_for_line("ready")
-        return self
+
+    def wait_until_ready(self) -> None:
+        self.process.wait_for_line("ready")
 
     def stop(self) -> int:
         return 0 if self._process is None else self._process.stop()

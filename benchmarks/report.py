@@ -1,0 +1,155 @@
+"""The table of `make bench` as Markdown."""
+
+import datetime
+import math
+from collections.abc import Iterator
+
+from benchmarks.meter import machine
+from benchmarks.results import Footprint, Growth, Measured, Results
+from benchmarks.rows import Effort, Limits, Sample
+
+_HEAD = (
+    "| work | Java 4.9.7 | PocketMQ | messages/s | p50 | p99 | CPU | reach | |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def text(results: Results, effort: Effort, rounds: int) -> str:
+    """The whole page."""
+    return "\n".join(_lines(results, effort, rounds)) + "\n"
+
+
+def _lines(results: Results, effort: Effort, rounds: int) -> Iterator[str]:
+    now = datetime.datetime.now(datetime.UTC)
+    yield f"Measured on {now:%d %B %Y} on {machine()}: generator and both brokers on it."
+    yield (
+        f"Medians of {rounds} alternating round{'s' if rounds > 1 else ''}; backlog {effort.backlog:,} "
+        "messages of 128 B. Ratios are PocketMQ / Java 4.9.7 (JDK 17, heap 1 GiB): more is better for "
+        "messages/s, less for the rest. CPU is processor seconds of the broker for 100,000 messages."
+    )
+    yield ""
+    yield from _HEAD
+    yield from map(_row, results.measured)
+    yield ""
+    footprints = results.footprints
+    if any(footprint.start_s for footprint in footprints.values()):
+        yield from _footprints(footprints.get("java"), footprints.get("pocketmq"), effort)
+    if results.growth:
+        yield ""
+        yield from _growth(results.growth)
+
+
+def _row(measured: Measured) -> str:
+    ratios = {
+        "rate": measured.ratio(lambda sample: sample.rate),
+        "p50": measured.ratio(lambda sample: sample.p50_us),
+        "p99": measured.ratio(lambda sample: sample.p99_us),
+        "cpu": measured.ratio(lambda sample: sample.cpu),
+    }
+    cells = [
+        measured.row.title,
+        _sample(measured, "java"),
+        _sample(measured, "pocketmq"),
+        *(_ratio(ratios[name]) for name in ("rate", "p50", "p99", "cpu")),
+        _limits(measured.row.reach),
+        _verdict(ratios, measured.row.reach, measured.row.aim),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _sample(measured: Measured, name: str) -> str:
+    rate = measured.median(name, lambda sample: sample.rate)
+    if rate is None:
+        return "-"
+    parts = [f"{rate / 1_000:,.1f} k/s"]
+    p50, p99 = (measured.median(name, value) for value in (_p50, _p99))
+    if p50 is not None and p99 is not None:
+        parts.append(f"{p50 / 1_000:.2f} / {p99 / 1_000:.2f} ms")
+    cpu = measured.median(name, lambda sample: sample.cpu)
+    parts.append(f"{cpu:.2f} s")
+    return " · ".join(parts)
+
+
+def _p50(sample: Sample) -> float | None:
+    return sample.p50_us
+
+
+def _p99(sample: Sample) -> float | None:
+    return sample.p99_us
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} x"
+
+
+def _limits(limits: Limits) -> str:
+    parts = []
+    if limits.rate is not None:
+        parts.append(f"≥ {limits.rate:g} x")
+    if limits.latency is not None:
+        parts.append(f"p50, p99 ≤ {limits.latency:g} x")
+    if limits.cpu is not None:
+        parts.append(f"CPU ≤ {limits.cpu:g} x")
+    return ", ".join(parts)
+
+
+def _verdict(ratios: dict[str, float | None], reach: Limits, aim: Limits) -> str:
+    """`aim`, `reach`, or by what the row falls short; empty when only one broker was measured."""
+    if ratios["rate"] is None:
+        return ""
+    short = _short(ratios, reach)
+    if short:
+        return f"**short: {', '.join(short)}**"
+    return "reach" if _short(ratios, aim) else "aim"
+
+
+def _short(ratios: dict[str, float | None], limits: Limits) -> list[str]:
+    asked = {
+        "p50": limits.latency,
+        "p99": limits.latency,
+        "cpu": limits.cpu,
+    }
+    short = [
+        name.upper() if name == "cpu" else name
+        for name, limit in asked.items()
+        if limit is not None and (ratios[name] or 0.0) > limit + 0.005
+    ]
+    rate = ratios["rate"] or 0.0
+    if limits.rate is not None and rate < limits.rate - 0.005:
+        short.insert(0, "messages/s")
+    return short
+
+
+def _footprints(java: Footprint | None, pocket: Footprint | None, effort: Effort) -> Iterator[str]:
+    nothing = Footprint()
+    theirs, ours = java or nothing, pocket or nothing
+    yield "| at rest | Java 4.9.7 | PocketMQ | reach | aim |"
+    yield "|---|---|---|---|---|"
+    start = ours.median_start_s / theirs.median_start_s
+    ratio = "" if math.isnan(start) else f" ({start:.2f} x)"
+    yield (
+        f"| process start to first acknowledged message | {theirs.median_start_s:.2f} s "
+        f"| {ours.median_start_s:.2f} s{ratio} | ≤ 1/6 | ≤ 0.5 s |"
+    )
+    yield (
+        f"| anonymous memory, idle | {theirs.idle_mb:.0f} MB | {ours.idle_mb:.0f} MB "
+        "| ≤ 60 MB | ≤ 50 MB |"
+    )
+    yield (
+        f"| anonymous memory after {effort.backlog:,} messages and more | {theirs.loaded_mb:.0f} MB "
+        f"| {ours.loaded_mb:.0f} MB | ≤ 120 MB | ≤ 80 MB |"
+    )
+    yield (
+        f"| CPU when idle, of a core | {theirs.idle_cpu_share:.2%} | {ours.idle_cpu_share:.2%} "
+        "| < 1 % | < 0.3 % |"
+    )
+
+
+def _growth(growth: list[Growth]) -> Iterator[str]:
+    yield "| messages stored by PocketMQ | start to first ack | send, raw, 64 in flight | pull | memory |"
+    yield "|---|---|---|---|---|"
+    for each in growth:
+        yield (
+            f"| {each.messages:,} | {each.start_s:.2f} s | {each.send_rate / 1_000:,.1f} k/s "
+            f"| {each.pull_rate / 1_000:,.1f} k/s | {each.memory_mb:.0f} MB |"
+        )
