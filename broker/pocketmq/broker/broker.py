@@ -332,6 +332,7 @@ class Broker:
                 self.producers,
                 self.stats,
                 self.delay,
+                self.put,
                 clock,
                 address=self.address,
                 on_config_change=self._settings_changed,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.processors.admin_client_call import AdminClientCallProcessor
 from pocketmq.broker.processors.admin_config import AdminConfigProcessor
 from pocketmq.broker.processors.admin_connection import AdminConnectionProcessor
@@ -13,6 +14,7 @@ from pocketmq.broker.processors.admin_offset import AdminOffsetProcessor
 from pocketmq.broker.processors.admin_stats import AdminStatsProcessor
 from pocketmq.broker.processors.admin_store import AdminStoreProcessor
 from pocketmq.broker.processors.admin_topic import AdminTopicProcessor
+from pocketmq.broker.processors.admin_transaction import AdminTransactionProcessor
 from pocketmq.broker.processors.query import QueryMessageProcessor
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.stats import BrokerStats
@@ -33,6 +35,7 @@ def admin_handlers(
     producers: ProducerManager,
     stats: BrokerStats,
     delay: DelayService,
+    put: MessagePut,
     clock: Clock,
     *,
     address: str,
@@ -67,6 +70,7 @@ def admin_handlers(
         AdminStatsProcessor(
             config, store, stats, delay_offsets=delay_offsets, now_ms=now_ms
         ).handlers(),
+        AdminTransactionProcessor(store, topics, put).handlers(),
         AdminConfigProcessor(
             config, store.config, now_ms=now_ms, on_change=on_config_change
         ).handlers(),

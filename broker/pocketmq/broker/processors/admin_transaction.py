@@ -1,0 +1,70 @@
+"""RESUME_CHECK_HALF_MESSAGE: ask the producers again about a half message that was given up.
+
+Source: AdminBrokerProcessor.resumeCheckHalfMessage, RocketMQ 4.9.7. The message of that id is put into the
+half queue again, with no checks counted; the transaction check finds it there.
+"""
+
+import logging
+
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import TRANS_HALF_TOPIC
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.headers import ResumeCheckHalfMessageHeader
+from pocketmq.remoting.message_codec import (
+    add_property,
+    get_property,
+    parse_offset_msg_id,
+    read_record,
+    remove_property,
+)
+from pocketmq.store import MessageStore, StoreError
+
+log = logging.getLogger(__name__)
+
+_CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
+_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+
+
+class AdminTransactionProcessor:
+    """One handler over the store."""
+
+    def __init__(self, store: MessageStore, topics: TopicConfigManager, put: MessagePut) -> None:
+        self._store = store
+        self._topics = topics
+        self._put = put
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check}
+
+    def resume_check(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ResumeCheckHalfMessageHeader.parse(request.ext)
+        try:
+            _, position = parse_offset_msg_id(header.msg_id or "")
+        except MessageCodecError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"{_FAILED} {error}")
+        data = self._store.record_at(position)
+        if data is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"{_FAILED} There is no message at {position} of the commit log.",
+            )
+        record = read_record(data)
+        # Ours: any other message would wait in the half queue for a decision that nobody can take.
+        if get_property(record.properties, b"REAL_TOPIC") is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"{_FAILED} The message is not transactional."
+            )
+        properties = add_property(
+            remove_property(record.properties, _CHECK_TIMES), _CHECK_TIMES, b"0"
+        )
+        self._topics.create_internal(TRANS_HALF_TOPIC, 1)
+        try:
+            self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties)
+        except StoreError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"{_FAILED} {error}")
+        log.info("half message put back id=%s by=%s", header.msg_id, connection.peer)
+        return request.answer(ResponseCode.SUCCESS)
