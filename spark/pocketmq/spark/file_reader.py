@@ -33,7 +33,7 @@ from pocketmq.store.bulk_store import Root, Store, find_roots
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query
 # looks that much to either side before the rows themselves are compared.
-_CLOCK_SLACK_MS = 600_000
+CLOCK_SLACK_MS = 600_000
 
 
 class FileReader(DataSourceReader):
@@ -80,14 +80,7 @@ class FileReader(DataSourceReader):
 
     def filters(self) -> Filters | None:
         """Filters of rows by options and query; None when nothing can pass."""
-        filters = filters_of(self.options)
-        pushed = self.pushed
-        if pushed.tags is not None:
-            tags = pushed.tags & frozenset(filters.tags) if filters.tags else pushed.tags
-            if not tags:
-                return None
-            filters = replace(filters, tags=tuple(sorted(tags)))
-        return replace(filters, start_ms=pushed.start_ms, end_ms=pushed.end_ms)
+        return with_pushed(filters_of(self.options), self.pushed)
 
     def _apply_pushed(self, planner: Planner, starts: Offsets, ends: Offsets) -> None:
         """Narrows the planned offsets to what the query's filters leave."""
@@ -97,18 +90,9 @@ class FileReader(DataSourceReader):
             end = ends[key.topic][key.broker_name][key.queue_id]
             if not pushed.has(*key):
                 end = start
-            if pushed.offset_low is not None:
-                start = max(start, pushed.offset_low)
-            if pushed.offset_high is not None:
-                end = min(end, pushed.offset_high)
-            if pushed.start_ms is not None:
-                first = bounds.at_time(pushed.start_ms - _CLOCK_SLACK_MS)
-                start = max(start, bounds.max_offset if first is None else first)
-            if pushed.end_ms is not None:
-                last = bounds.at_time(pushed.end_ms + _CLOCK_SLACK_MS)
-                end = end if last is None else min(end, last)
-            store_at(starts, key, min(start, max(start, end)))
-            store_at(ends, key, max(end, 0))
+            start, end = pushed.narrow(bounds, start, end, CLOCK_SLACK_MS)
+            store_at(starts, key, start)
+            store_at(ends, key, end)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # No partitions at all still make one task: read(None) in 4.0/4.1, a partition of None later.
@@ -132,6 +116,16 @@ def read_files(
     for batch in read_partition(partition, read, loss):
         yield projection.arrange(batch)
     warn(loss)
+
+
+def with_pushed(filters: Filters, pushed: Pushed) -> Filters | None:
+    """Filters of the options and of the query together; None when nothing can pass both."""
+    if pushed.tags is not None:
+        tags = pushed.tags & frozenset(filters.tags) if filters.tags else pushed.tags
+        if not tags:
+            return None
+        filters = replace(filters, tags=tuple(sorted(tags)))
+    return replace(filters, start_ms=pushed.start_ms, end_ms=pushed.end_ms)
 
 
 def warn(loss: LossRule) -> None:

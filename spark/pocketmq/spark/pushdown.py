@@ -18,6 +18,8 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader
 
+from pocketmq.store.bulk_offsets import Bounds
+
 _NAMES = ("topic", "brokerName", "queueId", "tags")
 _NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
 _KAFKA = {
@@ -59,6 +61,23 @@ class Pushed:
             and (self.brokerName is None or broker_name in self.brokerName)
             and (self.queueId is None or queue_id in self.queueId)
         )
+
+    def narrow(self, bounds: Bounds, start: int, end: int, slack_ms: int) -> tuple[int, int]:
+        """What is left of the offsets start <= o < end of a queue.
+
+        slack_ms: how far store times may have gone back in the queue.
+        """
+        if self.offset_low is not None:
+            start = max(start, self.offset_low)
+        if self.offset_high is not None:
+            end = min(end, self.offset_high)
+        if self.start_ms is not None and start < end:
+            first = bounds.at_time(self.start_ms - slack_ms)
+            start = max(start, bounds.max_offset if first is None else first)
+        if self.end_ms is not None and start < end:
+            last = bounds.at_time(self.end_ms + slack_ms)
+            end = end if last is None else min(end, last)
+        return start, end
 
 
 def accept(filters: list[Any], *, kafka: bool, by_index: bool) -> tuple[Pushed, list[Any]]:

@@ -24,6 +24,8 @@ _ROWS_MAX = 1 << 16
 _SPAN_MAX = 1 << 30
 # An object store is asked for whole spans: a sparse selection is cut so that a request stays small.
 _REMOTE_SPAN_MAX = 1 << 26
+# Offset bounds per (topic, queue): records that hold several messages reach over them.
+Exact = dict[tuple[str, int], tuple[int, int]]
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
@@ -213,19 +215,17 @@ def _decode_filtered(
     file: LogFile,
     *,
     may_hold_batches: bool = False,
-    exact: dict[tuple[str, int], tuple[int, int]] | None = None,
+    exact: Exact | None = None,
     extra: Sequence[str] = (),
 ) -> pa.RecordBatch:
-    """Decodes and filters. exact: offset bounds per queue, for records that hold several rows."""
+    """Decodes and filters records of a commit log file."""
     base = (int(known.positions[0]) - int(starts[0])) if known is not None else file.first
 
     def on_bad(place: int, reason: str) -> None:
         loss.lost(reason, file.path, base + place)
 
     filters = read.filters
-    columns = _needed(read)
-    helpers = [*extra, *(("topic", "queueId", "queueOffset") if exact else ())]
-    columns += [c for c in dict.fromkeys(helpers) if c not in columns]
+    columns = _with_helpers(read, exact, extra)
     # Rows that a code or an offset already chose are decoded at once; else the filter's columns first.
     first_look = filters.keys or filters.start_ms is not None or filters.end_ms is not None
     if (first_look or (filters.tags and known is None)) and not may_hold_batches:
@@ -248,10 +248,31 @@ def _decode_filtered(
     return batch if extra else batch.select(list(read.columns))
 
 
+def decode_joined(
+    data: pa.Buffer, starts: Int64s, read: Read, loss: LossRule, broker_name: str, exact: Exact
+) -> pa.RecordBatch:
+    """Decodes and filters records that a broker sent: replies to pulls, one behind the other."""
+
+    def on_bad(place: int, reason: str) -> None:
+        loss.lost(f"a record sent by broker {broker_name} is bad: {reason}", "reply", place)
+
+    batch = decode(
+        data, starts, _with_helpers(read, exact, ()), on_bad=on_bad, broker_name=broker_name,
+        unpack=read.decompress, verify_crc=read.verify_crc,
+    )  # fmt: skip
+    return batch.filter(_mask(batch, read.filters, exact)).select(list(read.columns))
+
+
+def _with_helpers(read: Read, exact: Exact | None, extra: Sequence[str]) -> list[str]:
+    columns = _needed(read)
+    helpers = [*extra, *(("topic", "queueId", "queueOffset") if exact else ())]
+    return columns + [c for c in dict.fromkeys(helpers) if c not in columns]
+
+
 def _mask(
     batch: pa.RecordBatch,
     filters: Filters,
-    exact: dict[tuple[str, int], tuple[int, int]] | None,
+    exact: Exact | None,
 ) -> pa.Array:
     mask = pa.repeat(pa.scalar(True), batch.num_rows)
     if filters.tags:

@@ -1,0 +1,303 @@
+"""A small blocking client for planners and tasks: one socket a broker, several requests in flight.
+
+Connections are made when first used and again after a failure. Requests that only read are repeated; a send
+is not (the sink decides). Routes come from the first name server that answers.
+"""
+
+import base64
+import hashlib
+import hmac
+import itertools
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    IllegalArgument,
+    Refused,
+    RemotingError,
+    RequestTimeout,
+)
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.frames import FrameDecoder
+from pocketmq.remoting.header import Header
+from pocketmq.remoting.headers import (
+    GetMaxOffsetHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetHeader,
+    GetMinOffsetResponseHeader,
+    GetRouteInfoHeader,
+    QueryConsumerOffsetHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetHeader,
+)
+from pocketmq.remoting.tls import client_context
+from pocketmq.spark.options import Options
+
+_TRIES = 3
+_RETRY_PAUSE_S = 0.2
+_READ_SIZE = 1 << 18
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to connect; primitives only, so that it travels to executors."""
+
+    name_server: str
+    timeout_ms: int = 3000
+    access_key: str = ""
+    secret_key: str = ""
+    use_tls: bool = False
+
+    @classmethod
+    def of(cls, options: Options) -> "Access":
+        """Raises: IllegalArgument when only one of the two keys is given."""
+        if bool(options.access_key) != bool(options.secret_key):
+            raise IllegalArgument("accessKey and secretKey belong together: give both or none")
+        return cls(
+            options.name_server,
+            options.pull_timeout_ms,
+            options.access_key,
+            options.secret_key,
+            options.use_tls,
+        )
+
+
+def sign(ext: dict[str, str], body: bytes | memoryview, secret_key: str) -> str:
+    """The ACL signature of a request: its values in the order of their names, then the body."""
+    content = "".join(ext[name] for name in sorted(ext)).encode() + bytes(body)
+    return base64.b64encode(hmac.digest(secret_key.encode(), content, hashlib.sha1)).decode()
+
+
+class Connection:
+    """One socket. Answers may come in any order; each is kept for the request that it belongs to."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self._access = access
+        self._opaque = itertools.count(1)
+        self._frames = FrameDecoder()
+        self._answers: dict[int, RemotingCommand] = {}
+        host, _, port = address.rpartition(":")
+        try:
+            raw = socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=access.timeout_ms / 1000
+            )
+        except (OSError, ValueError) as error:
+            raise ConnectFailed(address, error) from error
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = raw
+        if access.use_tls:
+            try:
+                self._socket = client_context().wrap_socket(raw, server_hostname=host)
+            except (OSError, ssl.SSLError) as error:
+                raw.close()
+                raise ConnectFailed(address, error) from error
+
+    def request(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> int:
+        """Sends a request; returns what answer() wants. Raises: ConnectionLost."""
+        ext = header.ext() if header is not None else {}
+        if self._access.access_key:
+            ext["AccessKey"] = self._access.access_key
+            ext["Signature"] = sign(ext, body, self._access.secret_key)
+        command = RemotingCommand(code, ext, body, opaque=next(self._opaque))
+        try:
+            self._socket.settimeout(self._access.timeout_ms / 1000)
+            self._socket.sendall(encode(command))
+        except OSError as error:
+            raise ConnectionLost(
+                f"{self.address} went away while a request was sent: {error}"
+            ) from error
+        return command.opaque
+
+    def answer(self, opaque: int, what: str) -> RemotingCommand:
+        """Waits for the answer of a request. Raises: RequestTimeout, ConnectionLost."""
+        end = time.monotonic() + self._access.timeout_ms / 1000
+        while opaque not in self._answers:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise RequestTimeout(self.address, what, self._access.timeout_ms)
+            try:
+                self._socket.settimeout(left)
+                data = self._socket.recv(_READ_SIZE)
+            except TimeoutError:
+                raise RequestTimeout(self.address, what, self._access.timeout_ms) from None
+            except OSError as error:
+                raise ConnectionLost(f"{self.address} went away: {error}") from error
+            if not data:
+                raise ConnectionLost(f"{self.address} closed the connection during {what}")
+            for frame in self._frames.feed(data):
+                command = decode(frame)
+                if command.is_response:
+                    self._answers[command.opaque] = command
+        return self._answers.pop(opaque)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@dataclass(frozen=True)
+class BrokerQueue:
+    """A queue as a route names it. address: the master's, or that of the replica with the lowest id."""
+
+    topic: str
+    broker_name: str
+    address: str
+    queue_id: int
+
+
+class BrokerClient:
+    """Calls by address. Use as a context manager, or close()."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._connections: dict[str, Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def connection(self, address: str) -> Connection:
+        """The connection to an address, made if needed."""
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = Connection(address, self.access)
+        return found
+
+    def forget(self, address: str) -> None:
+        """Drops a connection that failed; the next call makes a new one."""
+        found = self._connections.pop(address, None)
+        if found is not None:
+            found.close()
+
+    def call(
+        self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """One request that may be repeated. Raises: Refused for any code but SUCCESS, RemotingError."""
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                connection = self.connection(address)
+                answer = connection.answer(connection.request(code, header, body), code.name)
+                break
+            except RemotingError:
+                self.forget(address)
+                if last:
+                    raise
+                time.sleep(_RETRY_PAUSE_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Refused(answer.code, answer.remark, address, code.name)
+        return answer
+
+    def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
+        """A call to the first name server that answers. Raises: RemotingError of the last one, Refused."""
+        addresses = [a.strip() for a in self.access.name_server.split(";") if a.strip()]
+        if not addresses:
+            raise IllegalArgument('nameServer must be "host:port;host:port"')
+        failure: RemotingError | None = None
+        for address in addresses:
+            if not address.rpartition(":")[2].isdecimal() or ":" not in address:
+                raise IllegalArgument(
+                    f'nameServer must be "host:port;host:port", not {self.access.name_server!r}'
+                )
+            try:
+                return self.call(address, code, header)
+            except RemotingError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    # ---- routes
+
+    def topics(self) -> list[str]:
+        """All topics that the name server knows."""
+        answer = self.name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(fastjson.loads(answer.body).get("topicList") or [])
+
+    def queues(self, topic: str, perm: Perm) -> list[BrokerQueue]:
+        """The topic's queues that may be read or written; none when the topic does not exist."""
+        try:
+            answer = self.name_server(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic=topic)
+            )
+        except Refused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
+        route: dict[str, Any] = fastjson.loads(answer.body)
+        addresses = {
+            b["brokerName"]: _master(b.get("brokerAddrs") or {})
+            for b in route.get("brokerDatas") or []
+        }
+        count = "readQueueNums" if perm is Perm.READ else "writeQueueNums"
+        return [
+            BrokerQueue(topic, q["brokerName"], addresses[q["brokerName"]], queue_id)
+            for q in sorted(route.get("queueDatas") or [], key=lambda q: str(q["brokerName"]))
+            if int(q["perm"]) & perm and addresses.get(q["brokerName"])
+            for queue_id in range(int(q[count]))
+        ]
+
+    # ---- offsets
+
+    def min_offset(self, queue: BrokerQueue) -> int:
+        header = GetMinOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = self.call(queue.address, RequestCode.GET_MIN_OFFSET, header)
+        return GetMinOffsetResponseHeader.parse(answer.ext).offset
+
+    def max_offset(self, queue: BrokerQueue) -> int:
+        header = GetMaxOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = self.call(queue.address, RequestCode.GET_MAX_OFFSET, header)
+        return GetMaxOffsetResponseHeader.parse(answer.ext).offset
+
+    def search_offset(self, queue: BrokerQueue, ms: int) -> int:
+        """The broker's answer: near the time, not always the first at or behind it."""
+        header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
+        answer = self.call(queue.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return SearchOffsetResponseHeader.parse(answer.ext).offset
+
+    def group_offset(self, queue: BrokerQueue, group: str) -> int | None:
+        """The next offset that the group consumes; None when it has none."""
+        header = QueryConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
+        )  # fmt: skip
+        try:
+            answer = self.call(queue.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except Refused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return QueryConsumerOffsetResponseHeader.parse(answer.ext).offset
+
+    def commit_offset(self, queue: BrokerQueue, group: str, offset: int) -> None:
+        """Sets the group's next offset of one queue."""
+        header = UpdateConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        self.call(queue.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+def _master(addresses: dict[Any, str]) -> str:
+    by_id = {int(broker_id): address for broker_id, address in addresses.items()}
+    return by_id[min(by_id)] if by_id else ""

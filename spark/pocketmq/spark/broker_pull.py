@@ -1,0 +1,288 @@
+"""Pulls for bulk reading: several queues in flight on one socket, replies joined before they are decoded.
+
+A reply's body is stored records one behind the other, so the decoder of the files reads it. Decoding a reply
+alone would cost more than a loop over its 32 messages; joined to some MiB the cost per message is that of
+files.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
+from pocketmq.remoting.message_codec import read_records
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.store.bulk_offsets import LossRule
+from pocketmq.store.bulk_scan import Read, decode_joined
+from pocketmq.store.bulk_walk import record_starts
+
+# A group that every broker has, so that a read needs no subscription group of its own.
+DEFAULT_GROUP = "TOOLS_CONSUMER"
+_IN_FLIGHT = 4
+_TRIES = 5
+_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets start <= o < end of one queue."""
+
+    queue: BrokerQueue
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class PullSettings:
+    """How to pull. group: whose name the pulls carry; expression and type: the broker's filter."""
+
+    group: str
+    expression: str
+    expression_type: str
+    messages: int
+
+
+class _Cursor:
+    """Where a range stands, and the pull that is under way for it."""
+
+    def __init__(self, wanted: Range) -> None:
+        self.wanted = wanted
+        self.next = wanted.start
+        self.opaque = 0
+        self.failures = 0
+
+    @property
+    def done(self) -> bool:
+        return self.next >= self.wanted.end
+
+
+def pull_header(queue: BrokerQueue, offset: int, settings: PullSettings) -> PullMessageHeader:
+    """A pull that neither waits at the broker nor commits, and brings its own subscription."""
+    return PullMessageHeader(
+        consumer_group=settings.group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=settings.messages,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=settings.expression,
+        expression_type=settings.expression_type,
+    )
+
+
+def read_ranges(
+    client: BrokerClient,
+    ranges: Sequence[Range],
+    settings: PullSettings,
+    read: Read,
+    loss: LossRule,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some ranges of one broker; each queue keeps its order.
+
+    Raises: DataLoss (see LossRule), Refused, RemotingError when retries are used up.
+    """
+    waiting = [_Cursor(r) for r in reversed(ranges) if r.start < r.end]
+    active: list[_Cursor] = []
+    bodies: list[bytes | bytearray | memoryview] = []
+    size = 0
+    decode = _Decoder(ranges, read, loss)
+    while waiting or active:
+        while waiting and len(active) < _IN_FLIGHT:
+            active.append(waiting.pop())
+        for cursor in active:
+            if not cursor.opaque:
+                _send(client, cursor, settings)
+        for cursor in active:
+            answer = _answer(client, cursor, active)
+            if answer is None:
+                continue
+            body = _advance(cursor, answer, loss)
+            if len(body):
+                bodies.append(body)
+                size += len(body)
+        active = [c for c in active if not c.done]
+        if size >= read.batch_bytes:
+            yield from decode(bodies)
+            bodies, size = [], 0
+    if bodies:
+        yield from decode(bodies)
+
+
+def _send(client: BrokerClient, cursor: _Cursor, settings: PullSettings) -> None:
+    queue = cursor.wanted.queue
+    header = pull_header(queue, cursor.next, settings)
+    for attempt in range(_TRIES):
+        try:
+            connection = client.connection(queue.address)
+            cursor.opaque = connection.request(RequestCode.PULL_MESSAGE, header)
+            return
+        except RemotingError:
+            client.forget(queue.address)
+            if attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _answer(
+    client: BrokerClient, cursor: _Cursor, active: Sequence[_Cursor]
+) -> RemotingCommand | None:
+    """The answer to a cursor's pull; None when the connection failed and the pull has to be sent again."""
+    if not cursor.opaque:
+        return None
+    address = cursor.wanted.queue.address
+    try:
+        answer = client.connection(address).answer(cursor.opaque, "PULL_MESSAGE")
+    except RemotingError:
+        # All pulls of this connection are lost with it; they only read, so they are sent again.
+        client.forget(address)
+        for other in active:
+            if other.wanted.queue.address == address:
+                other.opaque = 0
+        cursor.failures += 1
+        if cursor.failures >= _TRIES:
+            raise
+        time.sleep(_PAUSE_S)
+        return None
+    cursor.opaque = 0
+    if answer.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL):
+        cursor.failures += 1
+        if cursor.failures < _TRIES:
+            time.sleep(_PAUSE_S)
+            return None
+    else:
+        cursor.failures = 0
+    return answer
+
+
+def _advance(
+    cursor: _Cursor, answer: RemotingCommand, loss: LossRule
+) -> bytes | bytearray | memoryview:
+    """Moves a cursor by an answer; returns the records in it.
+
+    Source of the answers' meaning: wire.md 4 (FOUND, NO_NEW_MESSAGE, RETRY_IMMEDIATELY, OFFSET_MOVED).
+    """
+    queue = cursor.wanted.queue
+    known = (
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    )
+    if answer.code not in known:
+        raise Refused(answer.code, answer.remark, queue.address, f"PULL_MESSAGE of {queue.topic}")
+    header = PullMessageResponseHeader.parse(answer.ext)
+    before, after = cursor.next, header.next_begin_offset
+    what = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
+    if answer.code == ResponseCode.SUCCESS:
+        cursor.next = max(after, before + 1)
+        return answer.body
+    if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and after > before:
+        cursor.next = after
+        return b""
+    # The wanted offsets are not there: deleted at the front, or the queue became shorter.
+    if after > before and before < header.min_offset:
+        cursor.next = after
+        loss.lost(
+            f"{what}: offsets {before} to {min(after, cursor.wanted.end)} were deleted while they were read"
+        )
+    elif after > before:
+        cursor.next = after
+    else:
+        cursor.next = cursor.wanted.end
+        loss.lost(
+            f"{what}: offset {before} is wanted, but the queue ends at {header.max_offset}: it was truncated "
+            "or created anew"
+        )
+    return b""
+
+
+class _Decoder:
+    """Joins the bodies of replies and decodes them."""
+
+    def __init__(self, ranges: Sequence[Range], read: Read, loss: LossRule) -> None:
+        self._broker = ranges[0].queue.broker_name if ranges else ""
+        self._exact = {(r.queue.topic, r.queue.queue_id): (r.start, r.end) for r in ranges}
+        self._read = read
+        self._loss = loss
+
+    def __call__(self, bodies: list[bytes | bytearray | memoryview]) -> Iterator[pa.RecordBatch]:
+        data = pa.py_buffer(b"".join(bodies))
+        try:
+            starts = record_starts(data)
+        except MessageCodecError as error:
+            self._loss.lost(
+                f"a pull of broker {self._broker} answered with bytes that are no record: {error}"
+            )
+            return
+        # A record is at least 91 bytes and every place is used once: starts are already ascending.
+        batch = decode_joined(
+            data, starts.astype(np.int64), self._read, self._loss, self._broker, self._exact
+        )
+        if batch.num_rows:
+            yield batch
+
+
+def store_ms_at(
+    client: BrokerClient, queue: BrokerQueue, offset: int, settings: PullSettings
+) -> int | None:
+    """Store time of one message; None when it is not there."""
+    header = pull_header(queue, offset, PullSettings(settings.group, "*", "TAG", 1))
+    try:
+        answer = client.call(queue.address, RequestCode.PULL_MESSAGE, header)
+    except Refused:
+        return None
+    for record in read_records(answer.body, check_crc=False):
+        return record.store_ms
+    return None
+
+
+def first_at_time(
+    client: BrokerClient,
+    queue: BrokerQueue,
+    low: int,
+    high: int,
+    ms: int,
+    settings: PullSettings,
+) -> int | None:
+    """The first offset in [low, high) stored at `ms` or later; None when all are older.
+
+    The broker's own answer is near (4.9: the nearest message); from there doubling steps and a binary
+    search over single messages find the exact one.
+    """
+    end = high
+
+    def reached(offset: int) -> bool:
+        found = store_ms_at(client, queue, offset, settings)
+        return found is not None and found >= ms
+
+    near = min(max(client.search_offset(queue, ms), low), max(low, high - 1))
+    step = 1
+    if low < high and reached(near):
+        high = near
+        while high - step >= low and reached(high - step):
+            high -= step
+            step *= 2
+        low = max(low, high - step + 1) if high - step >= low else low
+    elif low < high:
+        low = near + 1
+        while low + step < high and not reached(low + step):
+            low += step
+            step *= 2
+        high = min(high, low + step)
+    while low < high:
+        middle = (low + high) // 2
+        if reached(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return None if low >= end else low

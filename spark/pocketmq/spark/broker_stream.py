@@ -1,0 +1,110 @@
+"""readStream over live brokers; routes are asked anew for each batch, so new queues and brokers join."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.flags import Perm
+from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_reader import (
+    BrokerBounds,
+    cut_ranges,
+    group_positions,
+    look_up,
+    read_broker,
+    settings_of,
+)
+from pocketmq.spark.columns import Projection
+from pocketmq.spark.file_reader import warn
+from pocketmq.spark.options import Options
+from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
+from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
+from pocketmq.store.bulk_offsets import Bounds, LossRule, Offsets, QueueKey, each
+
+_log = logging.getLogger("pocketmq.spark")
+
+
+class BrokerStream(OffsetStream):
+    """A stream over the queues that the name server knows."""
+
+    def __init__(self, options: Options, projection: Projection) -> None:
+        super().__init__(options, starting_of(options, "latest"))
+        self.projection = projection
+        self.topics = topics_of(options)
+        self.sizes = sizes_of(options)
+        self.settings = settings_of(options)
+        self.row_filters = filters_of(options)
+        if options.commit_offsets != "none" and not options.group:
+            raise IllegalArgument("commitOffsets needs option group, the group to show progress in")
+        self._client = BrokerClient(Access.of(options))
+        self._bounds: dict[QueueKey, BrokerBounds] = {}
+
+    def __reduce__(self) -> Any:
+        return (make_broker_stream, (self.options, self.projection))
+
+    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
+        self._bounds = look_up(self._client, self.topics, self.settings)
+        return self._bounds
+
+    def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
+        starting = self.starting
+        if starting.word == GROUP:
+            found = group_positions(self._client, self._bounds, self.options.group)
+            starting = replace(starting, word="earliest", offsets=found)
+        return self.resolve_initial(bounds, starting, loss)
+
+    def cut(
+        self, starts: Offsets, ends: Offsets, bounds: Mapping[QueueKey, Bounds]
+    ) -> Sequence[InputPartition]:
+        return cut_ranges(self._bounds, starts, ends, self.sizes)
+
+    def mean_size(self, bounds: Bounds) -> int:
+        assert isinstance(bounds, BrokerBounds)
+        return bounds.mean_size()
+
+    def warn(self, loss: LossRule) -> None:
+        warn(loss)
+
+    def show_progress(self, offsets: Offsets) -> None:
+        if self.options.commit_offsets == "source":
+            try:
+                commit_group(self._client, self.options.group, offsets)
+            except PocketMQError as error:
+                # For dashboards only: the checkpoint is the truth, so the query goes on.
+                _log.warning(
+                    "commit_offsets_failed group=%s error=%s; tried again after the next batch",
+                    self.options.group,
+                    error,
+                )
+
+    def read(self, partition: InputPartition | None) -> Batches:
+        if partition is None or partition.value is None:
+            return iter(())
+        return read_broker(partition.value, self.options, self.projection, self.row_filters)
+
+    def stop(self) -> None:
+        self._client.close()
+
+
+def commit_group(client: BrokerClient, group: str, offsets: Offsets) -> None:
+    """Sets a group's offsets in all queues that still exist."""
+    queues = {
+        QueueKey(q.topic, q.broker_name, q.queue_id): q
+        for topic in offsets
+        for q in client.queues(topic, Perm.READ)
+    }
+    for key, offset in each(offsets):
+        if key in queues:
+            client.commit_offset(queues[key], group, offset)
+
+
+_BrokerStream = with_latest_offset(BrokerStream)
+
+
+def make_broker_stream(options: Options, projection: Projection) -> OffsetStream:
+    """The reader for the PySpark that runs."""
+    return _BrokerStream(options, projection)  # type: ignore[arg-type]

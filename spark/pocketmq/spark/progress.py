@@ -1,0 +1,69 @@
+"""Shows a stream's progress as a consumer group's offsets, so that consoles and alerts see its backlog.
+
+Spark tells a source what it has finished one batch late, and never for the last batch of a run. The listener
+sees each batch's end, the last one included. Either is for dashboards only: the checkpoint stays the truth.
+"""
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_stream import commit_group
+from pocketmq.spark.stream import from_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("pocketmq.spark")
+
+
+class _Committer(StreamingQueryListener):
+    def __init__(self, access: Access, group: str, query_name: str | None) -> None:
+        self._client = BrokerClient(access)
+        self._group = group
+        self._query_name = query_name
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        if self._query_name is not None and event.progress.name != self._query_name:
+            return
+        for source in event.progress.sources:
+            try:
+                offsets = from_offset(json.loads(source.endOffset))
+                commit_group(self._client, self._group, offsets)
+            except (IllegalArgument, ValueError, TypeError):
+                continue  # another kind of source in the same query
+            except PocketMQError as error:
+                _log.warning("commit_progress_failed group=%s error=%s", self._group, error)
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._client.close()
+
+
+def commit_progress(
+    spark: "SparkSession",
+    name_server: str,
+    group: str,
+    *,
+    query_name: str | None = None,
+    access_key: str = "",
+    secret_key: str = "",
+) -> StreamingQueryListener:
+    """Commits the end of each batch as the group's offsets from now on.
+
+    query_name: only that query's. Returns: the listener, for spark.streams.removeListener().
+    """
+    listener = _Committer(
+        Access(name_server, access_key=access_key, secret_key=secret_key), group, query_name
+    )
+    spark.streams.addListener(listener)
+    return listener

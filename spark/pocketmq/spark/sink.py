@@ -1,0 +1,245 @@
+"""write and writeStream to topics.
+
+delivery     what it gives
+atleastonce  every row is sent, some perhaps twice; SPARK_ID = query/batch/partition/row tells repeats
+ledger       also: a partition of a batch that was sent whole is not sent again. Its progress is kept as the
+             offset of a group of its own (SPARK_LEDGER_<query>), "queue" = partition, offset = batch + 1. A
+             crash between sending and noting still repeats
+transaction  rows become half messages, which the driver's commit makes visible and its abort rolls back: a
+             failed write shows nothing. A driver that dies before commit leaves half messages, which the
+             broker gives up
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.headers import EndTransactionHeader
+from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.options import Options
+from pocketmq.spark.sink_rows import check_schema, outgoing
+from pocketmq.spark.sink_send import Half, TaskSender
+
+_log = logging.getLogger("pocketmq.spark")
+_LEDGER = "SPARK_LEDGER_"
+
+# PySpark 4.0 has none.
+_StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task tells the driver: rows sent, rows skipped by the ledger, half messages to end."""
+
+    partition: int
+    sent: int
+    skipped: bool
+    halves: list[Half]
+
+
+class _Core:
+    """What all four writers do; they differ in how rows come in."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.delivery == "transaction" and not options.group:
+            raise IllegalArgument("delivery=transaction needs option group, the producer group")
+        check_schema(schema, options.topic, options.queue_selector)
+        self.options = options
+        self.batch_bytes = options.send_batch_bytes()
+        self.access = Access.of(options)
+        self.group = options.group or "SPARK_PRODUCER"
+        # A batch write has no query id: this one is made in the driver and goes to all tasks.
+        self.job = uuid.uuid4().hex
+        with BrokerClient(self.access) as client:
+            if options.topic and not client.queues(options.topic, Perm.WRITE):
+                raise IllegalArgument(
+                    f"topic {options.topic!r} has no queue that can be written on {options.name_server}; "
+                    f"create it first: pocketmq topic create {options.topic}"
+                )
+            if options.delivery == "ledger" and not options.topic:
+                raise IllegalArgument("delivery=ledger needs option topic, where the ledger lies")
+
+    def write_rows(self, rows: Iterator[dict[str, Any]]) -> Sent:
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        query = context.getLocalProperty("sql.streaming.queryId") or self.job
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        options = self.options
+        with BrokerClient(self.access) as client:
+            ledger = None
+            if options.delivery == "ledger":
+                ledger = _Ledger(client, options.topic, query)
+                if ledger.value(partition) > batch:
+                    return Sent(partition, 0, True, [])
+            sender = TaskSender(
+                client,
+                self.group,
+                f"{query}/{batch}/{partition}",
+                options.queue_selector,
+                self.batch_bytes,
+                half=options.delivery == "transaction",
+            )
+            for row in rows:
+                sender.send(outgoing(row, options.topic))
+            sender.finish()
+            if ledger is not None:
+                ledger.note(partition, batch + 1)
+        return Sent(partition, sender.sent, False, sender.halves)
+
+    def end(self, messages: list[Any], *, commit: bool) -> int:
+        """Ends the half messages of a write; counts what tasks reported. Returns: messages sent."""
+        reports = [m for m in messages if m is not None]
+        halves = [half for m in reports for half in m.halves]
+        if halves:
+            with BrokerClient(self.access) as client:
+                for half in halves:
+                    _end_half(client, self.group, half, commit=commit)
+        return sum(m.sent for m in reports)
+
+    def log_abort(self, messages: list[Any], sent: int) -> None:
+        failed = sum(1 for m in messages if m is None)
+        _log.warning(
+            "write_aborted tasks_failed=%d tasks_done=%d messages_sent_by_those_done=%d %s",
+            failed,
+            len(messages) - failed,
+            sent,
+            "and rolled back"
+            if self.options.delivery == "transaction"
+            else "and stay sent; a failed task's own count is in its error",
+        )
+
+
+class _Ledger:
+    """Progress per partition, kept by a broker as offsets of a group that nobody consumes with."""
+
+    def __init__(self, client: BrokerClient, topic: str, query: str) -> None:
+        self._client = client
+        self._group = _LEDGER + query.replace("-", "")
+        first = min(client.queues(topic, Perm.WRITE), key=lambda q: (q.broker_name, q.queue_id))
+        self._place = first
+        body = fastjson.dumps(
+            {
+                "groupName": self._group,
+                "consumeEnable": True,
+                "consumeFromMinEnable": True,
+                "consumeBroadcastEnable": False,
+                "retryQueueNums": 0,
+                "retryMaxTimes": 0,
+                "brokerId": 0,
+                "whichBrokerWhenConsumeSlowly": 1,
+                "notifyConsumerIdsChangedEnable": False,
+            }
+        )
+        raw = body if isinstance(body, bytes) else body.encode()
+        client.call(first.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, raw)
+
+    def _queue(self, partition: int) -> BrokerQueue:
+        place = self._place
+        return BrokerQueue(place.topic, place.broker_name, place.address, partition)
+
+    def value(self, partition: int) -> int:
+        """Batches of this partition that were sent whole; a broker answers 0 or nothing for none."""
+        return max(0, self._client.group_offset(self._queue(partition), self._group) or 0)
+
+    def note(self, partition: int, batches: int) -> None:
+        self._client.commit_offset(self._queue(partition), self._group, batches)
+
+
+def _end_half(client: BrokerClient, group: str, half: Half, *, commit: bool) -> None:
+    flag = MessageSysFlag.TRANSACTION_COMMIT if commit else MessageSysFlag.TRANSACTION_ROLLBACK
+    _, position = parse_offset_msg_id(half.msg_id)
+    header = EndTransactionHeader(
+        producer_group=group,
+        tran_state_table_offset=half.offset,
+        commit_log_offset=position,
+        commit_or_rollback=int(flag),
+        msg_id=half.unique_key,
+        from_transaction_check=False,
+        transaction_id=half.unique_key,
+        topic=half.topic,
+    )
+    # Not call(): an END_TRANSACTION that is repeated would make the message visible twice.
+    connection = client.connection(half.address)
+    opaque = connection.request(RequestCode.END_TRANSACTION, header)
+    try:
+        connection.answer(opaque, "END_TRANSACTION")
+    except PocketMQError as error:
+        client.forget(half.address)
+        _log.warning("end_transaction_unanswered msg_id=%s error=%s", half.msg_id, error)
+
+
+class BatchWriter(_Core, DataSourceArrowWriter):
+    """df.write: rows come as Arrow batches."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        _Core.__init__(self, options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        return self.write_rows(row for batch in iterator for row in batch.to_pylist())
+
+    def commit(self, messages: list[Any]) -> None:
+        sent = self.end(messages, commit=True)
+        _log.info("write_done job=%s messages_sent=%d", self.job, sent)
+
+    def abort(self, messages: list[Any]) -> None:
+        self.log_abort(messages, self.end(messages, commit=False))
+
+
+class _StreamCore(_Core):
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        sent = self.end(messages, commit=True)
+        _log.info("batch_done batch=%d messages_sent=%d", batchId, sent)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self.log_abort(messages, self.end(messages, commit=False))
+
+
+class RowStreamWriter(_StreamCore, DataSourceStreamWriter):
+    """writeStream of PySpark 4.0: rows come as Row."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        _Core.__init__(self, options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        return self.write_rows(row.asDict() for row in iterator)
+
+
+def make_writer(options: Options, schema: StructType) -> BatchWriter:
+    """The writer of a batch. Raises: IllegalArgument, Refused, RemotingError before a task starts."""
+    return BatchWriter(options, schema)
+
+
+def make_stream_writer(options: Options, schema: StructType) -> Any:
+    """The writer for one batch of a stream, by what the PySpark that runs has."""
+    if _StreamArrowWriter is None:
+        return RowStreamWriter(options, schema)
+    return ArrowStreamWriter(options, schema)
+
+
+if _StreamArrowWriter is not None:
+
+    class ArrowStreamWriter(_StreamCore, _StreamArrowWriter):  # type: ignore[misc]
+        """writeStream of PySpark 4.1 and newer: rows come as Arrow batches."""
+
+        def __init__(self, options: Options, schema: StructType) -> None:
+            _Core.__init__(self, options, schema)
+
+        def write(self, iterator: Iterator[Any]) -> Sent:
+            return self.write_rows(row for batch in iterator for row in batch.to_pylist())
