@@ -10,6 +10,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also run each interop test against the real RocketMQ broker (slower; judges the tests)",
     )
 
+    parser.addoption(
+        "--kill-rounds",
+        default="50",
+        help="how often the kill -9 loop kills the broker, in all (default 50)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
