@@ -6,6 +6,7 @@ change its subscription is made sure of before anything is sent.
 """
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,9 +47,10 @@ class Group:
 
     def __init__(self, broker: RunningBroker, members: Session, name: str) -> None:
         self.broker, self.members, self.name = broker, members, name
+        self._joined_s = 0.0
 
     def join(self, who: str, topic: str, tags: str, **settings: object) -> PushConsumer:
-        return self.members.push_consumer(
+        consumer = self.members.push_consumer(
             self.broker.namesrv,
             self.name,
             {topic: tags},
@@ -56,6 +58,8 @@ class Group:
             name=f"{self.name}-{who}",
             instance=f"{self.name}-{who}",
         )
+        self._joined_s = time.monotonic()
+        return consumer
 
     def producer(self) -> Producer:
         return self.members.producer(self.broker.namesrv, f"{self.name}_producer")
@@ -69,13 +73,17 @@ class Group:
         until(lambda: self.shown() == expected, f"{self.name} subscribes {expected}")
 
     def wait_until_shared(self, *halves: tuple[PushConsumer, set[int]]) -> None:
-        """Wait until each member holds exactly these queues, the retry topic's left aside."""
+        """Wait until each member holds exactly these queues, the retry topic's left aside.
+
+        And until the heartbeat that a client sends one second after its start, which nothing turns off,
+        is behind them: it would undo what a test forces.
+        """
 
         def state() -> bool:
             for consumer, expected in halves:
                 held = {q.queue for q in consumer.assigned() if not q.topic.startswith("%RETRY%")}
                 assert held == expected
-            return True
+            return time.monotonic() > self._joined_s + 1.5
 
         until(state, "each member has its half of the queues", within_s=60)
 
