@@ -9,7 +9,7 @@ from typing import Self
 
 from tests.interop import toolchain
 from tests.interop.driver import Driver
-from tests.interop.processes import QUICK_JVM, quiet_jvm
+from tests.interop.processes import QUICK_JVM, Process, quiet_jvm
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,18 @@ class Mqadmin:
 
 def mqadmin(version: str, folder: Path, namesrv: str = "127.0.0.1:9876") -> Mqadmin:
     """Start mqadmin of TOOLS_VERSIONS."""
+    command = [*_jvm(version, folder), "io.pocketmq.interop.Mqadmin"]
+    return Mqadmin(Driver(f"mqadmin-{version}", command, folder), version, namesrv)
+
+
+def mqadmin_process(version: str, folder: Path, words: list[str]) -> Process:
+    """One mqadmin command in a process of its own, for a command that does not end."""
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    return Process([*_jvm(version, folder), main, *words], folder / "mqadmin.out", cwd=folder)
+
+
+def _jvm(version: str, folder: Path) -> list[str]:
     home = folder / f"mqadmin-{version}-home"
     shutil.copytree(toolchain.SOURCES / "home", home, dirs_exist_ok=True)
-    command = [
-        toolchain.java(),
-        *QUICK_JVM,
-        *quiet_jvm(home),
-        "-cp",
-        toolchain.class_path(f"tools-{version}"),
-        "io.pocketmq.interop.Mqadmin",
-    ]
-    return Mqadmin(Driver(f"mqadmin-{version}", command, folder), version, namesrv)
+    class_path = toolchain.class_path(f"tools-{version}")
+    return [toolchain.java(), *QUICK_JVM, *quiet_jvm(home), "-cp", class_path]

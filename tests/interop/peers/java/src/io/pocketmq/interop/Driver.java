@@ -12,7 +12,7 @@ public final class Driver {
         consumers.register(lines);
         lines.on("shutdown", in -> {
             String name = in.get("name").getAsString();
-            return producers.shutdown(name) | consumers.shutdown(name);
+            return Nudge.during(() -> producers.shutdown(name) | consumers.shutdown(name));
         });
         lines.serve();
     }

@@ -14,7 +14,7 @@ public final class Mqadmin {
 
     public static void main(String[] arguments) throws Exception {
         Lines lines = new Lines();
-        lines.on("mqadmin", Mqadmin::run);
+        lines.on("mqadmin", in -> Nudge.during(() -> run(in)));
         lines.serve();
     }
 
