@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.namesrv_server import listen, make_name_server
+from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
@@ -77,14 +77,11 @@ class BrokerServer:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         config = self._config
-        if self._namesrv is not None:
-            check_port(self._namesrv.bind_address, self._namesrv.listen_port, "--namesrv-port")
         check_port(config.listen_address, config.listen_port, self._broker_option)
         async with AsyncExitStack() as stack:
             name_server = None
             if self._namesrv is not None:
-                name_server = await stack.enter_async_context(make_name_server(self._namesrv))
-                await listen(name_server, "--namesrv-port")
+                name_server = await start_name_server(stack, self._namesrv, "--namesrv-port")
             broker = Broker(
                 config,
                 self._store_config,

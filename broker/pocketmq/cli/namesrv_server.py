@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.server import cannot_listen, check_port, say_ready
@@ -33,12 +34,29 @@ class NamesrvServer:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
-        config = self._config
-        check_port(config.bind_address, config.listen_port, "--port")
-        async with make_name_server(config) as name_server:
-            await listen(name_server, "--port")
-            say_ready({"namesrv": name_server.address, "kv": config.kv_config_path})
+        async with AsyncExitStack() as stack:
+            name_server = await start_name_server(stack, self._config, "--port")
+            say_ready({"namesrv": name_server.address, "kv": self._config.kv_config_path})
             await stop.wait()
+
+
+async def start_name_server(
+    stack: AsyncExitStack, config: NamesrvConfig, option: str
+) -> NameServer:
+    """A name server that listens, and ends with `stack`.
+
+    option: what chooses its port on this command line. Raises: CannotBegin.
+    """
+    check_port(config.bind_address, config.listen_port, option)
+    try:
+        name_server = await stack.enter_async_context(make_name_server(config))
+    except PocketMQError as error:
+        raise CannotBegin(str(error)) from error
+    try:
+        await name_server.listen()
+    except OSError as error:
+        raise cannot_listen(config.bind_address, config.listen_port, option, error) from error
+    return name_server
 
 
 def make_name_server(config: NamesrvConfig) -> NameServer:
@@ -50,12 +68,3 @@ def make_name_server(config: NamesrvConfig) -> NameServer:
     from pocketmq.store import ConfigFile
 
     return NameServer(config, SystemClock(), kv_file=ConfigFile(config.kv_config_path))
-
-
-async def listen(name_server: NameServer, option: str) -> None:
-    """Raises: CannotBegin."""
-    config = name_server.config
-    try:
-        await name_server.listen()
-    except OSError as error:
-        raise cannot_listen(config.bind_address, config.listen_port, option, error) from error

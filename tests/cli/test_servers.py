@@ -1,0 +1,284 @@
+"""The three server commands as a shell sees them: the ready line, signals, and what cannot begin."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "pocketmq.cli"]
+
+
+class Server:
+    """A started command; its log goes to a file."""
+
+    def __init__(
+        self, folder: Path, *words: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.log_path = folder / f"{words[0]}-{len(list(folder.glob('*.log')))}.log"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("POCKETMQ_")}
+        clean.pop("NAMESRV_ADDR", None)
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *words],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
+                env={**clean, **(environment or {})},
+            )
+
+    def ready(self) -> dict[str, str]:
+        """The parts of the ready line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("ready "), self.log_path.read_text()
+        return dict(word.split("=", 1) for word in line.split()[1:])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self) -> int:
+        """The exit code; standard output must hold nothing more."""
+        assert self.process.stdout is not None
+        rest = self.process.stdout.read()
+        self.process.stdout.close()
+        code = self.process.wait(30)
+        assert rest == ""
+        return code
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def last_line(self) -> str:
+        """What standard error ends with."""
+        return self.log_path.read_text().rstrip().splitlines()[-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Server:
+    ports = ["--namesrv-port", "0", "--broker-port", "0"]
+    server = Server(folder, "up", *ports, *words, environment=variables)
+    started.append(server)
+    return server
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_says_ready_serves_and_stops_cleanly(
+    started: list[Server], folder: Path, number: signal.Signals
+) -> None:
+    """Issue 3 part 4: one line that begins with `ready`; SIGTERM or Ctrl-C end it with exit code 0."""
+    server = up(started, folder, "--data", "store")
+    ready = server.ready()
+    assert ready["pid"] == str(server.process.pid)
+    assert ready["store"] == str(folder / "store")
+    for name in ("namesrv", "broker"):
+        host, _, port = ready[name].rpartition(":")
+        assert host == "127.0.0.1"
+        with socket.create_connection((host, int(port)), 5):
+            pass
+    assert (folder / "store" / "abort").exists()
+    assert server.stop(number) == 0
+    assert not (folder / "store" / "abort").exists()
+
+
+def test_the_name_server_runs_alone_and_keeps_nothing_without_a_directory(
+    started: list[Server], folder: Path
+) -> None:
+    server = Server(folder, "namesrv", "--port", "0")
+    started.append(server)
+    ready = server.ready()
+    assert set(ready) == {"namesrv", "pid"}
+    assert server.stop() == 0
+    assert [path.suffix for path in folder.iterdir()] == [".log"]
+
+
+def test_a_broker_registers_at_the_name_server_that_it_is_given(
+    started: list[Server], folder: Path
+) -> None:
+    namesrv = Server(folder, "namesrv", "--port", "0")
+    started.append(namesrv)
+    address = namesrv.ready()["namesrv"]
+    broker = Server(folder, "broker", "--namesrv", address, "--port", "0", "--data", "store")
+    started.append(broker)
+    assert broker.ready()["namesrv"] == address
+    assert "broker registered" in namesrv.log_path.read_text()
+    assert broker.stop() == 0
+    assert "broker removed" in namesrv.log_path.read_text()
+    assert namesrv.stop() == 0
+
+
+@pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port"])
+def test_a_port_in_use_ends_it_at_once_with_one_line(folder: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        server = Server(folder, "up", "--namesrv-port", "0", "--broker-port", "0", option, port)
+        assert server.end() == 2
+    assert f"port {port} on 127.0.0.1 is in use" in server.last_line()
+    assert option in server.last_line()
+    assert "Traceback" not in server.log_path.read_text()
+    assert not (folder / "data").exists()
+
+
+def test_a_store_that_another_broker_has_open_ends_it_with_one_line(
+    started: list[Server], folder: Path
+) -> None:
+    first = up(started, folder, "--data", "store")
+    first.ready()
+    second = up(started, folder, "--data", "store")
+    assert second.end() == 2
+    assert second.last_line().startswith("pocketmq: the store ")
+    assert "in use by another broker" in second.last_line()
+    assert "Traceback" not in second.log_path.read_text()
+    assert first.stop() == 0
+
+
+def test_a_directory_that_is_a_file_ends_it_with_one_line(folder: Path) -> None:
+    (folder / "file").write_text("x")
+    server = Server(
+        folder, "up", "--namesrv-port", "0", "--broker-port", "0", "--data", "file/store"
+    )
+    assert server.end() == 2
+    assert "Traceback" not in server.log_path.read_text()
+    assert "file/store" in server.last_line()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--namesrv-port", "70000"], "70000"),
+        (["--namesrv-port", "x"], "'x' is no port"),
+        (["--no-such-option"], "--no-such-option"),
+        (["-c", "missing.conf"], "cannot read missing.conf"),
+        (["--set", "flushDiskType"], "NAME=VALUE"),
+        (["--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean 'flushDiskType'?"),
+        (["--set", "flushDiskType=NEVER"], "SYNC_FLUSH"),
+        (["--host", "192.0.2.77"], "no address of this machine"),
+        (["--log-level", "LOUD"], "DEBUG"),
+    ],
+)
+def test_a_bad_option_is_one_line_that_says_what_to_do(
+    folder: Path, words: list[str], said: str
+) -> None:
+    server = Server(folder, "up", *words)
+    assert server.end() == 2
+    assert server.last_line().startswith("pocketmq: ")
+    assert said in server.last_line()
+    assert len(server.log_path.read_text().splitlines()) <= 2
+
+
+def settings(folder: Path, *words: str, **variables: str) -> dict[str, str]:
+    """What --print-config shows."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("POCKETMQ_")}
+    clean.pop("NAMESRV_ADDR", None)
+    shown = subprocess.run(
+        [*COMMAND, *words, "--print-config"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**clean, **variables},
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in shown.stdout.splitlines())
+
+
+def test_an_option_beats_a_variable_beats_the_file_beats_the_default(folder: Path) -> None:
+    """conventions.md: CLI > POCKETMQ_* > NAMESRV_ADDR > file > default."""
+    (folder / "broker.conf").write_text(
+        "brokerName=file\nbrokerClusterName=file\nnamesrvAddr=file:1\nflushDiskType=SYNC_FLUSH\n"
+        "fileReservedTime=48\nsendMessageThreadPoolNums=16\nnoSuchThing=1\n"
+    )
+    words = ["broker", "-c", "broker.conf", "--broker-name", "option"]
+    variables = {
+        "POCKETMQ_BROKER_NAME": "variable",
+        "POCKETMQ_BROKERCLUSTERNAME": "variable",
+        "NAMESRV_ADDR": "variable:1",
+    }
+    shown = settings(folder, *words, **variables)
+    assert shown["brokerName"] == "option"
+    assert shown["brokerClusterName"] == "variable"
+    assert shown["namesrvAddr"] == "variable:1"
+    assert shown["flushDiskType"] == "SYNC_FLUSH"
+    assert shown["fileReservedTime"] == "48"
+    assert shown["listenPort"] == "10911"
+    variables["POCKETMQ_NAMESRV_ADDR"] = "stronger:1"
+    assert settings(folder, *words, **variables)["namesrvAddr"] == "stronger:1"
+    named = ["broker", "-n", "option:1"]
+    assert settings(folder, *named, **variables)["namesrvAddr"] == "option:1"
+
+
+def test_variables_name_options_too(folder: Path) -> None:
+    shown = settings(
+        folder, "broker", POCKETMQ_DATA="kept", POCKETMQ_HOST="0.0.0.0", POCKETMQ_BROKER_PORT="7"
+    )
+    assert shown["storePathRootDir"] == str(folder / "kept")
+    assert (shown["bindAddress"], shown["listenPort"]) == ("0.0.0.0", "7")
+
+
+def test_the_old_words_of_rocketmq_start_the_same(folder: Path) -> None:
+    assert settings(folder, "mqbroker", "-n", "a:1")["namesrvAddr"] == "a:1"
+    assert settings(folder, "mqnamesrv")["listenPort"] == "9876"
+
+
+def test_help_names_every_option(folder: Path) -> None:
+    shown = subprocess.run([*COMMAND, "up", "--help"], capture_output=True, text=True, check=True)
+    for option in ("--data", "--host", "--namesrv-port", "--broker-port", "--config"):
+        assert option in shown.stdout
+
+
+def test_key_values_of_the_name_server_are_kept_in_the_data_directory(
+    started: list[Server], folder: Path
+) -> None:
+    server = up(started, folder, "--data", "store")
+    server.ready()
+    assert server.stop() == 0
+    assert not (folder / "store" / "namesrv").exists()
+
+
+def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
+    started: list[Server], folder: Path
+) -> None:
+    """Wire trap 28: 4.9 slaves fetch topics from listenPort - 2."""
+    for _ in range(20):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        server = Server(
+            folder, "up", "--namesrv-port", "0", "--broker-port", str(port), "--data", "store"
+        )
+        started.append(server)
+        assert server.process.stdout is not None
+        if server.process.stdout.readline().startswith("ready"):
+            break
+    with socket.create_connection(("127.0.0.1", port - 2), 5):
+        pass
+    assert server.stop() == 0
+
+
+def test_the_log_keeps_control_characters_out_of_the_terminal(folder: Path) -> None:
+    import logging
+
+    from pocketmq.cli.server_log import _Formatter
+
+    record = logging.LogRecord("x", logging.INFO, "f", 1, "a\x1b[31mred\r%s", ("b\nc",), None)
+    assert _Formatter("%(message)s").format(record) == "a\\x1b[31mred\\x0db\n  c"
