@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.fastjson import ObjectKey
 
@@ -19,6 +19,11 @@ def json_answer(
 ) -> RemotingCommand:
     """SUCCESS with a body in fastjson's dialect."""
     return request.answer(ResponseCode.SUCCESS, ext=ext, body=fastjson.dumps(content))
+
+
+def asks_as_five(request: RemotingCommand) -> bool:
+    """Whether the asker is of 5.x and shows fields that 4.9 does not have."""
+    return request.version >= Version.V5_0_0_SNAPSHOT
 
 
 def queue_key(broker_name: str, topic: str, queue_id: int) -> ObjectKey:

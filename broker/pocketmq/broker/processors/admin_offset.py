@@ -10,7 +10,12 @@ from typing import Any, get_args
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.processors.admin_answers import json_answer, queue_key, topic_missing
+from pocketmq.broker.processors.admin_answers import (
+    asks_as_five,
+    json_answer,
+    queue_key,
+    topic_missing,
+)
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
@@ -134,7 +139,7 @@ class AdminOffsetProcessor:
         table: dict[Any, Any] = {}
         tps = 0.0
         for topic in self._consumed(group, wanted):
-            table.update(self._queues(group, topic.topic_name, topic.read_queue_nums))
+            table.update(self._queues(request, group, topic.topic_name, topic.read_queue_nums))
             tps += self._stats.group_get_tps(group, topic.topic_name)
         return json_answer(request, {"consumeTps": tps, "offsetTable": table})
 
@@ -150,12 +155,18 @@ class AdminOffsetProcessor:
             for topic in self._consumed(group, sorted(topics_of.get(group, ()))):
                 if is_order and not topic.order:
                     continue
-                table = self._queues(group, topic.topic_name, topic.write_queue_nums)
+                table = self._queues(request, group, topic.topic_name, topic.write_queue_nums)
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
                 tps = self._stats.group_get_tps(group, topic.topic_name)
                 found.append({"consumeTps": tps, "offsetTable": table})
             rows.append({group: found})
-        content = {"brokerAddr": self._address, "consumeStatsList": rows, "totalDiff": total}
+        content: dict[str, Any] = {
+            "brokerAddr": self._address,
+            "consumeStatsList": rows,
+            "totalDiff": total,
+        }
+        if asks_as_five(request):
+            content["totalInflightDiff"] = 0
         return json_answer(request, content)
 
     def _topics_by_group(self) -> dict[str, set[str]]:
@@ -179,17 +190,24 @@ class AdminOffsetProcessor:
             else:
                 yield config
 
-    def _queues(self, group: str, topic: str, count: int) -> dict[Any, Any]:
+    def _queues(
+        self, request: RemotingCommand, group: str, topic: str, count: int
+    ) -> dict[Any, Any]:
         """OffsetWrapper by queue: no stored offset counts as 0."""
+        five = asks_as_five(request)
         table: dict[Any, Any] = {}
         for queue_id in range(count):
             consumed = max(0, self._offsets.query(group, topic, queue_id))
             last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
-            table[queue_key(self._broker_name, topic, queue_id)] = {
+            row = {
                 "brokerOffset": self._store.max_offset(topic, queue_id),
                 "consumerOffset": consumed,
                 "lastTimestamp": max(0, last_ms),
             }
+            if five:
+                # What members have pulled and not committed is known to them only: none is in flight.
+                row["pullOffset"] = consumed
+            table[queue_key(self._broker_name, topic, queue_id)] = row
         return table
 
     def get_time_span(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

@@ -12,6 +12,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.processors.admin_answers import (
     UNSET_REMARK,
+    asks_as_five,
     json_answer,
     page,
     queue_key,
@@ -198,14 +199,16 @@ class AdminTopicProcessor:
             return topic_missing(request, topic)
         store = self._store
         table: dict[Any, Any] = {}
-        for queue_id in range(max(found.read_queue_nums, found.write_queue_nums)):
+        for queue_id in range(found.write_queue_nums):
             end = store.max_offset(topic, queue_id)
             table[queue_key(self._config.broker_name, topic, queue_id)] = {
                 "lastUpdateTimestamp": store.store_time_at(topic, queue_id, end - 1) if end else 0,
                 "maxOffset": end,
                 "minOffset": store.min_offset(topic, queue_id),
             }
-        content = {"offsetTable": table, "topicPutTps": self._stats.topic_put_tps(topic)}
+        content: dict[str, Any] = {"offsetTable": table}
+        if asks_as_five(request):
+            content["topicPutTps"] = self._stats.topic_put_tps(topic)
         return json_answer(request, content)
 
     def get_system_topics(
