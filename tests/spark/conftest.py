@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.interop.brokers import RunningBroker
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -51,3 +52,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
+
+
+BROKERS = ["pocketmq", pytest.param("rocketmq-4.9.7", marks=pytest.mark.reference)]
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["RunningBroker"]:
+    """A running broker that the tests of this folder share; with --reference also the real one."""
+    from tests.interop.brokers import make_broker
+    from tests.interop.toolchain import ToolchainMissing
+
+    folder = tmp_path_factory.mktemp("broker") / request.param
+    try:
+        made = make_broker(request.param, folder, config={"enablePropertyFilter": "true"})
+        made.start()
+    except ToolchainMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    yield made
+    made.kill()

@@ -170,7 +170,9 @@ class TaskSender:
         return found
 
     def _start(self, lane: _Lane) -> None:
-        """Takes the next batch of a lane and sends it."""
+        """Takes the next batch of a lane and sends it, unless one is under way."""
+        if lane.opaque:
+            return
         if not lane.batch:
             size = 0
             while lane.waiting:

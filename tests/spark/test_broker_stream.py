@@ -1,0 +1,183 @@
+"""readStream over live brokers, group offsets, and streams from topic to topic."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.interop.brokers import RunningBroker
+from tests.interop.waiting import until
+from tests.spark.broker_topics import make_topic, send, wait_readable
+
+from pocketmq.remoting.flags import Perm
+from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.progress import commit_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def source(spark: "SparkSession", broker: RunningBroker, topic: str, **options: str) -> Any:
+    given = {"nameServer": broker.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    return spark.readStream.format("pocketmq").options(**(given | options)).load()
+
+
+def drain(frame: Any, checkpoint: Path, out: Path, name: str = "") -> Any:
+    writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+    if name:
+        writer = writer.queryName(name)
+    query = writer.option("checkpointLocation", str(checkpoint)).start(str(out))
+    query.awaitTermination()
+    return query
+
+
+def offsets_of(broker: RunningBroker, topic: str, group: str) -> list[int | None]:
+    with BrokerClient(Access(broker.namesrv)) as client:
+        return [client.group_offset(q, group) for q in client.queues(topic, Perm.READ)]
+
+
+def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Issue 6 part 3: new queues picked up."""
+    topic = make_topic(broker, 2)
+    send(broker, topic, 100)
+    wait_readable(broker, topic, 100)
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    drain(source(spark, broker, topic, maxOffsetsPerTrigger="30"), checkpoint, out)
+    make_topic(broker, 4, topic)
+    send(broker, topic, 60, first=100)
+    wait_readable(broker, topic, 160)
+    drain(source(spark, broker, topic), checkpoint, out)
+    rows = spark.read.parquet(str(out)).collect()
+    assert sorted(int(bytes(r.body)) for r in rows) == list(range(160))
+    assert {r.queueId for r in rows} == {0, 1, 2, 3}
+
+
+def test_progress_shows_as_the_groups_offsets_the_last_batch_included(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Issue 6 part 3: offsets are committed so that consoles show progress."""
+    topic = make_topic(broker, 2)
+    send(broker, topic, 40)
+    wait_readable(broker, topic, 40)
+    listener = commit_progress(spark, broker.namesrv, "SparkProgress", query_name="shown")
+    try:
+        drain(source(spark, broker, topic), tmp_path / "checkpoint", tmp_path / "out", "shown")
+        until(
+            lambda: offsets_of(broker, topic, "SparkProgress") == [20, 20],
+            "the group's offsets at the end of both queues",
+        )
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def test_the_source_commits_what_spark_has_finished(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    topic = make_topic(broker, 2)
+    send(broker, topic, 40)
+    wait_readable(broker, topic, 40)
+    options = {"group": "SparkSource", "commitOffsets": "source", "maxOffsetsPerTrigger": "20"}
+    frame = source(spark, broker, topic, **options)
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    query = writer.trigger(processingTime="0 seconds").start(out)
+    try:
+        # One batch late: the first batch is committed when the second has begun.
+        until(
+            lambda: min(o or 0 for o in offsets_of(broker, topic, "SparkSource")) >= 10,
+            "the first batch's end as the group's offsets",
+        )
+    finally:
+        query.stop()
+
+
+def test_a_stream_from_topic_to_topic(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Each row is sent once when nothing fails; ids name query, batch, partition and row."""
+    one, two = make_topic(broker, 2), make_topic(broker, 3)
+    send(broker, one, 80)
+    wait_readable(broker, one, 80)
+    frame = source(spark, broker, one, maxOffsetsPerTrigger="30").selectExpr(
+        "concat('seen ', cast(body as string)) as body", "tags", "keys", "tags as shardingKey"
+    )
+    query = (
+        frame.writeStream.format("pocketmq")
+        .options(nameServer=broker.namesrv, topic=two, queueSelector="hash", delivery="ledger")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    wait_readable(broker, two, 80)
+    options = {"nameServer": broker.namesrv, "subscribe": two, "columns": "all"}
+    rows = spark.read.format("pocketmq").options(**options).load().collect()
+    assert sorted(bytes(r.body) for r in rows) == sorted(b"seen %d" % i for i in range(80))
+    ids = [r["properties"]["SPARK_ID"] for r in rows]
+    assert len(set(ids)) == 80
+    assert {i.split("/")[0] for i in ids} == {str(query.id)}
+    # One sharding key, one queue.
+    queues: dict[str, set[int]] = {}
+    for row in rows:
+        queues.setdefault(row.tags, set()).add(row.queueId)
+    assert all(len(q) == 1 for q in queues.values())
+
+
+def test_a_batch_that_was_sent_whole_is_not_sent_again_with_a_ledger(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """A query that dies between sending and its commit file repeats the batch."""
+    topic = make_topic(broker, 1)
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        frame = spark.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=10, numPartitions=2, startTimestamp=0, advanceMillisPerBatch=1000
+        )
+        query = (
+            frame.load()
+            .selectExpr("cast(value as string) as body")
+            .writeStream.format("pocketmq")
+            .options(nameServer=broker.namesrv, topic=topic, delivery="ledger")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        try:
+            until(lambda: _batches(checkpoint) >= 2, "two batches done")
+        finally:
+            query.stop()
+
+    run()
+    newest = max((checkpoint / "commits").iterdir(), key=_number)
+    done = _number(newest)
+    # The crash: the batch's messages are out, its commit file is not there.
+    for path in (checkpoint / "commits").glob(f"*{newest.name}*"):
+        path.unlink()
+    for path in (checkpoint / "offsets").iterdir():
+        if _number(path) > done:
+            path.unlink()
+    run()
+    options = {"nameServer": broker.namesrv, "subscribe": topic, "columns": "properties,body"}
+    rows = spark.read.format("pocketmq").options(**options).load().collect()
+    ids = [r["properties"]["SPARK_ID"] for r in rows]
+    assert len(ids) == len(set(ids))
+    assert len({bytes(r.body) for r in rows}) == len(rows)
+
+
+def _number(path: Path) -> int:
+    digits = path.name.lstrip(".").split(".")[0]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _batches(checkpoint: Path) -> int:
+    folder = checkpoint / "commits"
+    return len([p for p in folder.iterdir() if p.name.isdecimal()]) if folder.is_dir() else 0
+
+
+def test_commit_offsets_needs_a_group(spark: "SparkSession", broker: RunningBroker) -> None:
+    topic = make_topic(broker, 1)
+    frame = source(spark, broker, topic, commitOffsets="source")
+    with pytest.raises(Exception, match="commitOffsets needs option group"):
+        frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
