@@ -23,13 +23,15 @@ log = logging.getLogger(__name__)
 class MappedFileQueue:
     """The files of one folder, oldest first."""
 
-    __slots__ = ("file_size", "files", "folder", "keep_open")
+    __slots__ = ("cut_at", "file_size", "files", "folder", "keep_open")
 
     def __init__(self, folder: str, file_size: int, *, keep_open: bool = False) -> None:
         self.folder = folder
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.keep_open = keep_open
+        # Where the bytes of a last file that was cut off end; what follows are zeros of ours.
+        self.cut_at: int | None = None
 
     def load(self, *, file_size: int | None = None) -> None:
         """Find the files that are there. Cost: one look at the folder, one stat a file.
@@ -86,6 +88,7 @@ class MappedFileQueue:
                     self.file_size,
                 )
                 os.truncate(path, self.file_size)
+                self.cut_at = start + size
             elif size != self.file_size:
                 raise StoreForeign(
                     self.folder,

@@ -40,6 +40,7 @@ MARGIN = 1 << 20
 _GAP_MAX = 1_000_000
 _KEPT_MAX = 64 << 20
 _QUEUES_ASKED_MAX = 64
+_SECTOR = 512
 _MAGIC_START = b"\xda\xa3\x20"
 
 
@@ -175,6 +176,10 @@ class Recovery:
                 if isinstance(found, Damage):
                     bad = found
                     break
+                torn = self._torn_text(found)
+                if torn:
+                    bad = Damage(found.position, found.size, torn)
+                    break
                 report.records += 1
                 why = self._restore(found)
                 if why:
@@ -196,6 +201,21 @@ class Recovery:
                 why = bad.why if bad else "zeros in front of a record"
                 report.damages.append(Damage(hole, following - hole, why))
             position = following
+
+    def _torn_text(self, record: Entry) -> str | None:
+        """Why a record that checks out is not whole all the same: properties have no checksum.
+
+        Zeros from a disk sector's boundary up to the end of the record are bytes that never arrived.
+        """
+        end = record.position + record.size
+        cut_at = self._log.files.cut_at
+        if cut_at is not None and end > cut_at:
+            return "the file was cut off in it"
+        if record.properties.endswith(b"\0"):
+            tail = min(end - (end - 1) // _SECTOR * _SECTOR, len(record.properties))
+            if not record.properties[-tail:].strip(b"\0"):
+                return "its properties end in zeros"
+        return None
 
     def _is_end_of_file(self, position: int) -> bool:
         file = self._log.files.file_at(position)
