@@ -20,11 +20,14 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.group_mode import GroupMode, GroupModes
+from pocketmq.broker.guard import GroupGuard
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
 from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
+from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
 from pocketmq.broker.processors.reply import ReplyMessageProcessor
 from pocketmq.broker.processors.send import SendMessageProcessor
@@ -59,7 +62,7 @@ class Broker:
     """One broker process's worth. Its parts are attributes once it is entered; nobody is given `self`.
 
     address: `ip:port` that clients are told. store, topics, groups, consumers, producers, offsets,
-    locks, filters, stats, long_polling, delay, put, half, registration: see their modules.
+    locks, filters, stats, long_polling, delay, put, half, registration, modes, guard: see their modules.
     """
 
     store: MessageStore
@@ -75,6 +78,8 @@ class Broker:
     delay: DelayService
     put: MessagePut
     half: HalfMessages
+    modes: GroupModes
+    guard: GroupGuard
     registration: Registration
     identity: BrokerIdentity
     server: RemotingServer
@@ -239,6 +244,15 @@ class Broker:
         self.consumers = ConsumerManager(
             clock, on_register=self.filters.register, on_unregister=self.filters.unregister
         )
+        self.modes = GroupModes(config, self.groups)
+        self.guard = GroupGuard(
+            clock,
+            self.consumers,
+            self._queue_count,
+            grace_ms=lambda: config.group_guard_grace_time,
+            is_watched=lambda group: self.modes.mode(group) is GroupMode.COMPATIBLE,
+        )
+        self.consumers.on_members = self.guard.members_changed
         self.producers = ProducerManager(clock)
         self.locks = RebalanceLock(clock)
         self.stats = BrokerStats(
@@ -265,6 +279,11 @@ class Broker:
             clock,
             store_host=store_host,
         )
+
+    def _queue_count(self, topic: str) -> int:
+        """Queues of a topic that can be read here; 0 for one that does not exist."""
+        found = self.topics.get(topic)
+        return 0 if found is None else found.read_queue_nums
 
     def _make_registration(self, client: RemotingClient, ip: str, port: int) -> None:
         config = self.config
@@ -322,6 +341,7 @@ class Broker:
             ).handlers(),
             ConsumerManageProcessor(store, self.consumers, self.offsets, self.locks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
+            GroupDoctorProcessor(self.consumers, self.guard, self.modes).handlers(),
             admin_handlers(
                 config,
                 store,
@@ -366,6 +386,7 @@ class Broker:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
             self.stats.tick()
+            self.guard.tick()
             if now >= next_housekeeping:
                 next_housekeeping = now + HOUSEKEEPING_INTERVAL_MS
                 self.producers.scan()

@@ -249,6 +249,24 @@ class BrokerConfig(Settings):
     acl_enable: bool = key(
         False, name="aclEnable", help="Check the signatures of requests (conf/plain_acl.yml)."
     )
+    group_mode: str = key(
+        "compatible",
+        name="groupMode",
+        choices=("compatible", "strict", "isolate"),
+        runtime=True,
+        help="What happens when members of one group subscribe differently. compatible: as in RocketMQ, "
+        "messages are lost. strict: the second subscription is refused. isolate: each message goes to "
+        "one of those that asked for it. A group's attribute group.mode wins over this.",
+    )
+    group_guard_grace_time: int = key(
+        60_000,
+        name="groupGuardGraceTime",
+        min=0,
+        unit="ms",
+        runtime=True,
+        help="Members that subscribe differently for longer than this are reported in the log and the "
+        "console; shorter differences are clients that start, or a change that is rolled out.",
+    )
     server_channel_max_idle_time_seconds: int = key(
         120,
         name="serverChannelMaxIdleTimeSeconds",

@@ -119,6 +119,8 @@ class ConsumerGroup:
 
 # Called with (group name, connections to tell) on a change.
 OnChange = Callable[[str, list[Connection]], None]
+# Called with a group whose members changed, or one of whose members asks for something else. Ours.
+OnMembers = Callable[[ConsumerGroup], None]
 # Called with (group name, its subscriptions) on every heartbeat (REGISTER).
 OnRegister = Callable[[str, list[SubscriptionData]], None]
 
@@ -133,8 +135,10 @@ class ConsumerManager:
         on_change: OnChange | None = None,
         on_register: OnRegister | None = None,
         on_unregister: Callable[[str], None] | None = None,
+        on_members: OnMembers | None = None,
     ) -> None:
         self._clock = clock
+        self.on_members = on_members
         self.on_change = on_change
         self.on_register = on_register
         self.on_unregister = on_unregister
@@ -180,9 +184,13 @@ class ConsumerManager:
         group.message_model = message_model
         group.consume_from_where = consume_from_where
         channel.subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        known = group.channels.get(channel.connection)
+        asks_other = known is None or not _asks_same(known.subscriptions, channel.subscriptions)
         entered = group.update_channel(channel, self._clock.now_ms(), self._clock.monotonic_ms())
         self._groups_of.setdefault(channel.connection, set()).add(name)
         changed = group.update_subscriptions(subscriptions) or entered
+        if asks_other and self.on_members is not None:
+            self.on_members(group)
         if changed and notify:
             self._changed(group)
         if self.on_register is not None:
@@ -221,8 +229,10 @@ class ConsumerManager:
         """Remove members silent for 120 s and close their connections; nobody is told (wire.md 4.1)."""
         now = self._clock.monotonic_ms()
         for name, group in list(self.groups.items()):
+            expired = False
             for connection, channel in list(group.channels.items()):
                 if channel.expired(now):
+                    expired = True
                     log.warning(
                         "SCAN: remove expired channel from ConsumerManager consumerTable. "
                         "channel=%s, consumerGroup=%s",
@@ -231,7 +241,8 @@ class ConsumerManager:
                     )
                     self._remove(group, connection)
                     connection.abort()
-            self._drop_if_empty(group)
+            if expired:
+                self._drop_if_empty(group)
 
     def _remove(self, group: ConsumerGroup, connection: Connection) -> ClientChannel | None:
         names = self._groups_of.get(connection)
@@ -242,6 +253,8 @@ class ConsumerManager:
         return group.channels.pop(connection, None)
 
     def _drop_if_empty(self, group: ConsumerGroup) -> None:
+        if self.on_members is not None:
+            self.on_members(group)
         if group.channels or self.groups.get(group.name) is not group:
             return
         del self.groups[group.name]
@@ -254,6 +267,12 @@ class ConsumerManager:
     def _changed(self, group: ConsumerGroup) -> None:
         if self.on_change is not None and group.channels:
             self.on_change(group.name, list(group.channels))
+
+
+def _asks_same(old: dict[str, SubscriptionData], new: dict[str, SubscriptionData]) -> bool:
+    return old.keys() == new.keys() and all(
+        subscription.same_filter(new[topic]) for topic, subscription in old.items()
+    )
 
 
 def describe(subscription: SubscriptionData) -> str:

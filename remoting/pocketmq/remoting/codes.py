@@ -185,6 +185,17 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class PocketRequestCode(IntEnum):
+    """What only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
+
+    RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
+    """
+
+    # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
+    # "findings", "subGroups"}]}: groups whose members differ, or the one that was asked for.
+    GET_GROUP_FINDINGS = 900_001
+
+
 class ResponseCode(IntEnum):
     """What a peer may answer. Source: ResponseCode and RemotingSysResponseCode, RocketMQ 4.9.7 to 5.5.0.
 

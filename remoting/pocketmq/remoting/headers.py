@@ -820,3 +820,11 @@ class BrokerHeartbeatHeader(Header):
     confirm_offset: int | None = None
     heartbeat_timeout_mills: int | None = None
     election_priority: int | None = None
+
+
+# ------------------------------------------------------------ ours: what PocketRequestCode asks
+
+
+@dataclass(slots=True)
+class GetGroupFindingsHeader(Header):
+    group: str | None = None

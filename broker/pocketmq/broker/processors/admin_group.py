@@ -9,6 +9,7 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.group_mode import merge_attributes
 from pocketmq.broker.processors.admin_answers import json_answer, page, slave_refusal
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
@@ -77,6 +78,8 @@ class AdminGroupProcessor:
                     f"the group name {group.group_name[:300]!r} contains illegal characters or is "
                     "too long, allowing only ^[%|a-zA-Z0-9_-]+$",
                 )
+        for group in wanted:
+            merge_attributes(group, self._groups.get(group.group_name))
         for group in wanted:
             self._groups.update(group)
             log.info("group updated group=%s by=%s", group.group_name, connection.peer)
