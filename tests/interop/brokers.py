@@ -70,6 +70,12 @@ class RunningBroker(ABC):
         }
         folder.mkdir(parents=True, exist_ok=True)
 
+    def take_the_place_of(self, other: "RunningBroker") -> Self:
+        """Use the store, the ports and the name server address of a broker that has stopped."""
+        self.store, self.port, self.address = other.store, other.port, other.address
+        self.namesrv = other.namesrv
+        return self
+
     @property
     def namesrv_port(self) -> int:
         return int(self.namesrv.rpartition(":")[2])

@@ -1,0 +1,88 @@
+"""Restarts of the broker under official clients: clean stop, kill -9, and what survives both."""
+
+import pytest
+from tests.interop.brokers import RunningBroker
+from tests.interop.conftest import NewBroker
+from tests.interop.driver import PeerError, Session, message
+from tests.interop.waiting import until
+
+FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
+
+
+def stop(broker: RunningBroker, how: str) -> None:
+    if how == "clean stop":
+        assert broker.stop() == (0 if broker.kind == "pocketmq" else 143)
+    else:
+        broker.kill()
+
+
+@pytest.mark.parametrize("how", ["clean stop", "kill -9"])
+def test_clients_and_data_live_through_a_restart_of_the_broker(
+    new_broker: NewBroker, java_498: Session, go_client: Session, topic: str, group: str, how: str
+) -> None:
+    """S57: topics, messages, group offsets and delayed messages; the clients reconnect by themselves."""
+    broker = new_broker()
+    producer = java_498.producer(broker.namesrv, group + "-p")
+    producer.send(*(message(topic, f"before{i}", tags="A", keys=f"k{i}") for i in range(20)))
+    consumer = java_498.push_consumer(broker.namesrv, group, topic, settings=FIRST)
+    go = go_client.push_consumer(broker.namesrv, group + "-go", topic, settings=FIRST)
+    assert len(consumer.wait(20)) == len(go.wait(20)) == 20
+    producer.send(message(topic, "delayed over the restart", delay=2))
+    consumer.persist_offsets()
+    # Offsets reach the disk every five seconds; only a clean stop writes them at once.
+    stopped = java_498.push_consumer(broker.namesrv, group + "-stopped", topic, settings=FIRST)
+    stopped.wait(20)
+    stopped.close()
+
+    stop(broker, how)
+    with pytest.raises(PeerError):
+        producer.send(message(topic, "nobody there"))
+    broker.start()
+
+    def sent() -> bool:
+        return producer.send(message(topic, "after"))[0].status == "SEND_OK"
+
+    until(sent, "a send after the restart", within_s=60, ignoring=PeerError)
+    for each in (consumer, go):
+        until(
+            lambda each=each: (
+                {"after", "delayed over the restart"}  # type: ignore[misc]
+                <= {got.text for got in each.received}
+            ),
+            f"what came after the restart, at {each.name}",
+            within_s=90,
+        )
+    found = {got.text for got in consumer.received}
+    assert {f"before{i}" for i in range(20)} < found
+    assert [got.text for got in producer.query_key(topic, "k7")] == ["before7"]
+    if how == "clean stop":
+        again = java_498.push_consumer(broker.namesrv, group + "-stopped", topic, settings=FIRST)
+        until(lambda: "after" in {got.text for got in again.received}, "the new message")
+        assert {got.text for got in again.received} == {"after", "delayed over the restart"}
+        assert sorted(got.text for got in consumer.received).count("before3") == 1
+
+
+def test_nothing_that_was_acknowledged_is_lost_by_kill_9(
+    new_broker: NewBroker, java_498: Session, topic: str, group: str
+) -> None:
+    """R1 in small: kill -9 in the middle of a flood, with a consumer that sees all of it."""
+    broker = new_broker()
+    producer = java_498.producer(broker.namesrv, group + "-p", settings={"sendMsgTimeout": 3_000})
+    producer.send(message(topic, "the first makes the topic"))
+    flood = producer.begin_flood(topic, prefix=group, size=200)
+    java_498.driver.wait(lambda: len(producer.acks) > 300, "300 acknowledged messages")
+    broker.kill()
+    broker.start()
+    before = len(producer.acks)
+    java_498.driver.wait(lambda: len(producer.acks) > before + 100, "100 more after it", 90)
+    producer.end_flood(flood)
+
+    acknowledged = {text for text, _ in producer.acks}
+    consumer = java_498.push_consumer(broker.namesrv, group, topic, settings=FIRST)
+    until(
+        lambda: acknowledged <= {each.text.rstrip("\0") for each in consumer.received},
+        f"all of {len(acknowledged)} acknowledged messages",
+        within_s=60,
+    )
+    places = {(each.queue, each.offset) for each in consumer.received}
+    assert len(places) == len(consumer.received), "no place of a queue was given twice"

@@ -1,0 +1,184 @@
+"""One store, two brokers: what PocketMQ wrote is served by RocketMQ 4.9.7, and the other way round.
+
+Issue 3, part 6, second half; R19. The official Java client is the judge on both sides.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.interop.conftest import or_missing
+from tests.interop.driver import Queue, Received, Session, message
+from tests.interop.waiting import until
+
+FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
+REFERENCE = pytest.mark.reference
+# Checks are counted also while no producer of the group is connected.
+PATIENT = {"transactionCheckMax": 1_000}
+
+Start = Callable[[str, RunningBroker | None], RunningBroker]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """start(kind, None) starts a broker with a new store; start(kind, other) with other's store."""
+    with ExitStack() as leave:
+
+        def run(kind: str, other: RunningBroker | None) -> RunningBroker:
+            place = tmp_path / f"broker{len(list(tmp_path.iterdir()))}"
+            broker = or_missing(lambda: make_broker(kind, place, config=PATIENT))
+            if other is not None:
+                broker.take_the_place_of(other)
+            leave.callback(broker.kill)
+            return broker.start()
+
+        yield run
+
+
+def stop(broker: RunningBroker, how: str) -> None:
+    if how == "clean stop":
+        broker.stop()
+    else:
+        broker.kill()
+
+
+def read_all(java: Session, broker: RunningBroker, group: str, topic: str) -> list[Received]:
+    """Every message of a topic, by pulls, in order of queue and offset."""
+    puller = java.pull_consumer(broker.namesrv, group)
+    found: list[Received] = []
+    for queue in puller.queues(topic):
+        offset = 0
+        while True:
+            pulled = puller.pull(queue, offset)
+            if pulled.status != "FOUND":
+                break
+            found += pulled.messages
+            offset = pulled.next
+    puller.close()
+    return found
+
+
+def same(one: Received) -> tuple[object, ...]:
+    """What both brokers must serve alike: all but what the client adds to a message it received."""
+    client = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
+    kept = sorted((key, value) for key, value in one.properties.items() if key not in client)
+    return (
+        one.topic,
+        one.queue,
+        one.offset,
+        one.position,
+        one.body,
+        tuple(kept),
+        one.flag,
+        one.sys_flag,
+        one.body_crc,
+        one.store_size,
+        one.born_ms,
+        one.store_ms,
+        one.born_host,
+        one.store_host,
+        one.reconsume_times,
+        one.prepared_offset,
+        one.msg_id,
+    )
+
+
+@pytest.mark.parametrize("how", ["clean stop", "kill -9"])
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        ("pocketmq", "rocketmq-4.9.7"),
+        ("rocketmq-4.9.7", "pocketmq"),
+        pytest.param("rocketmq-4.9.7", "rocketmq-4.9.7", marks=REFERENCE),
+    ],
+)
+def test_a_store_goes_from_one_broker_to_the_other_and_back(
+    start: Start,
+    java_498: Session,
+    topic: str,
+    group: str,
+    writer: str,
+    reader: str,
+    how: str,
+) -> None:
+    """S81: every record, every queue, group offsets, delays under way, open transactions, keys."""
+    first = start(writer, None)
+    namesrv = first.namesrv
+    producer = java_498.producer(namesrv, group + "-p")
+    producer.send(*(message(topic, f"m{i}", tags="AB"[i % 2], keys=f"k{i}") for i in range(30)))
+    producer.send_batch(*(message(topic, f"b{i}", keys=f"b{i}") for i in range(10)))
+    producer.send(message(topic, "x" * 50_000, tags="compressed", properties={"a": "b"}))
+    consumer = java_498.push_consumer(namesrv, group, topic, settings=FIRST)
+    consumer.wait(41)
+    consumer.close()  # commits its offsets at the broker
+    transactions = java_498.producer(namesrv, group + "-tx", transactional=True)
+    transactions.transaction(
+        message(topic, "committed", properties={"local": "COMMIT"}),
+        message(topic, "rolled back", properties={"local": "ROLLBACK"}),
+    )
+    # A delayed message is delivered by the loop of the broker, in its own time.
+    producer.send(message(topic, "delayed, delivered", delay=1))
+    written = until(
+        lambda: [m for m in [read_all(java_498, first, group + "-r", topic)] if len(m) == 43],
+        "43 messages in the first broker",
+    )[0]
+    until(lambda: producer.query_key(topic, "b9"), "the keys in the index")
+    offsets_on_disk = first.store / "config" / "consumerOffset.json"
+    until(
+        lambda: f'"{topic}@{group}"' in offsets_on_disk.read_text(encoding="utf-8"),
+        "the group's offsets on the disk",
+        ignoring=OSError,
+    )
+    open_transactions = java_498.producer(namesrv, group + "-tx2", transactional=True)
+    open_transactions.transaction(
+        message(topic, "checked by the second", properties={"local": "UNKNOW", "check": "COMMIT"})
+    )
+    producer.send(message(topic, "delayed over the change", delay=2))
+    stop(first, how)
+
+    second = start(reader, first)
+    # The broker asks any producer of the group; the old one would heartbeat after 30 s only.
+    java_498.producer(namesrv, group + "-tx2", transactional=True, name=f"{group}-asked")
+    served = until(
+        lambda: [m for m in [read_all(java_498, second, group + "-s", topic)] if len(m) >= 45],
+        "the delayed one and the checked one from the second broker",
+        within_s=60,
+    )[0]
+    by_place = {(each.queue, each.offset): each for each in served}
+    for each in written:
+        assert same(by_place[each.queue, each.offset]) == same(each)
+    texts = [each.text for each in served]
+    assert texts.count("delayed over the change") == 1
+    assert texts.count("checked by the second") == 1
+    assert "rolled back" not in texts
+
+    # The group goes on where it stopped: what it had consumed does not come again.
+    again = java_498.push_consumer(namesrv, group, topic, settings=FIRST)
+    late = {"committed", "delayed, delivered", "delayed over the change", "checked by the second"}
+    until(lambda: late <= {each.text for each in again.received}, "what the group has not seen")
+    assert {each.text for each in again.received} == late
+    again.close()
+    fresh = java_498.producer(namesrv, group + "-p2")
+    [found] = until(lambda: fresh.query_key(topic, "k17"), "a key of the first broker")
+    assert found.text == "m17"
+    assert fresh.view(topic, found.offset_msg_id).text == "m17"
+    tops = {q.queue: fresh.queue_numbers(q)["max"] for q in fresh.queues(topic)}
+    more = fresh.send(*(message(topic, f"second{i}", keys=f"s{i}") for i in range(8)))
+    for each in more:
+        assert each.offset == tops[each.queue]
+        tops[each.queue] += 1
+    stop(second, how)
+
+    third = start(writer, second)
+    back = read_all(java_498, third, group + "-t", topic)
+    assert len(back) == len(served) + 8
+    for one, other in zip(
+        [each for each in back if not each.text.startswith("second")], served, strict=True
+    ):
+        assert same(one) == same(other)
+    last = java_498.producer(namesrv, group + "-p3")
+    [found] = until(lambda: last.query_key(topic, "s5"), "a key of the second broker")
+    assert found.text == "second5"
+    assert last.queue_numbers(Queue(topic, third.broker_name, 0))["max"] == tops[0]
