@@ -17,9 +17,15 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
+from pocketmq.remoting.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    IllegalArgument,
+    RequestTimeout,
+    TooManyRequests,
+)
 from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import client_context, server_context
+from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
 
 ECHO, SLOW, BROKEN, ASK_BACK, LARGE = 1, 2, 3, 4, 5
 
@@ -267,10 +273,36 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return folder / "cert.pem", folder / "key.pem"
 
 
+def files(folder: Path) -> dict[str, str]:
+    chain, key = certificate(folder)
+    return {"certificate_path": str(chain), "key_path": str(key)}
+
+
+async def test_without_a_certificate_tls_works_with_a_self_signed_one() -> None:
+    """wire.md 7.4: stock brokers answer TLS out of the box."""
+    async with running(Peer(), ManualClock(), tls=ServerTls(TlsConfig())) as (_, address):
+        async with client(tls=client_context()) as secure:
+            assert (await secure.invoke(address, RemotingCommand(ECHO))).code == 0
+
+
+def test_tls_settings_come_from_rocketmqs_file_too(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    file = tmp_path / "tls.properties"
+    file.write_text(
+        f"tls.server.mode=enforcing\ntls.server.certPath={chain}\ntls.server.keyPath={key}\n"
+    )
+    config = TlsConfig.read({"tls.config.file": str(file), "tls.server.mode": "disabled"})
+    assert (config.mode, config.certificate_path) == ("enforcing", str(chain))
+    with pytest.raises(IllegalArgument, match=r"none\.pem is not there"):
+        TlsConfig.read({"tls.server.certPath": "none.pem"})
+    with pytest.raises(IllegalArgument, match="one of disabled, permissive, enforcing"):
+        TlsConfig.read({"tls.server.mode": "strict"})
+
+
 async def test_tls_and_plain_share_a_port_by_the_first_byte(tmp_path: Path) -> None:
     """wire.md 7.4: permissive mode."""
-    context = server_context(*certificate(tmp_path))
-    async with running(Peer(), ManualClock(), tls=context) as (_, address):
+    tls = ServerTls(TlsConfig(**files(tmp_path)))
+    async with running(Peer(), ManualClock(), tls=tls) as (_, address):
         async with client() as plain, client(tls=client_context()) as secure:
             for remoting in (plain, secure):
                 body = b"z" * 200_000
@@ -280,8 +312,8 @@ async def test_tls_and_plain_share_a_port_by_the_first_byte(tmp_path: Path) -> N
 
 async def test_enforcing_tls_refuses_plain_peers(tmp_path: Path) -> None:
     """wire.md 7.4: enforcing mode; and a server without a certificate refuses TLS."""
-    context = server_context(*certificate(tmp_path))
-    async with running(Peer(), ManualClock(), tls=context, plain_allowed=False) as (_, address):
+    tls = ServerTls(TlsConfig(mode="enforcing", **files(tmp_path)))
+    async with running(Peer(), ManualClock(), tls=tls) as (_, address):
         async with client() as plain, client(tls=client_context()) as secure:
             with pytest.raises(ConnectionLost):
                 await plain.invoke(address, RemotingCommand(ECHO))

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -47,6 +46,7 @@ from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
 
 log = logging.getLogger(__name__)
@@ -93,8 +93,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         name_server: LocalNameServer | None = None,
-        tls: ssl.SSLContext | None = None,
-        plain_allowed: bool = True,
+        tls: ServerTls | None = None,
     ) -> None:
         """name_server: the one of this process, told by calls; others come from namesrvAddr."""
         self.config = config
@@ -102,7 +101,6 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self._name_server = name_server
         self._tls = tls
-        self._plain_allowed = plain_allowed
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -150,7 +148,6 @@ class Broker:
                 self.clock,
                 on_close=self._connection_closed,
                 tls=self._tls,
-                plain_allowed=self._plain_allowed,
                 frame_size_max=self.config.frame_max_length,
                 idle_ms=self.config.server_channel_max_idle_time_seconds * 1000,
             )

@@ -16,6 +16,7 @@ from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
 from pocketmq.store.errors import StoreError
 
@@ -33,7 +34,7 @@ class BrokerServer:
         """Raises: CannotBegin."""
         self._is_up = options.role == UP
         self._broker_option = "--broker-port" if self._is_up else "--port"
-        known = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        known = {*BrokerConfig.keys(), *StoreConfig.keys(), *TlsConfig.keys()}
         if self._is_up:
             known |= NamesrvConfig.keys().keys()
         settings = merge(options, environment, read_file(options.config), known)
@@ -43,6 +44,9 @@ class BrokerServer:
         settings["storePathRootDir"] = folder
         try:
             self._namesrv = self._namesrv_config(settings, folder, options.namesrv_port)
+            self._tls = TlsConfig.read(settings)
+            for name in [*TlsConfig.keys()]:
+                settings.pop(name, None)
             self._config, self._store_config = self._read(settings)
         except (IllegalArgument, StoreError) as error:
             raise CannotBegin(str(error)) from error
@@ -72,21 +76,27 @@ class BrokerServer:
 
     def settings(self) -> dict[str, str]:
         """Every setting with its value."""
-        return {**self._store_config.to_properties(), **self._config.to_properties()}
+        return {
+            **self._store_config.to_properties(),
+            **self._config.to_properties(),
+            **self._tls.to_properties(),
+        }
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         config = self._config
         check_port(config.listen_address, config.listen_port, self._broker_option)
+        tls = ServerTls(self._tls)
         async with AsyncExitStack() as stack:
             name_server = None
             if self._namesrv is not None:
-                name_server = await start_name_server(stack, self._namesrv, "--namesrv-port")
+                name_server = await start_name_server(stack, self._namesrv, "--namesrv-port", tls)
             broker = Broker(
                 config,
                 self._store_config,
                 clock=SystemClock(),
                 name_server=None if name_server is None else name_server.local,
+                tls=tls,
             )
             try:
                 await stack.enter_async_context(broker)

@@ -11,6 +11,7 @@ from pocketmq.cli.server_options import ServerOptions
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.tls import ServerTls, TlsConfig
 
 
 class NamesrvServer:
@@ -18,30 +19,33 @@ class NamesrvServer:
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
-        known = NamesrvConfig.keys()
+        known = {*NamesrvConfig.keys(), *TlsConfig.keys()}
         settings = merge(options, environment, read_file(options.config), known)
         folder = kept_directory(options, settings)
         if folder is not None:
             settings.setdefault("kvConfigPath", f"{folder}/namesrv/kvConfig.json")
         try:
             self._config = NamesrvConfig.from_properties(settings)
+            self._tls = TlsConfig.read(settings)
         except PocketMQError as error:
             raise CannotBegin(str(error)) from error
 
     def settings(self) -> dict[str, str]:
         """Every setting with its value."""
-        return self._config.to_properties()
+        return {**self._config.to_properties(), **self._tls.to_properties()}
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
-            name_server = await start_name_server(stack, self._config, "--port")
+            name_server = await start_name_server(
+                stack, self._config, "--port", ServerTls(self._tls)
+            )
             say_ready({"namesrv": name_server.address, "kv": self._config.kv_config_path})
             await stop.wait()
 
 
 async def start_name_server(
-    stack: AsyncExitStack, config: NamesrvConfig, option: str
+    stack: AsyncExitStack, config: NamesrvConfig, option: str, tls: ServerTls
 ) -> NameServer:
     """A name server that listens, and ends with `stack`.
 
@@ -49,7 +53,7 @@ async def start_name_server(
     """
     check_port(config.bind_address, config.listen_port, option)
     try:
-        name_server = await stack.enter_async_context(make_name_server(config))
+        name_server = await stack.enter_async_context(make_name_server(config, tls))
     except PocketMQError as error:
         raise CannotBegin(str(error)) from error
     try:
@@ -59,12 +63,12 @@ async def start_name_server(
     return name_server
 
 
-def make_name_server(config: NamesrvConfig) -> NameServer:
+def make_name_server(config: NamesrvConfig, tls: ServerTls) -> NameServer:
     """A name server with its file, when it has one."""
     if not config.kv_config_path:
-        return NameServer(config, SystemClock())
+        return NameServer(config, SystemClock(), tls=tls)
     # Imported late: the store is the larger half of the start, and a name server without a file
     # needs none of it.
     from pocketmq.store import ConfigFile
 
-    return NameServer(config, SystemClock(), kv_file=ConfigFile(config.kv_config_path))
+    return NameServer(config, SystemClock(), kv_file=ConfigFile(config.kv_config_path), tls=tls)

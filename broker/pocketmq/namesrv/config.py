@@ -54,9 +54,3 @@ class NamesrvConfig(Settings):
         unit="s",
         help="A connection without traffic for that long is closed.",
     )
-    tls_server_mode: str = key(
-        "permissive",
-        name="tls.server.mode",
-        choices=("disabled", "permissive", "enforcing"),
-        help="TLS: refused, accepted beside plain connections, or required.",
-    )

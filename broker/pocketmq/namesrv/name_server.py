@@ -9,7 +9,6 @@ registers by a call (`local`), without a connection.
 
 import asyncio
 import logging
-import ssl
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +20,7 @@ from pocketmq.namesrv.route_info import RouteInfo
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class NameServer:
         clock: Clock,
         *,
         kv_file: TableFile | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.config = config
         self.routes = RouteInfo(clock)
@@ -49,8 +49,7 @@ class NameServer:
             NameServerProcessors(self.routes, self.kv_config, config).handlers(),
             clock,
             on_close=self._closed,
-            tls=tls if config.tls_server_mode != "disabled" else None,
-            plain_allowed=config.tls_server_mode != "enforcing",
+            tls=tls,
             idle_ms=config.server_channel_max_idle_time_seconds * 1000,
         )
 

@@ -156,12 +156,10 @@ def decode(frame: bytes) -> RemotingCommand:
 
     Raises: FrameError for an unknown encoding, lengths that do not fit, or a header that is none.
     """
-    mark = int.from_bytes(frame[:4], "big")
-    size = mark & 0xFF_FFFF
-    end = 4 + size
+    end = 4 + (frame[1] << 16 | frame[2] << 8 | frame[3])
     if end > len(frame):
-        raise FrameError(f"a header of {size} bytes is announced in a frame of {len(frame)}")
-    encoding = mark >> 24
+        raise FrameError(f"a header of {end - 4} bytes is announced in a frame of {len(frame)}")
+    encoding = frame[0]
     if encoding == 0:
         command = _decode_json(frame[4:end])
     elif encoding == 1:
@@ -177,6 +175,7 @@ def decode(frame: bytes) -> RemotingCommand:
 
 
 _HEAD = struct.Struct(">II")
+_new_command = RemotingCommand.__new__
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
 _LANGUAGE_NUMBERS = {language.name: int(language) for language in LanguageCode}
 _JSON_NAME = {0: "JSON", 1: "ROCKETMQ"}
@@ -207,11 +206,12 @@ def _decode_json(header: bytes) -> RemotingCommand:
     if ext is not None:
         if ext.__class__ is not dict:
             raise FrameError("extFields of a header is not an object")
-        for value in ext.values():
-            if value.__class__ is not str:
-                ext = _as_text(ext)
-                break
-    command = RemotingCommand.__new__(RemotingCommand)
+        try:
+            # The quickest look at whether every value is text.
+            "".join(ext.values())
+        except TypeError:
+            ext = _as_text(ext)
+    command = _new_command(RemotingCommand)
     command.ext = ext
     get = fields.get
     command.code = code = get("code", 0)

@@ -29,7 +29,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.message_codec import pack_address
-from pocketmq.remoting.tls import TlsLayer
+from pocketmq.remoting.tls import ServerTls, TlsLayer
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +61,13 @@ class Connection(asyncio.Protocol):
         on_open: Callable[["Connection"], None] | None = None,
         on_close: Callable[["Connection"], None] | None = None,
         default_handler: Handler | None = None,
-        tls: ssl.SSLContext | None = None,
-        plain_allowed: bool = True,
+        tls: ServerTls | None = None,
         sniff: bool = True,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. tls: a server's context for peers that
-        begin with a handshake; None refuses them. plain_allowed: False refuses peers that do not.
+        """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the
+        way they begin; None refuses those that begin with a handshake.
         sniff: look at the first byte at all (servers)."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
@@ -76,8 +75,7 @@ class Connection(asyncio.Protocol):
         self._monotonic_ms = monotonic_ms
         self._on_open = on_open
         self._on_close = on_close
-        self._tls_context = tls
-        self._plain_allowed = plain_allowed
+        self._server_tls = tls
         self._tls: TlsLayer | None = None
         self._sniffed = not sniff
         self._decoder = FrameDecoder(frame_size_max)
@@ -338,10 +336,13 @@ class Connection(asyncio.Protocol):
         """Decide by the first byte between TLS and plain; False when the peer was refused."""
         self._sniffed = True
         wants_tls = data[0] == _TLS_HANDSHAKE
-        if wants_tls and self._tls_context is not None:
-            self._tls = TlsLayer(self._tls_context)
-            return True
-        if not wants_tls and self._plain_allowed:
+        server_tls = self._server_tls
+        if wants_tls:
+            context = None if server_tls is None else server_tls.context()
+            if context is not None:
+                self._tls = TlsLayer(context)
+                return True
+        elif server_tls is None or server_tls.plain_allowed:
             return True
         log.warning(
             "connection closed: peer=%s speaks %s, which this server does not accept",

@@ -8,7 +8,6 @@ closed by a scan (120 s, as RocketMQ does).
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +15,7 @@ from typing import Any, Self
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
+from pocketmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ class RemotingServer:
         default_handler: Handler | None = None,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
-        tls: ssl.SSLContext | None = None,
-        plain_allowed: bool = True,
+        tls: ServerTls | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         idle_ms: int = 120_000,
         scan_interval_ms: int = 10_000,
@@ -46,7 +45,6 @@ class RemotingServer:
         self._on_open = on_open
         self._on_close = on_close
         self._tls = tls
-        self._plain_allowed = plain_allowed
         self._frame_size_max = frame_size_max
         self._idle_ms = idle_ms
         self._scan_interval_ms = scan_interval_ms
@@ -105,7 +103,6 @@ class RemotingServer:
             on_close=self._closed,
             default_handler=self._default_handler,
             tls=self._tls,
-            plain_allowed=self._plain_allowed,
             frame_size_max=self._frame_size_max,
         )
 

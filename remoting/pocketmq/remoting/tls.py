@@ -4,10 +4,151 @@ A server decides by the first byte of a connection, after it was read; so the ha
 memory buffers here, not in the transport.
 """
 
+import logging
 import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import Settings, key, parse_properties
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 65_536
+
+
+@dataclass
+class TlsConfig(Settings):
+    """A server's TLS, with the names of RocketMQ's tls.properties. Source: TlsSystemConfig, 4.9.7."""
+
+    mode: str = key(
+        "permissive",
+        name="tls.server.mode",
+        choices=("disabled", "permissive", "enforcing"),
+        help="TLS: refused, accepted beside plain connections, or required.",
+    )
+    certificate_path: str = key(
+        "",
+        name="tls.server.certPath",
+        help="The server's certificate chain, PEM. Empty: a self-signed one is made when first needed.",
+    )
+    key_path: str = key("", name="tls.server.keyPath", help="The certificate's private key, PEM.")
+    key_password: str = key("", name="tls.server.keyPassword", help="Password of that key.")
+    client_auth: str = key(
+        "none",
+        name="tls.server.need.client.auth",
+        choices=("none", "optional", "require"),
+        help="Whether clients must show a certificate.",
+    )
+    trust_path: str = key(
+        "",
+        name="tls.server.trustCertPath",
+        help="Authorities that sign clients' certificates, PEM.",
+    )
+    config_file: str = key(
+        "",
+        name="tls.config.file",
+        help="A RocketMQ tls.properties; its values win over those given directly.",
+    )
+
+    @classmethod
+    def read(cls, properties: Mapping[str, str]) -> Self:
+        """The settings among `properties`, and in the file that they name.
+
+        Raises: IllegalArgument for a bad value, or files that cannot be read.
+        """
+        config = cls.from_properties(properties)
+        if config.config_file:
+            try:
+                text = Path(config.config_file).read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise IllegalArgument(f"tls.config.file {config.config_file}: {error}") from error
+            config = cls.from_properties({**properties, **parse_properties(text)})
+        for path in (config.certificate_path, config.key_path, config.trust_path):
+            if path and not Path(path).is_file():
+                raise IllegalArgument(f"the TLS file {path} is not there")
+        return config
+
+
+class ServerTls:
+    """What a server does with a connection that begins with a handshake, and with one that does not.
+
+    The context is made when the first TLS client comes: a start without one costs nothing.
+    """
+
+    def __init__(self, config: TlsConfig) -> None:
+        self._config = config
+        self._context: ssl.SSLContext | None = None
+        self._tried = False
+        self.plain_allowed = config.mode != "enforcing"
+
+    def context(self) -> ssl.SSLContext | None:
+        """None refuses TLS; why stands in the log once."""
+        if not self._tried and self._config.mode != "disabled":
+            self._tried = True
+            try:
+                self._context = self._make()
+            except (OSError, ssl.SSLError, ImportError) as error:
+                log.error(
+                    "TLS connections are refused: %r; set tls.server.certPath and tls.server.keyPath, "
+                    "or install cryptography for a self-signed certificate",
+                    str(error),
+                )
+        return self._context
+
+    def _make(self) -> ssl.SSLContext:
+        config = self._config
+        if not config.certificate_path:
+            return _self_signed()
+        context = server_context(
+            Path(config.certificate_path),
+            Path(config.key_path or config.certificate_path),
+            key_password=config.key_password or None,
+            trust=Path(config.trust_path) if config.trust_path else None,
+        )
+        context.verify_mode = {
+            "none": ssl.CERT_NONE,
+            "optional": ssl.CERT_OPTIONAL,
+            "require": ssl.CERT_REQUIRED,
+        }[config.client_auth]
+        return context
+
+
+def _self_signed() -> ssl.SSLContext:
+    """CN=localhost, as a stock RocketMQ broker shows it out of the box. Raises: ImportError."""
+    import tempfile
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=3650))
+        .sign(private, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM) + private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    # ssl loads a key from a file only; this one is gone before anybody is served.
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        return server_context(Path(file.name), Path(file.name))
 
 
 class TlsLayer:
