@@ -2,8 +2,7 @@
 
     index/yyyyMMddHHmmssSSS      named by the local time of its creation
 
-1. Per record, in this order: UNIQ_KEY, each part of KEYS between spaces, and (messageIndexTags) the tag
-   as "T#" + tag. Rolled-back transaction records have none.
+1. The keys of a record: see index_keys. Rolled-back transaction records have none.
 2. A record at or before the end position of the newest file is in the index already.
 3. Nothing of this is on the append path: append leaves (queue, position, time, properties) in `pending`,
    and the work is done for many records at once, with numpy.
@@ -16,11 +15,10 @@ import asyncio
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import get_property
 from pocketmq.store.commit_log import CommitLog, Entry
 from pocketmq.store.errors import DiskFull, StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
@@ -236,23 +234,21 @@ class IndexService:
         return batch, end
 
     def _index(self, batch: list[tuple[int, int, int, bytes]]) -> None:
-        hashes, positions, store_ms = key_hashes(
+        from pocketmq.store.index_keys import key_hashes
+
+        keyed = key_hashes(
             batch,
             self.files[-1].end_position if self.files else -1,
             tags=self._config.message_index_tags,
         )
-        if not hashes:
+        if keyed is None:
             return
-        import numpy
-
-        all_hashes = numpy.array(hashes, numpy.int64)
-        all_positions = numpy.array(positions, numpy.int64)
-        all_ms = numpy.array(store_ms, numpy.int64)
+        hashes, positions, store_ms = keyed
         done = 0
-        while done < len(all_hashes):
+        while done < len(hashes):
             if not self.files or self.files[-1].full:
                 self._add_file()
-            done += self.files[-1].put_many(all_hashes[done:], all_positions[done:], all_ms[done:])
+            done += self.files[-1].put_many(hashes[done:], positions[done:], store_ms[done:])
 
     def _add_file(self) -> None:
         from pocketmq.store.index_file import IndexFile
@@ -333,87 +329,3 @@ def index_hash(text: str) -> int:
     """
     value = abs(string_hash(text))
     return 0 if value > 0x7FFF_FFFF else value
-
-
-def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
-    """Invariant 1.
-
-    >>> keys_of(b"KEYS\\x01a  b\\x02UNIQ_KEY\\x01u\\x02TAGS\\x01t", tags=True)
-    [b'u', b'a', b'b', b'T#t']
-    """
-    keys: list[bytes] = []
-    unique = get_property(properties, b"UNIQ_KEY")
-    if unique is not None:
-        keys.append(unique)
-    several = get_property(properties, b"KEYS")
-    if several is not None:
-        keys += [key for key in several.split(b" ") if key]
-    if tags:
-        tag = get_property(properties, b"TAGS")
-        if tag is not None:
-            keys.append(b"T#" + tag)
-    return keys
-
-
-_POWERS: dict[int, Any] = {}
-
-
-def key_hashes(
-    batch: list[tuple[int, int, int, bytes]], after: int, *, tags: bool
-) -> tuple[list[int], list[int], list[int]]:
-    """(hashes, positions, store times) of every key of the records behind position `after`.
-
-    Keys of one length are hashed together: h("TOPIC#KEY") = h("TOPIC#") * 31**len + h(KEY), mod 2**32.
-    """
-    starts: list[int] = []
-    keys: list[bytes] = []
-    positions: list[int] = []
-    store_ms: list[int] = []
-    for start, position, ms, properties in batch:
-        if position <= after:
-            continue
-        for key in keys_of(properties, tags=tags):
-            starts.append(start)
-            keys.append(key)
-            positions.append(position)
-            store_ms.append(ms)
-    by_length: dict[int, list[int]] = {}
-    hashes = [0] * len(keys)
-    for place, key in enumerate(keys):
-        if key.isascii():
-            by_length.setdefault(len(key), []).append(place)
-        else:
-            text = key.decode("utf-8", "replace")
-            units = len(text.encode("utf-16-be", "surrogatepass")) // 2
-            hashes[place] = starts[place] * pow(31, units, 1 << 32) + string_hash(text)
-    for length, places in by_length.items():
-        if len(places) < 8:
-            power = pow(31, length, 1 << 32)
-            for place in places:
-                hashes[place] = starts[place] * power + string_hash(keys[place].decode("ascii"))
-        else:
-            for place, value in zip(places, _hash_equal(keys, places, length), strict=True):
-                hashes[place] = starts[place] * pow(31, length, 1 << 32) + value
-    return [_fold(value) for value in hashes], positions, store_ms
-
-
-def _hash_equal(keys: list[bytes], places: list[int], length: int) -> list[int]:
-    import numpy
-
-    powers = _POWERS.get(length)
-    if powers is None:
-        values = [pow(31, length - 1 - unit, 1 << 32) for unit in range(length)]
-        powers = _POWERS[length] = numpy.array(values, numpy.uint32)
-    units = numpy.frombuffer(b"".join([keys[place] for place in places]), numpy.uint8)
-    table = units.reshape(len(places), length).astype(numpy.uint32)
-    found: list[int] = (table * powers).sum(axis=1, dtype=numpy.uint32).tolist()
-    return found
-
-
-def _fold(value: int) -> int:
-    """An unsigned or larger sum to abs(int) as Java has it."""
-    value &= 0xFFFF_FFFF
-    if value >= 0x8000_0000:
-        value = 0x1_0000_0000 - value
-        return 0 if value == 0x8000_0000 else value
-    return value
