@@ -301,10 +301,17 @@ class PocketBroker(RunningBroker):
 
 
 def make_broker(
-    kind: str, folder: Path, *, config: Mapping[str, object] | None = None
+    kind: str,
+    folder: Path,
+    *,
+    config: Mapping[str, object] | None = None,
+    namesrv: str | None = None,
+    broker_name: str | None = None,
 ) -> RunningBroker:
     """A broker by its test id: "pocketmq", "rocketmq-4.9.7" or "rocketmq-5.5.0"; not started yet."""
     name, _, version = kind.partition("-")
     if name == "pocketmq":
-        return PocketBroker(folder, config=config)
-    return JavaBroker(folder, version=version, config=config)
+        return PocketBroker(folder, config=config, namesrv=namesrv, broker_name=broker_name)
+    return JavaBroker(
+        folder, version=version, config=config, namesrv=namesrv, broker_name=broker_name
+    )
