@@ -75,7 +75,6 @@ class MessagePut:
         )
         counter = self._stats.put_counter(topic, queue_id)
         counter.nums += 1
-        counter.calls += 1
         counter.size += appended.size
         return Put(appended, topic, queue_id)
 

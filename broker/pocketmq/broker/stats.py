@@ -35,12 +35,18 @@ _PERIODS = (10, 60, 600)
 
 
 class PutCounter:
-    """Messages put into one queue: their number, their bytes, the calls that brought them."""
+    """Messages put into one queue: their number, their bytes, and how many came behind the first of a
+    batch (so that a single message costs two additions)."""
 
-    __slots__ = ("calls", "nums", "size")
+    __slots__ = ("batched", "nums", "size")
 
     def __init__(self) -> None:
-        self.nums = self.size = self.calls = 0
+        self.nums = self.size = self.batched = 0
+
+    @property
+    def calls(self) -> int:
+        """Requests that brought them."""
+        return self.nums - self.batched
 
 
 class GetCounter:

@@ -22,11 +22,18 @@ def tags_code(properties: bytes) -> int:
     >>> tags_code(b"KEYS\\x01k\\x02TAGS\\x01tagA\\x02"), tags_code(b"KEYS\\x01k")
     (3552231, 0)
     """
-    if b"TAGS\x01" not in properties:
+    # Of two equal names the last counts; a value that is empty is none, so that is looked at with care.
+    _, found, rest = properties.rpartition(b"\x02TAGS\x01")
+    if found:
+        value = rest.partition(b"\x02")[0]
+    elif properties.startswith(b"TAGS\x01"):
+        value = properties[5:].partition(b"\x02")[0]
+    else:
         return 0
-    value = get_property(properties, b"TAGS")
-    if value is None:
-        return 0
+    if not value:
+        value = get_property(properties, b"TAGS") or b""
+        if not value:
+            return 0
     code = _codes.get(value)
     if code is None:
         if len(_codes) >= _CODES_MAX:

@@ -183,19 +183,21 @@ class SendMessageProcessor:
         text: str,
     ) -> Reply:
         """Append and answer a message whose properties ask for nothing special."""
-        wait = True
-        # Where the official client puts WAIT=true, most of the time.
-        properties = text.encode().replace(b"\x02WAIT\x01true\x02", b"\x02", 1)
-        if b"WAIT\x01" in properties:
-            properties, wait = _without_wait(properties)
         if (
-            b"DELAY\x01" in properties
-            or b"TRAN_MSG\x01" in properties
-            or b"CLUSTER\x01" in properties
-            or not properties
+            "DELAY\x01" in text
+            or "TRAN_MSG\x01" in text
+            or "CLUSTER\x01" in text
             or not 0 <= queue_id < target.queue_count
         ):
             return self._send_with_care(request, connection)
+        wait = True
+        # Where the official client puts WAIT=true, most of the time.
+        text = text.replace("\x02WAIT\x01true\x02", "\x02", 1)
+        if "WAIT\x01" in text:
+            text, wait = _without_wait(text)
+        if not text:
+            return self._send_with_care(request, connection)
+        properties = text.encode()
         properties += self._cluster if properties[-1] != 2 else self._cluster[1:]
         try:
             position, queue_offset, _, size = self._append(
@@ -531,22 +533,23 @@ def _late(reply: bytes) -> bytes:
     return encode(answer)
 
 
-def _without_wait(properties: bytes) -> tuple[bytes, bool]:
+def _without_wait(text: str) -> tuple[str, bool]:
     """The properties without WAIT, and whether it was absent or true.
 
-    >>> _without_wait(b"KEYS\x01k\x02WAIT\x01true")
-    (b'KEYS\x01k', True)
-    >>> _without_wait(b"WAIT\x01false\x02KEYS\x01k\x02")
-    (b'KEYS\x01k\x02', False)
-    >>> _without_wait(b"XWAIT\x01true")
-    (b'XWAIT\x01true', True)
+    >>> _without_wait("KEYS\\x01k\\x02WAIT\\x01true")
+    ('KEYS\\x01k', True)
+    >>> _without_wait("WAIT\\x01false\\x02KEYS\\x01k\\x02")
+    ('KEYS\\x01k\\x02', False)
+    >>> _without_wait("XWAIT\\x01true")
+    ('XWAIT\\x01true', True)
     """
-    if properties.endswith(b"\x02WAIT\x01true"):
-        return properties[:-10], True
+    if text.endswith("\x02WAIT\x01true"):
+        return text[:-10], True
+    properties = text.encode()
     wait = get_property(properties, b"WAIT")
     if wait is None:
-        return properties, True
-    return remove_property(properties, b"WAIT"), wait == b"true"
+        return text, True
+    return remove_property(properties, b"WAIT").decode(), wait == b"true"
 
 
 def _store_refusal(error: StoreError, store: MessageStore) -> SendRefused:
