@@ -151,14 +151,17 @@ class RouteInfo:
         return Registered() if live is None else Registered(master, live.ha_address)
 
     def _take_topics(self, broker_name: str, topics: Mapping[str, QueueData]) -> None:
+        new: list[str] = []
         for topic, queues in topics.items():
             table = self._topics.setdefault(topic, {})
             old = table.get(broker_name)
             table[broker_name] = queues
             if old is None:
-                log.info("topic registered topic=%s broker=%s", topic, broker_name)
+                new.append(topic)
             elif old != queues:
                 log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+        if new:
+            log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
 
     def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
         """Take over a topic that nobody has registered; a known one stays as it is (217, 5.x)."""

@@ -46,8 +46,8 @@ def slave_refusal(request: RemotingCommand) -> RemotingCommand:
 
 
 def page(table: Mapping[str, _V], begin: int, count: int | None) -> dict[str, _V]:
-    """Entries `begin` to `begin + count` of a table, as 5.x tools and slaves ask for them."""
-    names = list(table)[max(0, begin) :]
+    """Entries `begin` to `begin + count` of a table by name, as 5.x tools and slaves ask for them."""
+    names = sorted(table)[max(0, begin) :]
     if count is not None and count > 0:
         names = names[:count]
     return {name: table[name] for name in names}

@@ -1,0 +1,595 @@
+"""Administration of a broker over its socket: what is changed is seen, kept, and told to name servers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.fastjson import ObjectKey
+from pocketmq.remoting.message_codec import offset_msg_id, pack_host, read_record, read_records
+from pocketmq.remoting.settings import parse_properties
+from pocketmq.store import StoreConfig
+
+CODE = RequestCode
+OK = ResponseCode.SUCCESS
+BORN = b"\x7f\0\0\1\0\0\0\1"
+
+
+class Site:
+    """A name server, a broker and a client of both."""
+
+    def __init__(self, folder: Path, namesrv: NameServer, client: RemotingClient) -> None:
+        self.folder = folder
+        self.namesrv = namesrv
+        self.client = client
+        self.broker = self.make()
+
+    def make(self, **settings: Any) -> Broker:
+        config = BrokerConfig(broker_name="a", listen_port=0, **settings)
+        store = StoreConfig(store_path_root_dir=str(self.folder))
+        return Broker(config, store, clock=SystemClock(), name_server=self.namesrv.local)
+
+    async def ask(
+        self, code: int, body: bytes = b"", *, version: int = 407, **fields: Any
+    ) -> RemotingCommand:
+        ext = {name: _text(value) for name, value in fields.items()}
+        command = RemotingCommand(code, ext, body, version=version)
+        return await self.client.invoke(self.broker.address, command, 15_000)
+
+    async def json(self, code: int, body: bytes = b"", **fields: Any) -> Any:
+        answer = await self.ask(code, body, **fields)
+        assert answer.code == OK, answer
+        return fastjson.loads(answer.body)
+
+    async def make_topic(self, topic: str, queues: int = 2, **more: Any) -> RemotingCommand:
+        fields: dict[str, Any] = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            **more,
+        }
+        return await self.ask(CODE.UPDATE_AND_CREATE_TOPIC, **fields)
+
+    def put(
+        self, topic: str, queue_id: int = 0, body: bytes = b"b", properties: bytes = b""
+    ) -> int:
+        """Store a message; its place in the log."""
+        return self.broker.store.append(topic, queue_id, body, properties, 0, 0, 1, BORN).position
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    clock = SystemClock()
+    async with (
+        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
+        RemotingClient({}, clock) as client,
+    ):
+        made = Site(tmp_path, namesrv, client)
+        async with made.broker:
+            yield made
+
+
+def queue(topic: str, queue_id: int) -> ObjectKey:
+    return ObjectKey.of(brokerName="a", queueId=queue_id, topic=topic)
+
+
+# ------------------------------------------------------------ topics
+
+
+async def test_a_topic_is_made_routed_changed_listed_and_deleted(site: Site) -> None:
+    made = await site.make_topic("T", 3)
+    assert (made.code, made.remark) == (OK, "not set any response code")
+    route = site.namesrv.routes.route("T")
+    assert route is not None
+    assert route["queueDatas"][0]["writeQueueNums"] == 3
+    await site.make_topic("T", 5, perm=4)
+    assert await site.json(CODE.GET_TOPIC_CONFIG, topic="T", lo=True) == {
+        "attributes": {},
+        "order": False,
+        "perm": 4,
+        "readQueueNums": 5,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "T",
+        "topicSysFlag": 0,
+        "writeQueueNums": 5,
+    }
+    site.put("T")
+    site.broker.offsets.commit("g", "T", 0, 1, "test")
+    assert (await site.ask(CODE.DELETE_TOPIC_IN_BROKER, topic="T")).code == OK
+    gone = await site.ask(CODE.GET_TOPIC_CONFIG, topic="T")
+    assert (gone.code, gone.remark) == (17, "No topic in this broker. topic: T")
+    assert site.broker.store.max_offset("T", 0) == 0
+    assert site.broker.offsets.query("g", "T", 0) == -1
+
+
+async def test_topics_and_groups_survive_a_restart(site: Site) -> None:
+    await site.make_topic("T", 3, attributes="+message.type=FIFO")
+    await site.ask(CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"g","retryMaxTimes":3}')
+    await site.broker.__aexit__(None, None, None)
+    site.broker = site.make()
+    async with site.broker:
+        assert (await site.json(CODE.GET_TOPIC_CONFIG, topic="T"))["attributes"] == {
+            "message.type": "FIFO"
+        }
+        found = await site.json(CODE.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")
+        assert (found["retryMaxTimes"], found["retryQueueNums"]) == (3, 1)
+
+
+async def test_attributes_are_added_changed_and_removed(site: Site) -> None:
+    await site.make_topic("T", attributes="+a=1,+b=2")
+    await site.make_topic("T", attributes="+a=3,-b")
+    assert (await site.json(CODE.GET_TOPIC_CONFIG, topic="T"))["attributes"] == {"a": "3"}
+    refused = await site.make_topic("T", attributes="a=1")
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "+name=value" in (refused.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "remark"),
+    [
+        ("../etc/passwd", {}, "illegal characters"),
+        ("a b", {}, "illegal characters"),
+        ("x" * 128, {}, "longer than topic max length"),
+        ("TBW102", {}, "conflict with system topic"),
+        ("rmq_sys_x", {}, "conflict with system topic"),
+        ("T", {"readQueueNums": -1}, "queues, not -1"),
+        ("T", {"writeQueueNums": 1_000_000}, "queues, not 1000000"),
+        ("T", {"perm": 64}, "permission"),
+        ("T", {"perm": "x"}, "is no number"),
+    ],
+)
+async def test_a_topic_that_cannot_be_is_refused_and_leaves_nothing(
+    site: Site, topic: str, more: dict[str, Any], remark: str
+) -> None:
+    """CVE-2019-17572 and its like: the name never reaches the file system."""
+    before = set(site.broker.topics.topics)
+    answer = await site.make_topic(topic, **more)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in (answer.remark or "")
+    assert set(site.broker.topics.topics) == before
+
+
+async def test_several_topics_are_made_together_or_not_at_all(site: Site) -> None:
+    def body(*names: str) -> bytes:
+        rows = [{"topicName": n, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for n in names]
+        return fastjson.dumps({"topicConfigList": rows})
+
+    refused = await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body("T1", "no/good"))
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert site.broker.topics.get("T1") is None
+    assert (await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body("T1", "T2"))).code == OK
+    assert site.namesrv.routes.route("T2") is not None
+
+
+async def test_all_topics_come_at_once_or_in_pages(site: Site) -> None:
+    whole = await site.ask(CODE.GET_ALL_TOPIC_CONFIG)
+    assert whole.ext == {}
+    table = fastjson.loads(whole.body)["topicConfigTable"]
+    names: list[str] = []
+    while len(names) < len(table):
+        answer = await site.ask(CODE.GET_ALL_TOPIC_CONFIG, topicSeq=len(names), maxTopicNum=4)
+        assert answer.ext == {"totalTopicNum": str(len(table))}
+        names += fastjson.loads(answer.body)["topicConfigTable"]
+    assert names == sorted(table)
+
+
+async def test_topic_status_shows_each_write_queue(site: Site) -> None:
+    """S86."""
+    await site.make_topic("T", 2)
+    site.put("T", 1)
+    site.put("T", 1)
+    found = (await site.json(CODE.GET_TOPIC_STATS_INFO, topic="T"))["offsetTable"]
+    assert found[queue("T", 0)] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+    assert (found[queue("T", 1)]["minOffset"], found[queue("T", 1)]["maxOffset"]) == (0, 2)
+    assert found[queue("T", 1)]["lastUpdateTimestamp"] > 1_600_000_000_000
+    missing = await site.ask(CODE.GET_TOPIC_STATS_INFO, topic="none")
+    assert (missing.code, missing.remark) == (17, "topic[none] not exist")
+    five = await site.json(CODE.GET_TOPIC_STATS_INFO, topic="T", version=Version.V5_5_0)
+    assert five["topicPutTps"] == 0.0
+
+
+# ------------------------------------------------------------ groups and offsets
+
+
+async def test_a_group_is_made_with_defaults_listed_and_deleted(site: Site) -> None:
+    await site.ask(
+        CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"g","consumeEnable":false}'
+    )
+    table = (await site.json(CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))["subscriptionGroupTable"]
+    assert table["g"] == {
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": False,
+        "consumeFromMinEnable": True,
+        "groupName": "g",
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    site.broker.offsets.commit("g", "T", 0, 5, "test")
+    await site.ask(CODE.DELETE_SUBSCRIPTIONGROUP, groupName="g", removeOffset=False)
+    assert site.broker.groups.get("g") is None
+    assert site.broker.offsets.query("g", "T", 0) == 5
+    await site.ask(CODE.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset=True)
+    assert site.broker.offsets.query("g", "T", 0) == -1
+    refused = await site.ask(CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"a/../b"}')
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_consume_stats_show_lag_of_the_topics_that_a_group_has_offsets_of(site: Site) -> None:
+    await site.make_topic("T", 2)
+    for _ in range(3):
+        site.put("T", 0)
+    site.broker.offsets.commit("g", "T", 0, 2, "test")
+    site.broker.offsets.commit("g", "gone", 0, 2, "test")
+    found = await site.json(CODE.GET_CONSUME_STATS, consumerGroup="g")
+    row = found["offsetTable"][queue("T", 0)]
+    assert (row["brokerOffset"], row["consumerOffset"]) == (3, 2)
+    assert row["lastTimestamp"] > 1_600_000_000_000
+    assert found["offsetTable"][queue("T", 1)] == {
+        "brokerOffset": 0,
+        "consumerOffset": 0,
+        "lastTimestamp": 0,
+    }
+    assert "pullOffset" not in row
+    assert await site.json(CODE.GET_CONSUME_STATS, consumerGroup="nobody") == {
+        "consumeTps": 0.0,
+        "offsetTable": {},
+    }
+    site.broker.groups.find("g")
+    whole = await site.json(CODE.GET_BROKER_CONSUME_STATS, isOrder=False)
+    assert whole["totalDiff"] == 1
+    assert whole["brokerAddr"] == site.broker.address
+
+
+async def test_offsets_of_a_group_are_copied_and_corrected(site: Site) -> None:
+    await site.make_topic("T", 1)
+    site.broker.offsets.commit("from", "T", 0, 7, "test")
+    assert (
+        await site.ask(
+            CODE.CLONE_GROUP_OFFSET, srcGroup="from", destGroup="to", topic="T", offline=True
+        )
+    ).code == OK
+    assert site.broker.offsets.query("to", "T", 0) == 7
+    await site.ask(CODE.CLONE_GROUP_OFFSET, srcGroup="from", destGroup="all", topic="")
+    assert site.broker.offsets.query("all", "T", 0) == 7
+    site.broker.offsets.commit("behind", "T", 0, 3, "test")
+    found = await site.json(
+        CODE.QUERY_CORRECTION_OFFSET, topic="T", compareGroup="to", filterGroups="behind"
+    )
+    assert found == {"correctionOffsets": {"0": 7}}
+
+
+async def test_who_consumes_a_topic_and_what_a_group_consumes(site: Site) -> None:
+    site.broker.offsets.commit("g1", "T", 0, 1, "test")
+    assert await site.json(CODE.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g1"]}
+    assert await site.json(CODE.QUERY_TOPICS_BY_CONSUMER, group="g1") == {
+        "brokerAddr": site.broker.address,
+        "topicList": ["T"],
+    }
+    assert await site.json(CODE.QUERY_SUBSCRIPTION_BY_CONSUMER, group="g1", topic="T") == {
+        "group": "g1",
+        "topic": "T",
+    }
+
+
+async def test_the_time_span_says_how_long_the_next_message_has_waited(site: Site) -> None:
+    await site.make_topic("T", 1)
+    empty = (await site.json(CODE.QUERY_CONSUME_TIME_SPAN, topic="T", group="g"))[
+        "consumeTimeSpanSet"
+    ]
+    assert empty[0]["delayTime"] == 0
+    site.put("T")
+    site.put("T")
+    site.broker.offsets.commit("g", "T", 0, 1, "test")
+    (row,) = (await site.json(CODE.QUERY_CONSUME_TIME_SPAN, topic="T", group="g"))[
+        "consumeTimeSpanSet"
+    ]
+    assert row["messageQueue"] == {"brokerName": "a", "queueId": 0, "topic": "T"}
+    assert row["minTimeStamp"] <= row["consumeTimeStamp"] <= row["maxTimeStamp"]
+    assert 0 <= row["delayTime"] < 600_000
+
+
+async def test_offsets_of_a_queue_and_by_time(site: Site) -> None:
+    await site.make_topic("T", 1)
+    site.put("T")
+    site.put("T")
+    where: dict[str, Any] = {"topic": "T", "queueId": 0}
+    assert (await site.ask(CODE.GET_MAX_OFFSET, **where)).ext == {"offset": "2"}
+    assert (await site.ask(CODE.GET_MIN_OFFSET, **where)).ext == {"offset": "0"}
+    early = await site.ask(CODE.SEARCH_OFFSET_BY_TIMESTAMP, **where, timestamp=0)
+    late = await site.ask(CODE.SEARCH_OFFSET_BY_TIMESTAMP, **where, timestamp=1 << 60)
+    assert early.ext == {"offset": "0"}
+    assert late.ext in ({"offset": "1"}, {"offset": "2"})
+    time_ms = await site.ask(CODE.GET_EARLIEST_MSG_STORETIME, **where)
+    assert int((time_ms.ext or {})["timestamp"]) > 1_600_000_000_000
+    unknown = await site.ask(CODE.GET_MAX_OFFSET, topic="none", queueId=7)
+    assert unknown.ext == {"offset": "0"}
+    none = await site.ask(CODE.GET_EARLIEST_MSG_STORETIME, topic="none", queueId=7)
+    assert none.ext == {"timestamp": "-1"}
+    bad = await site.ask(CODE.GET_MAX_OFFSET, topic="T")
+    assert bad.code == ResponseCode.SYSTEM_ERROR
+    negative = await site.ask(CODE.GET_MAX_OFFSET, topic="T", queueId=-5)
+    assert negative.ext == {"offset": "0"}
+
+
+# ------------------------------------------------------------ messages
+
+
+async def test_messages_are_found_by_key_and_by_unique_key_and_by_place(site: Site) -> None:
+    await site.make_topic("T", 1)
+    site.put("T", 0, b"one", b"KEYS\x01k1 k2\x02UNIQ_KEY\x01U1")
+    at = site.put("T", 0, b"two", b"KEYS\x01k2\x02UNIQ_KEY\x01U2")
+    window: dict[str, Any] = {"maxNum": 10, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+
+    async def bodies(key: str, **more: Any) -> list[bytes]:
+        answer = await site.ask(CODE.QUERY_MESSAGE, topic="T", key=key, **window, **more)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            assert set(answer.ext or {}) == {
+                "indexLastUpdateTimestamp",
+                "indexLastUpdatePhyoffset",
+            }
+            return []
+        return [bytes(record.body) for record in read_records(bytes(answer.body))]
+
+    for _ in range(200):
+        if await bodies("k2") == [b"one", b"two"]:
+            break
+    assert await bodies("k2") == [b"one", b"two"]
+    assert await bodies("k1") == [b"one"]
+    assert await bodies("U2", _UNIQUE_KEY_QUERY=True) == [b"two"]
+    assert await bodies("nothing") == []
+    found = await site.ask(CODE.VIEW_MESSAGE_BY_ID, offset=at)
+    assert bytes(read_record(bytes(found.body)).body) == b"two"
+    for wrong in (at + 1, -1, 1 << 60):
+        missing = await site.ask(CODE.VIEW_MESSAGE_BY_ID, offset=wrong)
+        assert missing.code == ResponseCode.SYSTEM_ERROR
+        assert missing.remark == f"can not find message by the offset, {wrong}"
+
+
+async def test_the_entries_of_a_queue_are_shown(site: Site) -> None:
+    await site.make_topic("T", 1)
+    site.put("T", 0, b"x", b"TAGS\x01TagA")
+    where: dict[str, Any] = {"topic": "T", "queueId": 0, "count": 5}
+    found = await site.json(CODE.QUERY_CONSUME_QUEUE, **where, index=0, consumerGroup="g")
+    assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 1)
+    assert found["filterData"] == "g@T is not online!"
+    assert found["queueData"][0]["tagsCode"] == 2598919
+    beyond = await site.ask(CODE.QUERY_CONSUME_QUEUE, **where, index=9)
+    assert beyond.remark == "Index 9 of 0@T is not exist!"
+    missing = await site.ask(CODE.QUERY_CONSUME_QUEUE, topic="none", queueId=3, index=0, count=1)
+    assert (missing.code, missing.remark) == (1, "3@none is not exist!")
+
+
+# ------------------------------------------------------------ settings
+
+
+async def test_settings_that_may_change_change_and_the_others_are_refused(site: Site) -> None:
+    """CVE-2023-33246: a typed list of what may change, all of a request or nothing."""
+
+    async def change(text: str) -> RemotingCommand:
+        return await site.ask(CODE.UPDATE_BROKER_CONFIG, text.encode())
+
+    async def shown() -> dict[str, str]:
+        answer = await site.ask(CODE.GET_BROKER_CONFIG)
+        assert set(fastjson.loads((answer.ext or {})["version"])) == {"counter", "timestamp"}
+        return parse_properties(bytes(answer.body).decode())
+
+    assert (await change("flushIntervalCommitLog=400\nnoSuchSetting=1\n")).code == OK
+    assert (await shown())["flushIntervalCommitLog"] == "400"
+    refused = await change("flushIntervalCommitLog=300\nstorePathRootDir=/tmp/x\n")
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "storePathRootDir" in (refused.remark or "")
+    wrong = await change("traceOn=perhaps\n")
+    assert wrong.code == ResponseCode.SYSTEM_ERROR
+    assert (await shown())["flushIntervalCommitLog"] == "400"
+
+
+async def test_the_brokers_permission_is_told_to_name_servers(site: Site) -> None:
+    await site.make_topic("T", 1)
+    await site.ask(CODE.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")
+    route = site.namesrv.routes.route("T")
+    assert route is not None
+    assert route["queueDatas"][0]["perm"] == 4
+
+
+async def test_access_control_is_refused_in_words(site: Site) -> None:
+    for code in (50, 51, 52, 53, 54):
+        answer = await site.ask(code)
+        assert answer.code in (1, 209, 210, 211)
+        assert "plain_acl.yml" in (answer.remark or "")
+
+
+# ------------------------------------------------------------ clients
+
+
+HEARTBEAT = {
+    "clientID": "c1",
+    "consumerDataSet": [
+        {
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "consumeType": "CONSUME_PASSIVELY",
+            "groupName": "g",
+            "messageModel": "CLUSTERING",
+            "subscriptionDataSet": [
+                {
+                    "classFilterMode": False,
+                    "codeSet": [3552231],
+                    "expressionType": "TAG",
+                    "subString": "tagA",
+                    "subVersion": 5,
+                    "tagsSet": ["tagA"],
+                    "topic": "T",
+                }
+            ],
+            "unitMode": False,
+        }
+    ],
+    "producerDataSet": [{"groupName": "p"}],
+}
+
+
+async def test_who_is_connected_is_shown(site: Site) -> None:
+    """S65, S66, S85."""
+    await site.make_topic("T", 1)
+    await site.ask(CODE.HEART_BEAT, fastjson.dumps(HEARTBEAT))
+    found = await site.json(CODE.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")
+    (connection,) = found.pop("connectionSet")
+    assert (connection["clientId"], connection["language"]) == ("c1", "PYTHON")
+    assert found["subscriptionTable"]["T"]["subString"] == "tagA"
+    assert found["consumeFromWhere"] == "CONSUME_FROM_FIRST_OFFSET"
+    producers = await site.json(CODE.GET_PRODUCER_CONNECTION_LIST, producerGroup="p")
+    assert producers["connectionSet"] == [connection]
+    everybody = (await site.json(CODE.GET_ALL_PRODUCER_INFO))["data"]
+    assert everybody["p"][0]["remoteIP"] == "/" + connection["clientAddr"]
+    assert await site.json(CODE.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g"]}
+    offline = await site.ask(CODE.GET_CONSUMER_CONNECTION_LIST, consumerGroup="none")
+    assert (offline.code, offline.remark) == (206, "the consumer group[none] not online")
+
+
+async def test_a_reset_reaches_every_member_and_is_answered_with_the_offsets(site: Site) -> None:
+    """wire.md 3.6."""
+    await site.make_topic("T", 2)
+    for _ in range(3):
+        site.put("T", 0)
+    where: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": True}
+    none = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
+    assert (none.code, none.remark) == (1, "THe consumer group <g> not exist")
+    for queue_id in (0, 1):
+        site.broker.offsets.commit("g", "T", queue_id, 0, "test")
+    offline = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+    got: list[Any] = []
+
+    def reset(request: RemotingCommand, connection: Connection) -> None:
+        got.append((request.ext, fastjson.loads(request.body)))
+
+    async with RemotingClient(
+        {CODE.RESET_CONSUMER_CLIENT_OFFSET: reset}, SystemClock()
+    ) as consumer:
+        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT))
+        await consumer.invoke(site.broker.address, beat)
+        answer = await site.json(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
+        # A second question over the same connection comes back after the push did.
+        await consumer.invoke(site.broker.address, RemotingCommand(CODE.GET_BROKER_RUNTIME_INFO))
+    assert answer == {"offsetTable": {queue("T", 0): 3, queue("T", 1): 0}}
+    ((ext, pushed),) = got
+    assert ext == {"group": "g", "isForce": "false", "timestamp": "-1", "topic": "T"}
+    assert pushed == answer
+
+
+async def test_running_info_status_and_direct_consumption_are_relayed(site: Site) -> None:
+    await site.make_topic("T", 1)
+    position = site.put("T", 0, b"direct", b"UNIQ_KEY\x01U")
+    msg_id = offset_msg_id(pack_host(site.broker.address), position)
+    seen: list[RemotingCommand] = []
+
+    def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        seen.append(request)
+        if request.code == CODE.GET_CONSUMER_STATUS_FROM_CLIENT:
+            table = {"messageQueueTable": {queue("T", 0): 1}}
+            return request.answer(OK, body=fastjson.dumps(table))
+        return request.answer(OK, body=b'{"said":"by the client"}')
+
+    handled = (
+        CODE.GET_CONSUMER_RUNNING_INFO,
+        CODE.CONSUME_MESSAGE_DIRECTLY,
+        CODE.GET_CONSUMER_STATUS_FROM_CLIENT,
+    )
+    async with RemotingClient(dict.fromkeys(handled, answer), SystemClock()) as consumer:
+        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT))
+        await consumer.invoke(site.broker.address, beat)
+        member: dict[str, Any] = {"consumerGroup": "g", "clientId": "c1"}
+        said = {"said": "by the client"}
+        assert await site.json(CODE.GET_CONSUMER_RUNNING_INFO, **member, jstackEnable=True) == said
+        assert seen[-1].ext == {**member, "jstackEnable": "true"}
+        assert await site.json(CODE.CONSUME_MESSAGE_DIRECTLY, **member, msgId=msg_id) == said
+        assert bytes(read_record(bytes(seen[-1].body)).body) == b"direct"
+        assert (seen[-1].ext or {})["brokerName"] == "a"
+        status = await site.json(
+            CODE.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g", clientAddr=""
+        )
+        assert status == {"consumerTable": {"c1": {queue("T", 0): 1}}, "messageQueueTable": {}}
+        for wrong in ("zz", "7F" * 16):
+            bad = await site.ask(CODE.CONSUME_MESSAGE_DIRECTLY, **member, msgId=wrong)
+            assert bad.code == ResponseCode.SYSTEM_ERROR
+    gone = await site.ask(CODE.GET_CONSUMER_RUNNING_INFO, consumerGroup="x", clientId="y")
+    assert (gone.code, gone.remark) == (1, "The Consumer <x> <y> not online")
+
+
+async def test_a_client_that_is_too_old_is_not_asked(site: Site) -> None:
+    async with RemotingClient({}, SystemClock()) as consumer:
+        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT), version=30)
+        await consumer.invoke(site.broker.address, beat)
+        answer = await site.ask(CODE.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "too low" in (answer.remark or "")
+
+
+# ------------------------------------------------------------ cleaning up
+
+
+async def test_queues_of_unknown_topics_are_cleaned(site: Site) -> None:
+    await site.make_topic("T", 1)
+    site.put("T")
+    site.put("unknown")
+    assert (await site.ask(CODE.CLEAN_UNUSED_TOPIC)).code == OK
+    assert site.broker.store.max_offset("unknown", 0) == 0
+    assert site.broker.store.max_offset("T", 0) == 1
+    assert (await site.ask(CODE.CLEAN_EXPIRED_CONSUMEQUEUE)).code == OK
+    assert (await site.ask(CODE.DELETE_EXPIRED_COMMITLOG)).code == OK
+    assert site.broker.store.max_offset("T", 0) == 1
+
+
+async def test_a_slave_refuses_changes(tmp_path: Path) -> None:
+    """S84's other half: topics and groups come from the master."""
+    clock = SystemClock()
+    async with (
+        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
+        RemotingClient({}, clock) as client,
+    ):
+        site = Site(tmp_path, namesrv, client)
+        site.broker = site.make(broker_role="SLAVE", broker_id=1)
+        async with site.broker:
+            answer = await site.make_topic("T")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "slave broker" in (answer.remark or "")
+
+
+async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site) -> None:
+    position = site.put(
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        0,
+        b"half",
+        b"REAL_TOPIC\x01T\x02REAL_QID\x010\x02TRANSACTION_CHECK_TIMES\x0115\x02PGROUP\x01p",
+    )
+    msg_id = offset_msg_id(pack_host(site.broker.address), position)
+    assert (await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=msg_id)).code == OK
+    result = site.broker.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1)
+    record = read_record(result.buffers[0])
+    assert b"TRANSACTION_CHECK_TIMES\x010" in record.properties
+    assert bytes(record.body) == b"half"
+    plain = site.put("T")
+    for wrong in ("zz", offset_msg_id(pack_host(site.broker.address), plain)):
+        answer = await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=wrong)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
