@@ -225,6 +225,8 @@ class ConsumeQueue:
             file.reserve(at + ENTRY_SIZE)
             ENTRY.pack_into(file.map, at, position, size, tags_code)
             self.flushed_offset = min(self.flushed_offset, offset)
+            if offset == self.max_offset - 1:
+                self.max_position = position + size
 
     def release(self) -> None:
         """Drop the maps of a queue that is not used; the next use maps again."""

@@ -214,7 +214,7 @@ class MessageStore:
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         self.recovery = report = recovery.run()
-        self._verification.trusted_from = report.checked_from
+        self._verification.start(report)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
         self._flush = Flush(
             self.config,
@@ -388,7 +388,7 @@ class MessageStore:
             self._index.wake()
         if sys_flag & _ROLLBACK != _ROLLBACK:
             pending.append((queue.key_hash, position, store_ms, properties))
-        return Appended(position, queue_offset, store_ms, size)
+        return _new_tuple(Appended, (position, queue_offset, store_ms, size))
 
     def _put_special(
         self,
@@ -796,3 +796,5 @@ def _batch_topics(root: str) -> set[str]:
 
 
 _tags_code = tags_code
+# A named tuple without the cost of its own __new__, for every message.
+_new_tuple = tuple.__new__

@@ -286,11 +286,11 @@ class Recovery:
             if known == (record.position, record.size, code):
                 return None
             if known is not None and known[:2] == (record.position, record.size):
-                if known[2] <= EXT_ADDRESS_MAX or queue.topic == SCHEDULE_TOPIC:
+                if self._means_the_same(queue, record, known[2], code):
                     return None
             elif known is not None and self._is_newer(queue, offset, known, record):
                 return None
-            else:
+            elif known is None or known[0] != record.position:
                 why = self._claim_text(record)
                 if why:
                     return why
@@ -309,6 +309,17 @@ class Recovery:
         queue.put(record.position, record.size, code)
         report.entries_added += 1
         return None
+
+    def _means_the_same(self, queue: ConsumeQueue, record: Entry, known: int, code: int) -> bool:
+        """Whether an entry's code may stay though it is not the one that we would write."""
+        if known <= EXT_ADDRESS_MAX:
+            ext = self._table.ext(queue)
+            unit = None if ext is None else ext.get(known)
+            return unit is not None and unit.tags_code == code
+        # The delays may have been others when it was written.
+        return queue.topic == SCHEDULE_TOPIC and record.store_ms < known <= record.store_ms + max(
+            self._levels
+        )
 
     def _is_newer(
         self, queue: ConsumeQueue, offset: int, known: tuple[int, int, int], record: Entry

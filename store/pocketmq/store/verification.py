@@ -14,12 +14,14 @@ from pocketmq.remoting.message_codec import FIXED
 from pocketmq.store.commit_log import CommitLog, Damage, Entry
 from pocketmq.store.consume_queue import BLANK_SIZE, ConsumeQueue
 from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
+from pocketmq.store.recovery import RecoveryReport
 from pocketmq.store.tags_code import tags_code
 
 log = logging.getLogger(__name__)
 
 _BLOCK = 64 << 10
 _SEARCH_MAX = 64 << 20
+_SIZE_MIN = 91
 
 
 class Verification:
@@ -32,6 +34,12 @@ class Verification:
         self._checked: dict[int, int] = {}
         # Positions of records that are damaged, each reported once.
         self._bad: set[int] = set()
+
+    def start(self, report: RecoveryReport) -> None:
+        """Take over what recovery has checked, and where it met damage."""
+        self._bad.update(damage.position for damage in report.damages)
+        # Entries may point to the damaged places: then all is checked when it is read.
+        self.trusted_from = report.end if report.damages else report.checked_from
 
     def entry(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
@@ -48,24 +56,30 @@ class Verification:
         return position >= self.trusted_from or self._is_good(position)
 
     def _says_the_same(self, queue: ConsumeQueue, offset: int, position: int, size: int) -> bool:
-        head = self._log.slice(position, FIXED.size) if position >= 0 else None
-        if head is None:
+        record = self._log.slice(position, size) if position >= 0 and size >= _SIZE_MIN else None
+        if record is None:
             return False
-        own_size, _, _, queue_id, _, queue_offset, own_position, _, _ = FIXED.unpack_from(head)
-        return (own_size, queue_id, queue_offset, own_position) == (
+        own_size, _, _, queue_id, _, queue_offset, own_position, sys_flag, _ = FIXED.unpack_from(
+            record
+        )
+        if (own_size, queue_id, queue_offset, own_position) != (
             size,
             queue.queue_id,
             offset,
             position,
-        )
+        ):
+            return False
+        body_at = 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+        topic_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
+        return bool(record[topic_at : topic_at + len(queue.topic_part)] == queue.topic_part)
 
     def _is_good(self, position: int) -> bool:
+        if position in self._bad:
+            return False
         block = position // _BLOCK
         checked = self._checked.get(block)
         if checked is not None and position >= checked:
             return True
-        if position in self._bad:
-            return False
         end = (block + 1) * _BLOCK if checked is None else checked
         first = True
         for found in self._log.walk(position, min(end, self._log.end)):
