@@ -18,12 +18,16 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-import msgpack
+try:
+    import msgpack
+except ImportError:  # Spark's executors need not have it: they speak JSON only.
+    msgpack = None
 
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
 from pocketmq.remoting.errors import FrameError
 from pocketmq.remoting.flags import FrameFlag
+from pocketmq.remoting.header_shape import read_fields
 
 _RESPONSE = int(FrameFlag.RESPONSE)
 _ONEWAY = int(FrameFlag.ONEWAY)
@@ -156,6 +160,8 @@ def decode(frame: bytes) -> RemotingCommand:
 
     Raises: FrameError for an unknown encoding, lengths that do not fit, or a header that is none.
     """
+    if len(frame) < 4:
+        raise FrameError(f"a frame of {len(frame)} bytes has no mark")
     end = 4 + (frame[1] << 16 | frame[2] << 8 | frame[3])
     if end > len(frame):
         raise FrameError(f"a header of {end - 4} bytes is announced in a frame of {len(frame)}")
@@ -295,18 +301,7 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         at += 4
         if ext_size < 0 or at + ext_size != size:
             raise FrameError(f"{ext_size} bytes of fields are announced where {size - at} are left")
-        ext: dict[str, str] | None = {} if ext_size else None
-        while at < size:
-            key_end = at + 2 + (header[at] << 8 | header[at + 1])
-            value_at = key_end + 4
-            value_end = value_at + int.from_bytes(header[key_end:value_at], "big")
-            if value_end > size:
-                raise FrameError("a header field reaches beyond the header")
-            assert ext is not None
-            ext[header[at + 2 : key_end].decode("utf-8")] = header[value_at:value_end].decode(
-                "utf-8"
-            )
-            at = value_end
+        ext = read_fields(header, at) if ext_size else None
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise FrameError(f"a binary header is broken: {error}") from error
     command = RemotingCommand.__new__(RemotingCommand)

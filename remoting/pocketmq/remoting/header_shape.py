@@ -1,0 +1,77 @@
+"""The fields of a ROCKETMQ header, cut by the shape of the one before: half the time of a walk over them.
+
+    int16 n + key, int32 n + value, and so on to the end of the header
+
+1. A client sends the same fields with values of the same lengths again and again. One unpack cuts such a
+   header into heads (key size, key, value size) and values.
+2. A shape is tried on all fields of its size; those that only happen to have the size are noticed by their
+   heads and walked over.
+3. Learning is rare where shapes change all the time, so that it costs nothing there.
+"""
+
+import struct
+
+from pocketmq.remoting.errors import FrameError
+
+_SHAPES_MAX = 512
+_FIELDS_MAX = 32
+_EAGER_MISSES = 8
+_LEARN_EVERY = 64
+
+
+class _Shape:
+    __slots__ = ("heads", "keys", "misses", "unpack")
+
+    def __init__(self) -> None:
+        self.misses = 0
+        self.keys: list[str] = []
+        # Until something is learnt: cuts nothing, fits nothing.
+        self.heads: tuple[bytes, ...] = (b"",)
+        self.unpack = struct.Struct("").unpack_from
+
+
+# By size of all fields together; emptied when there are too many to be a client's habit.
+_shapes: dict[int, _Shape] = {}
+
+
+def read_fields(header: bytes, at: int) -> dict[str, str]:
+    """The fields from `at` to the end of the header.
+
+    Raises: FrameError; IndexError, UnicodeDecodeError where lengths or text are broken.
+    """
+    size = len(header) - at
+    shape = _shapes.get(size)
+    if shape is None:
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        shape = _shapes[size] = _Shape()
+    parts = shape.unpack(header, at)
+    if parts[::2] == shape.heads:
+        return dict(zip(shape.keys, map(bytes.decode, parts[1::2]), strict=True))
+    return _walk(header, at, shape)
+
+
+def _walk(header: bytes, start: int, shape: _Shape) -> dict[str, str]:
+    size = len(header)
+    ext: dict[str, str] = {}
+    keys: list[str] = []
+    sizes: list[str] = []
+    at = start
+    while at < size:
+        key_end = at + 2 + (header[at] << 8 | header[at + 1])
+        value_at = key_end + 4
+        value_end = value_at + int.from_bytes(header[key_end:value_at], "big")
+        if value_end > size:
+            raise FrameError("a header field reaches beyond the header")
+        key = header[at + 2 : key_end].decode("utf-8")
+        ext[key] = header[value_at:value_end].decode("utf-8")
+        keys.append(key)
+        sizes.append(f"{value_at - at}s{value_end - value_at}s")
+        at = value_end
+    misses = shape.misses
+    shape.misses = misses + 1
+    if (misses < _EAGER_MISSES or not misses % _LEARN_EVERY) and len(keys) <= _FIELDS_MAX:
+        shape.unpack = struct.Struct("".join(sizes)).unpack_from
+        shape.heads = shape.unpack(header, start)[::2]
+        shape.keys = keys
+    return ext
