@@ -52,7 +52,7 @@ def test_rows_pulled_from_a_broker_equal_those_of_its_files(
 ) -> None:
     """Issue 6 part 2: identical rows for the same offsets."""
     pulled = load(subscribe=topic, columns="all", minPartitions="5").drop("tagsCode")
-    options = {"subscribe": topic, "columns": "all", "brokerName": pulled.first().brokerName}
+    options = {"subscribe": topic, "columns": "all", "brokerName": pulled.collect()[0].brokerName}
     files = spark.read.format("pocketmq").options(**options).load(str(broker.store))
     order = ["queueId", "queueOffset"]
     rows = pulled.orderBy(*order).collect()

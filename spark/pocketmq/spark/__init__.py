@@ -12,9 +12,8 @@ May import pocketmq.remoting and pocketmq.store; executors need these two and th
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pocketmq.spark.progress import commit_progress
-
     from pocketmq.spark.environment import SetupError, java_problem, session, setup
+    from pocketmq.spark.progress import commit_progress
     from pocketmq.spark.source import PocketMQDataSource
 
 __all__ = [

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 JAVA_VERSIONS = (17, 21, 25)
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_PROBE = "import sys, numpy, pyarrow, pyspark, pocketmq.spark.source; print(sys.version_info[:2])"
+_PROBE = (
+    "import sys, numpy, pyarrow, pyspark, importlib.util as u; "
+    "print(tuple(sys.version_info[:2]), bool(u.find_spec('pocketmq')))"
+)
 
 
 class SetupError(PocketMQError):
@@ -119,8 +122,16 @@ def _check_interpreter(spark: "SparkSession") -> None:
             "there"
         )
     mine = str(tuple(sys.version_info[:2]))
-    if answer.stdout.strip() != mine:
+    version, _, has_us = answer.stdout.strip().rpartition(" ")
+    if version != mine:
         raise SetupError(
-            f"Spark runs its Python processes with {python!r}, which is Python {answer.stdout.strip()}, "
-            f"but this process is {mine}: both must be the same. Set PYSPARK_PYTHON={sys.executable}"
+            f"Spark runs its Python processes with {python!r}, which is Python {version}, but this "
+            f"process is {mine}: both must be the same. Set PYSPARK_PYTHON={sys.executable}"
+        )
+    # Files that were given by addPyFile or --py-files reach planners and executors.
+    if has_us != "True" and not getattr(context, "_python_includes", None):
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which has no package pocketmq. Set "
+            f"PYSPARK_PYTHON={sys.executable} before the session is made, or ship the source first: "
+            "python -m pocketmq.spark.bundle pocketmq-spark.zip, then spark.sparkContext.addPyFile"
         )

@@ -1,4 +1,7 @@
-"""format("pocketmq"): the entry that Spark calls. It parses options and picks a reader or writer."""
+"""format("pocketmq"): the entry that Spark calls. It parses options and picks a reader or writer.
+
+Spark starts a Python process for many of these calls: what one does not need, it does not import.
+"""
 
 import os
 from typing import Any
@@ -7,7 +10,6 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import READ, STREAM, WRITE, Options, check_use, parse_options
 
 
@@ -24,10 +26,14 @@ class PocketMQDataSource(DataSource):
         return "pocketmq"
 
     def schema(self) -> StructType:
+        from pocketmq.spark.columns import schema_of
+
         return schema_of(self._options.columns)
 
     def reader(self, schema: StructType) -> Any:
         check_use(self._given, READ)
+        from pocketmq.spark.columns import projection_of
+
         projection = projection_of(schema, self._options.columns)
         if _reads_files(self._options):
             from pocketmq.spark.file_reader import FileReader
@@ -39,6 +45,8 @@ class PocketMQDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> Any:
         check_use(self._given, STREAM)
+        from pocketmq.spark.columns import projection_of
+
         projection = projection_of(schema, self._options.columns)
         if _reads_files(self._options):
             from pocketmq.spark.file_stream import make_file_stream

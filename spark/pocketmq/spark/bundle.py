@@ -1,0 +1,73 @@
+"""The part of PocketMQ that executors need, as one zip: python -m pocketmq.spark.bundle pocketmq-spark.zip
+
+    spark-submit --py-files pocketmq-spark.zip job.py
+    in a job:       spark.sparkContext.addPyFile("pocketmq-spark.zip")
+    Spark Connect:  spark.addArtifacts("pocketmq-spark.zip", pyfile=True)
+
+The zip holds codec, record layout, decoder, blocking client and source; Spark takes no .whl here. Executors
+need numpy and pyarrow beside it, and nothing else of ours.
+"""
+
+import sys
+import zipfile
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+# pocketmq.remoting whole but for what needs an event loop; of pocketmq.store the readers of files.
+_ASYNC = {"connection.py", "client.py", "server.py"}
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def members() -> dict[str, bytes]:
+    """Path in the zip -> content."""
+    found: dict[str, bytes] = {}
+    for package in ("remoting", "store", "spark"):
+        for source in sorted(_modules(package), key=lambda s: s.name):
+            if _belongs(package, source.name):
+                found[f"pocketmq/{package}/{source.name}"] = source.read_bytes()
+    found["pyspark_pocketmq/__init__.py"] = (
+        files("pyspark_pocketmq").joinpath("__init__.py").read_bytes()
+    )
+    return found
+
+
+def _modules(package: str) -> list[Traversable]:
+    return [s for s in files(f"pocketmq.{package}").iterdir() if s.name.endswith(".py")]
+
+
+def _belongs(package: str, name: str) -> bool:
+    if package == "store":
+        # Without its __init__, which loads the whole store, pocketmq.store is a namespace of the readers.
+        return name.startswith("bulk")
+    return package == "spark" or name not in _ASYNC
+
+
+def write_bundle(path: Path) -> list[str]:
+    """Writes the zip, the same bytes for the same sources. Returns: the paths in it."""
+    content = members()
+    folders = {
+        f"{'/'.join(p.split('/')[:n])}/" for p in content for n in range(1, p.count("/") + 1)
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        # Namespace packages are found in a zip only where their folders have entries of their own.
+        for name in sorted(folders):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), b"")
+        for name, data in content.items():
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return list(content)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or not arguments[0].endswith(".zip"):
+        sys.stderr.write("usage: python -m pocketmq.spark.bundle OUT.zip\n")
+        return 2
+    names = write_bundle(Path(arguments[0]))
+    sys.stdout.write(f"{arguments[0]}: {len(names)} modules\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""What executors need: the zip in an interpreter without us, and a run on several executor processes."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+from tests.spark import bare_python
+from tests.spark.conftest import need_java
+from tests.store.bulk_stores import Message, WrittenStore
+
+from pocketmq.spark.bundle import main, write_bundle
+from pocketmq.spark.environment import JAVA_VERSIONS, java_problem
+
+ENTRIES = (
+    "pocketmq.spark.source",
+    "pocketmq.spark.file_reader",
+    "pocketmq.spark.file_stream",
+    "pocketmq.spark.broker_reader",
+    "pocketmq.spark.broker_stream",
+    "pocketmq.spark.sink",
+    "pocketmq.spark.environment",
+    "pyspark_pocketmq",
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "pocketmq-spark.zip"
+    write_bundle(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bare_python.make(tmp_path_factory.mktemp("bare"))
+
+
+def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def test_the_zip_is_all_that_an_executor_needs_beside_numpy_and_pyarrow(
+    bundle: Path, bare: Path
+) -> None:
+    """Issue 6 part 7."""
+    alone = run(bare, "import pocketmq")
+    assert "No module named 'pocketmq'" in alone.stderr
+    code = f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
+    code += "".join(f"import {name}\n" for name in ENTRIES)
+    code += "print(sorted(m for m in ('asyncio', 'pocketmq.broker') if m in sys.modules))"
+    answer = run(bare, code)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip() == "[]"
+
+
+def test_the_zip_reads_a_store(bundle: Path, bare: Path, tmp_path: Path) -> None:
+    store = WrittenStore(tmp_path / "broker-a" / "store")
+    store.add(Message(body=b"%d" % i) for i in range(10))
+    code = (
+        f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
+        "from pocketmq.store import bulk\n"
+        f"print(bulk.scan({str(store.root)!r}).read_all().num_rows)"
+    )
+    answer = run(bare, code)
+    assert answer.stdout.strip() == "10", answer.stderr
+
+
+def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.zip"
+    assert main([str(again)]) == 0
+    assert again.read_bytes() == bundle.read_bytes()
+    with zipfile.ZipFile(bundle) as archive:
+        names = archive.namelist()
+    assert "pocketmq/" in names
+    assert "pocketmq/store/" in names
+    assert not any(n.startswith("pocketmq/broker") for n in names)
+
+
+def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
+    bundle: Path, bare: Path, tmp_path: Path
+) -> None:
+    """Issue 6 part 7: local-cluster, two executors; stores of two brokers under one glob."""
+    need_java()
+    for name in ("broker-a", "broker-b"):
+        store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 16)
+        store.add(Message(queue_id=i % 3, body=os.urandom(100)) for i in range(1000))
+    out = tmp_path / "out.json"
+    child = Path(__file__).with_name("cluster_child.py")
+    # Workers keep their logs in SPARK_HOME, which is no place of ours: a home of links takes them.
+    home = tmp_path / "home"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name in ("bin", "jars"):
+            (home / part.name).symlink_to(part)
+    answer = subprocess.run(
+        [sys.executable, str(child), str(bundle), str(out), str(tmp_path / "*" / "store")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        | {
+            "PYSPARK_PYTHON": str(bare),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+        },
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    result = json.loads(out.read_text())
+    assert result["brokers"] == {"broker-a": 1000, "broker-b": 1000}
+    assert result["rows"] == 2000
+    assert result["tasks"] >= 8
+    assert result["executors"] == 2
+
+
+def test_a_missing_java_is_one_line_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Issue 6 part 8."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    problem = java_problem()
+    assert problem is not None
+    assert "\n" not in problem
+    assert f"Install Java {JAVA_VERSIONS[0]}" in problem
+    reduced = tmp_path / "bin" / "java"
+    reduced.parent.mkdir()
+    reduced.write_text("#!/bin/sh\necho java.base@17.0.9\n")
+    reduced.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    problem = java_problem()
+    assert problem is not None
+    assert "jdk.incubator.vector" in problem
+    reduced.write_text("#!/bin/sh\necho java.base@11.0.1 jdk.incubator.vector@11.0.1\n")
+    assert "version 11" in str(java_problem())
