@@ -1,0 +1,91 @@
+"""Producers that are connected, and which of them is asked."""
+
+import asyncio
+
+import pytest
+from tests.broker.members import open_connection
+
+from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
+from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.connection import Connection
+
+
+class _Open(asyncio.Transport):
+    def __init__(self, *, closing: bool = False) -> None:
+        super().__init__()
+        self.closing = closing
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.closing = True
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def producers(clock: ManualClock) -> ProducerManager:
+    return ProducerManager(clock)
+
+
+def join(
+    producers: ProducerManager, clock: ManualClock, group: str, client_id: str
+) -> tuple[Connection, _Open]:
+    connection, transport = open_connection(clock), _Open()
+    connection._transport = transport
+    producers.register(group, ClientChannel(connection, client_id, "JAVA", 407))
+    return connection, transport
+
+
+def test_connections_of_a_group_are_asked_in_turn_and_only_while_open(
+    producers: ProducerManager, clock: ManualClock
+) -> None:
+    """getAvailableChannel: round robin over those that can be written to."""
+    (one, first), (two, _) = join(producers, clock, "g", "c1"), join(producers, clock, "g", "c2")
+    assert {producers.available("g"), producers.available("g")} == {one, two}
+    first.closing = True
+    assert [producers.available("g") for _ in range(3)] == [two] * 3
+    assert producers.available("nobody") is None
+    assert producers.available(None) is None
+
+
+def test_a_client_id_finds_its_connection_until_its_last_group_is_gone(
+    producers: ProducerManager, clock: ManualClock
+) -> None:
+    """PUSH_REPLY_MESSAGE looks a client up by its id."""
+    connection, _ = join(producers, clock, "g", "c1")
+    producers.register("h", ClientChannel(connection, "c1", "JAVA", 407))
+    producers.unregister("g", connection)
+    assert producers.find("c1") is connection
+    producers.unregister("h", connection)
+    assert producers.find("c1") is None
+    assert producers.groups == {}
+
+
+def test_a_reconnected_client_is_found_at_its_new_connection(
+    producers: ProducerManager, clock: ManualClock
+) -> None:
+    """The old connection's end does not take the new one with it."""
+    old, _ = join(producers, clock, "g", "c1")
+    new, _ = join(producers, clock, "g", "c1")
+    producers.connection_closed(old)
+    assert producers.find("c1") is new
+    assert [channel.connection for _, channel in producers.channels()] == [new]
+
+
+def test_a_silent_producer_is_closed_after_two_minutes(
+    producers: ProducerManager, clock: ManualClock
+) -> None:
+    _, transport = join(producers, clock, "g", "c1")
+    clock.advance_ms(CHANNEL_EXPIRED_MS)
+    producers.scan()
+    assert not transport.closing
+    clock.advance_ms(1)
+    producers.scan()
+    assert transport.closing
+    assert producers.groups == {}
