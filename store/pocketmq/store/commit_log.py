@@ -31,6 +31,8 @@ _LONG = struct.Struct(">q")
 _SIZE_MIN = 91
 # Blocks are asked for in stretches of this size, so that a fresh store stays small.
 STRETCH = 8 << 20
+# The writer says how far it got each time it has written this much; see Preallocation.
+STEP = 512 << 10
 
 
 class Entry(NamedTuple):
@@ -196,11 +198,9 @@ class CommitLog:
             _reserve(file, end)
         self.limit = min(file.reserved, file_size - BLANK.size)
         if self.on_low is not None:
-            if self.limit - end > STRETCH // 2:
-                # Come back here before the blocks run out, so that the pool gets new ones in time.
-                self.limit -= STRETCH // 2
-            else:
-                self.on_low()
+            # Come back here soon, so that the pool learns in time how far we are.
+            self.limit = min(self.limit, end + STEP)
+            self.on_low()
 
     def _roll(self, file: MappedFile) -> MappedFile:
         following = self._ahead
@@ -241,13 +241,6 @@ class CommitLog:
     def current(self) -> MappedFile | None:
         """The file that is written now."""
         return self._file
-
-    def reserved_more(self) -> None:
-        """The current file has more blocks than before."""
-        if self._file is not None and self.limit:
-            hard = min(self._file.reserved, self.files.file_size - BLANK.size)
-            room = hard - self.at
-            self.limit = hard - STRETCH // 2 if room > STRETCH else hard
 
     # ------------------------------------------------------------ reading
 

@@ -1,8 +1,10 @@
-"""Preallocation: blocks and files ahead of the writer, from the pool.
+"""Preallocation: blocks, pages and files ahead of the writer, from the pool.
 
-The writer never waits for the disk to find room: half a stretch before its blocks run out the pool asks
-for the next, and when a file is half full the pool makes the next file. When the pool is late the writer
-asks itself (CommitLog.make_room). An error here is no error yet: the writer meets it when it gets there.
+Each STEP that it has written the writer says so. Then the pool asks for blocks when less than half a
+stretch is left, makes the next pages present when the writer is fast (the first touch of a page costs the
+writer more than the whole record), and makes the next file when this one is half full. The writer never
+waits: when the pool is late it does the same itself (CommitLog.make_room). An error here is no error yet:
+the writer meets it when it gets there.
 Owner: MessageStore.
 """
 
@@ -10,12 +12,16 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 
-from pocketmq.store.commit_log import STRETCH, CommitLog
+from pocketmq.store.commit_log import STEP, STRETCH, CommitLog
 from pocketmq.store.errors import StoreError
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
+
+# A writer that takes longer for a STEP does not gain by pages ahead.
+_FAST_S = 1.0
+_PAGES_AHEAD = 4 * STEP
 
 
 class Preallocation:
@@ -30,6 +36,9 @@ class Preallocation:
         """Until cancelled."""
         self._log.on_low = self._low.set
         loop = asyncio.get_running_loop()
+        signalled = 0.0
+        # Position up to which pages were made present.
+        populated = 0
         try:
             while True:
                 await self._low.wait()
@@ -38,10 +47,22 @@ class Preallocation:
                 if file is None:
                     continue
                 try:
-                    end = max(file.reserved, self._log.at) + STRETCH
-                    if file.reserved < file.size:
-                        await loop.run_in_executor(self._pool, file.reserve, end)
-                        self._log.reserved_more()
+                    at = self._log.at
+                    if file.reserved < min(file.size, at + STRETCH // 2):
+                        await loop.run_in_executor(self._pool, file.reserve, at + STRETCH)
+                    now = loop.time()
+                    if now - signalled < _FAST_S:
+                        populated = max(populated, file.start + at)
+                        end = min(file.start + at + _PAGES_AHEAD, file.end)
+                        if populated < end:
+                            await loop.run_in_executor(
+                                self._pool,
+                                file.populate,
+                                populated - file.start,
+                                end - file.start,
+                            )
+                            populated = end
+                    signalled = now
                     start = self._log.ahead_wanted()
                     if start is not None:
                         made = await loop.run_in_executor(self._pool, self._make, start)
