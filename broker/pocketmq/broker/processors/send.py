@@ -10,15 +10,14 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7; wire.md 3.2.
 """
 
 import asyncio
-import json
 import logging
 import random
-import struct
 from collections.abc import Callable
 from datetime import datetime
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
+from pocketmq.broker.processors.send_answer import SendAnswers
 from pocketmq.broker.stats import BrokerStats, PutCounter
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
@@ -30,7 +29,7 @@ from pocketmq.broker.topic_validator import (
     dlq_topic,
     topic_fault,
 )
-from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode, Version
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.flags import MessageSysFlag, Perm
@@ -47,9 +46,9 @@ from pocketmq.store import (
 log = logging.getLogger(__name__)
 
 AnySendHeader = SendMessageHeader | SendMessageV2Header
-_HEAD = struct.Struct(">II")
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
+_BATCH_PROPERTIES_MAX = 256
 
 
 class _Target:
@@ -99,6 +98,8 @@ class SendMessageProcessor:
         self._sync = store.config.flush_disk_type == "SYNC_FLUSH"
         self._host = store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
+        # Properties of a batch as they came -> as they are stored, and whether it waits for the disk.
+        self._batch_properties: dict[str, tuple[bytes, bool]] = {}
         # Topics whose target must be looked up again: they changed, or the settings did.
         topics.on_change.append(lambda _: self.forget_targets())
         self._cluster = b"\x02CLUSTER\x01" + config.broker_cluster_name.encode()
@@ -111,7 +112,7 @@ class SendMessageProcessor:
         return {
             RequestCode.SEND_MESSAGE: self.send_v1,
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
-            RequestCode.SEND_BATCH_MESSAGE: self._send_with_care,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
     def forget_targets(self) -> None:
@@ -120,12 +121,7 @@ class SendMessageProcessor:
         trace = str(self._config.trace_on).lower()
         region = self._config.region_id
         self.answer_ext = {"MSG_REGION": region, "TRACE_ON": trace}
-        self._json_answer = (
-            f'{{"code":0,"extFields":{{"MSG_REGION":{_json_text(region)},"TRACE_ON":"{trace}",'
-            f'"msgId":"{self._host}%016X","queueId":"%d","queueOffset":"%d"}},"flag":1,'
-            f'"language":"{OUR_LANGUAGE}","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
-            f'"version":{OUR_VERSION}}}'
-        ).encode()
+        self._answers = SendAnswers(self._host, self.answer_ext)
 
     # ------------------------------------------------------------ the short way
 
@@ -217,33 +213,72 @@ class SendMessageProcessor:
             counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
         counter.nums += 1
         counter.size += size
-        if request.encoding:
-            reply = self._answer(request, f"{self._host}{position:016X}", queue_id, queue_offset)
-        else:
-            header = self._json_answer % (position, queue_id, queue_offset, request.opaque)
-            length = len(header)
-            reply = _HEAD.pack(length + 4, length) + header
+        reply = self._answers.one(request, position, queue_id, queue_offset)
         if self._sync and wait:
             return self._when_flushed(request, connection, position + size, reply)
         return reply
 
-    def _answer(
+    def send_batch(self, request: RemotingCommand, connection: Connection) -> Reply:
+        """SEND_BATCH_MESSAGE: many messages in one body, for one queue."""
+        ext = request.ext
+        try:
+            topic = ext["b"]  # type: ignore[index]
+            target = self._targets[topic]
+            queue_id = int(ext["e"])  # type: ignore[index]
+            sys_flag = int(ext["f"]) & ~HOST_V6_FLAGS  # type: ignore[index]
+            born_ms = int(ext["g"])  # type: ignore[index]
+            text = ext.get("i") or ""  # type: ignore[union-attr]
+        except (KeyError, TypeError, ValueError):
+            return self._send_with_care(request, connection)
+        if ext.get("j", "0") != "0" or not 0 <= queue_id < target.queue_count:  # type: ignore[union-attr]
+            return self._send_with_care(request, connection)
+        counter = target.counters[queue_id]
+        if counter is None:
+            counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
+        try:
+            return self._append_batch(
+                request, connection, topic, queue_id, sys_flag, born_ms, text, counter
+            )
+        except StoreError as error:
+            return self._refuse(request, connection, _store_refusal(error, self._store))
+
+    def _append_batch(
         self,
         request: RemotingCommand,
-        msg_id: str,
+        connection: Connection,
+        topic: str,
         queue_id: int,
-        queue_offset: int,
-        code: int = ResponseCode.SUCCESS,
-        remark: str | None = None,
-    ) -> bytes:
-        """An encoded answer with all that a producer wants to know."""
-        ext = {
-            **self.answer_ext,
-            "msgId": msg_id,
-            "queueId": str(queue_id),
-            "queueOffset": str(queue_offset),
-        }
-        return encode(request.answer(code, remark, ext))
+        sys_flag: int,
+        born_ms: int,
+        text: str,
+        counter: PutCounter,
+    ) -> Reply:
+        """Append and answer a batch; `text`: the properties that all its messages get. Raises: StoreError."""
+        outer = self._batch_properties.get(text)
+        if outer is None:
+            if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
+                self._batch_properties.clear()
+            outer = self._batch_properties[text] = self._outer_properties(text.encode())
+        properties, wait = outer
+        store = self._store
+        end_before = store.commit_log_max_position
+        batch = store.append_batch(
+            topic, queue_id, request.body, properties, sys_flag, born_ms, connection.peer_host
+        )
+        end = store.commit_log_max_position
+        counter.nums += batch.count
+        counter.batched += batch.count - 1
+        counter.size += end - end_before
+        reply = self._answers.batch(request, batch.positions, queue_id, batch.queue_offset)
+        if self._sync and wait:
+            return self._when_flushed(request, connection, end, reply)
+        return reply
+
+    def _outer_properties(self, properties: bytes) -> tuple[bytes, bool]:
+        """With CLUSTER, and whether a send waits for the disk."""
+        wait = get_property(properties, b"WAIT") in (None, b"true")
+        cleared = remove_property(properties, b"CLUSTER")
+        return add_property(cleared, b"CLUSTER", self._cluster[9:]), wait
 
     # ------------------------------------------------------------ RocketMQ's order
 
@@ -379,9 +414,7 @@ class SendMessageProcessor:
             born_ms=header.born_timestamp,
             reconsume_times=header.reconsume_times or 0,
         ).appended
-        reply = self._answer(
-            request, f"{self._host}{put.position:016X}", queue_id, put.queue_offset
-        )
+        reply = self._answers.one(request, put.position, queue_id, put.queue_offset)
         if self._sync and wait:
             return self._when_flushed(request, connection, put.position + put.size, reply)
         return reply
@@ -428,35 +461,20 @@ class SendMessageProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queue_nums)
-        properties = (header.properties or "").encode()
-        wait = get_property(properties, b"WAIT") in (None, b"true")
-        properties = add_property(
-            remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster[9:]
-        )
         sys_flag = header.sys_flag & ~HOST_V6_FLAGS
         if topic.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageSysFlag.MULTI_TAGS
-        end_before = self._store.commit_log_max_position
-        batch = self._store.append_batch(
-            topic.topic_name,
+        name = topic.topic_name
+        return self._append_batch(
+            request,
+            connection,
+            name,
             queue_id,
-            request.body,
-            properties,
             sys_flag,
             header.born_timestamp,
-            connection.peer_host,
+            header.properties or "",
+            self._stats.put_counter(name, queue_id),
         )
-        end = self._store.commit_log_max_position
-        counter = self._stats.put_counter(topic.topic_name, queue_id)
-        counter.nums += batch.count
-        counter.batched += batch.count - 1
-        counter.size += end - end_before
-        host = self._host
-        msg_id = ",".join([f"{host}{position:016X}" for position in batch.positions])
-        reply = self._answer(request, msg_id, queue_id, batch.queue_offset)
-        if self._sync and wait:
-            return self._when_flushed(request, connection, end, reply)
-        return reply
 
     # ------------------------------------------------------------ answers
 
@@ -573,11 +591,6 @@ def _not_available(why: str) -> str:
         "disk is full, messages are put to the slave, message store has been shut down, etc. "
         f"Here: {why}"
     )
-
-
-def _json_text(text: str) -> str:
-    """`text` as JSON, to stand in a %-template."""
-    return json.dumps(text).replace("%", "%%")
 
 
 def _human_time(ms: int) -> str:

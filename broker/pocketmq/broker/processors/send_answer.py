@@ -1,0 +1,128 @@
+"""SendAnswers: SUCCESS for a send as a whole frame, made from a template.
+
+    {MSG_REGION, TRACE_ON, msgId, queueId, queueOffset}
+
+1. Equal, field for field, to what `encode` makes of the same answer, in the encoding of the request.
+2. A batch's msgId names all its records, joined by commas.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
+from pocketmq.remoting.command import Encoding, RemotingCommand, encode
+from pocketmq.remoting.flags import FrameFlag
+
+_HEAD = struct.Struct(">II")
+# total, mark, code, language, version, opaque, flag, remark size, size of the fields
+_BINARY_HEAD = struct.Struct(">IIhBhiiii")
+_BINARY_FIXED_SIZE = 21
+_ROCKETMQ, _JSON = int(Encoding.ROCKETMQ), int(Encoding.JSON)
+_LANGUAGE = int(LanguageCode[OUR_LANGUAGE])
+_RESPONSE = int(FrameFlag.RESPONSE)
+
+
+class SendAnswers:
+    """Templates for one broker address and one setting of region and trace."""
+
+    def __init__(self, host: str, ext: Mapping[str, str]) -> None:
+        """Args: host, the store host in hex, with which every msgId begins; ext, MSG_REGION and TRACE_ON."""
+        self._host = host
+        self._ext = dict(ext)
+        fields = "".join(f"{_json_text(name)}:{_json_text(value)}," for name, value in ext.items())
+        self._json = (
+            f'{{"code":0,"extFields":{{{fields}"msgId":"%s","queueId":"%d","queueOffset":"%d"}},'
+            f'"flag":{_RESPONSE},"language":"{OUR_LANGUAGE}","opaque":%d,'
+            f'"serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
+        )
+        self._json_one = self._json.replace("%s", f"{host}%016X").encode()
+        constant = b"".join(_field(name, value) for name, value in ext.items()).replace(b"%", b"%%")
+        self._binary = constant + b"\0\x05msgId%b\0\x07queueId\0\0\0%c%d\0\x0bqueueOffset\0\0\0%c%d"
+        size = (len(host) + 16).to_bytes(4, "big")
+        self._binary_one = self._binary.replace(b"%b", size + host.encode() + b"%016X")
+        # "HOST%016X,HOST%016X": msgId of a batch, by the number of its records.
+        self._ids: dict[int, str] = {}
+
+    def one(
+        self, request: RemotingCommand, position: int, queue_id: int, queue_offset: int
+    ) -> bytes:
+        """The answer to a single message."""
+        encoding = request.encoding
+        if encoding == _JSON:
+            header = self._json_one % (position, queue_id, queue_offset, request.opaque)
+            return _HEAD.pack(len(header) + 4, len(header)) + header
+        if encoding == _ROCKETMQ:
+            fields = self._binary_one % (
+                position,
+                len(str(queue_id)),
+                queue_id,
+                len(str(queue_offset)),
+                queue_offset,
+            )
+            return _binary(request.opaque, fields)
+        return self._other(request, f"{self._host}{position:016X}", queue_id, queue_offset)
+
+    def batch(
+        self, request: RemotingCommand, positions: Sequence[int], queue_id: int, queue_offset: int
+    ) -> bytes:
+        """The answer to a batch; queue_offset is that of its first message."""
+        count = len(positions)
+        template = self._ids.get(count)
+        if template is None:
+            if len(self._ids) > 256:
+                self._ids.clear()
+            template = self._ids[count] = ",".join([f"{self._host}%016X"] * count)
+        msg_id = template % tuple(positions)
+        encoding = request.encoding
+        if encoding == _JSON:
+            header = (self._json % (msg_id, queue_id, queue_offset, request.opaque)).encode()
+            return _HEAD.pack(len(header) + 4, len(header)) + header
+        if encoding == _ROCKETMQ:
+            fields = self._binary % (
+                len(msg_id).to_bytes(4, "big") + msg_id.encode(),
+                len(str(queue_id)),
+                queue_id,
+                len(str(queue_offset)),
+                queue_offset,
+            )
+            return _binary(request.opaque, fields)
+        return self._other(request, msg_id, queue_id, queue_offset)
+
+    def _other(
+        self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int
+    ) -> bytes:
+        ext = {
+            **self._ext,
+            "msgId": msg_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+        }
+        return encode(request.answer(0, None, ext))
+
+
+def _binary(opaque: int, fields: bytes) -> bytes:
+    size = _BINARY_FIXED_SIZE + len(fields)
+    head = _BINARY_HEAD.pack(
+        size + 4,
+        _ROCKETMQ << 24 | size,
+        0,
+        _LANGUAGE,
+        OUR_VERSION,
+        opaque,
+        _RESPONSE,
+        0,
+        len(fields),
+    )
+    return head + fields
+
+
+def _field(name: str, value: str) -> bytes:
+    """One field of a ROCKETMQ header."""
+    key, raw = name.encode(), value.encode()
+    return len(key).to_bytes(2, "big") + key + len(raw).to_bytes(4, "big") + raw
+
+
+def _json_text(text: str) -> str:
+    """`text` as JSON, to stand in a %-template."""
+    return json.dumps(text).replace("%", "%%")
