@@ -1,0 +1,471 @@
+"""MQClientApi: each request that a client makes, as one typed call. Source: MQClientAPIImpl, 4.9.7.
+
+Nothing is remembered here but which name server answers. Every failure is one of pocketmq.client.errors
+and says what was asked of whom. Send and pull build their fields by hand, since they run for every
+message; a test compares them with the header tables.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pocketmq.client.errors import NoRoute, from_remoting, refusal
+from pocketmq.client.pull_result import PullResult, pull_answer
+from pocketmq.client.queue_json import message_queue, queue_json
+from pocketmq.client.route import TopicRoute
+from pocketmq.client.send_result import SendResult, send_result
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
+from pocketmq.remoting.command import Encoding, RemotingCommand
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.header import Header
+from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.message_codec import read_record, read_records, to_message, to_messages
+
+
+class Remoting(Protocol):
+    """What the api needs of RemotingClient."""
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
+    ) -> RemotingCommand: ...
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None: ...
+
+
+class MQClientApi:
+    """Requests to name servers and brokers. Times in ms, offsets in messages."""
+
+    def __init__(
+        self,
+        remoting: Remoting,
+        name_servers: Sequence[str],
+        *,
+        timeout_ms: int = 3_000,
+        encoding: Encoding = Encoding.JSON,
+    ) -> None:
+        self._remoting = remoting
+        self.name_servers = tuple(name_servers)
+        self._timeout_ms = timeout_ms
+        self._encoding = int(encoding)
+        self._name_server = 0
+
+    # ------------------------------------------------------------ asking
+
+    def _command(
+        self,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        ext = header.ext() if isinstance(header, Header) else dict(header) if header else None
+        return RemotingCommand(int(code), ext, body, encoding=self._encoding)
+
+    async def answer(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+    ) -> RemotingCommand:
+        """The answer whatever its code. Raises: Unreachable, AnswerTimeout, ConnectionBroken."""
+        command = self._command(code, header, body)
+        try:
+            return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
+        except RemotingError as error:
+            raise from_remoting(error, address, _what(code, about)) from error
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+    ) -> RemotingCommand:
+        """The answer, which is SUCCESS. Raises: BrokerRefused and what `answer` raises."""
+        found = await self.answer(address, code, header, body, timeout_ms=timeout_ms, about=about)
+        if found.code != ResponseCode.SUCCESS:
+            raise refusal(found.code, found.remark, address, _what(code, about))
+        return found
+
+    async def tell(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        about: str = "",
+    ) -> None:
+        """Send one-way. Raises: Unreachable, ConnectionBroken."""
+        try:
+            await self._remoting.oneway(address, self._command(code, header, body))
+        except RemotingError as error:
+            raise from_remoting(error, address, _what(code, about)) from error
+
+    async def answer_of_name_server(
+        self,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+    ) -> RemotingCommand:
+        """The answer of the first name server that gives one; it is asked first next time, too."""
+        last: PocketMQError | None = None
+        for _ in self.name_servers:
+            address = self.name_servers[self._name_server % len(self.name_servers)]
+            try:
+                return await self.answer(
+                    address, code, header, body, timeout_ms=timeout_ms, about=about
+                )
+            except RemotingError as error:
+                self._name_server += 1
+                last = error
+        assert last is not None
+        raise last
+
+    async def ask_name_server(
+        self,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        about: str = "",
+    ) -> RemotingCommand:
+        """As answer_of_name_server, SUCCESS only."""
+        found = await self.answer_of_name_server(code, header, body, about=about)
+        if found.code != ResponseCode.SUCCESS:
+            address = self.name_servers[self._name_server % len(self.name_servers)]
+            raise refusal(found.code, found.remark, address, _what(code, about))
+        return found
+
+    # ------------------------------------------------------------ routes and membership
+
+    async def topic_route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
+        """Raises: NoRoute when the name servers do not know the topic."""
+        found = await self.answer_of_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            headers.GetRouteInfoHeader(topic, accept_standard_json_only=True),
+            timeout_ms=timeout_ms,
+            about=f"topic {topic!r}",
+        )
+        if found.code == ResponseCode.SUCCESS and found.body:
+            return TopicRoute.parse(found.body)
+        if found.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
+            raise NoRoute(topic, self.name_servers, found.remark or "")
+        address = self.name_servers[self._name_server % len(self.name_servers)]
+        raise refusal(
+            found.code,
+            found.remark,
+            address,
+            _what(RequestCode.GET_ROUTEINFO_BY_TOPIC, f"topic {topic!r}"),
+        )
+
+    async def heartbeat(
+        self, address: str, body: bytes, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """The answer, whose version and fields say what the broker can do."""
+        return await self.ask(address, RequestCode.HEART_BEAT, None, body, timeout_ms=timeout_ms)
+
+    async def unregister(
+        self, address: str, client_id: str, producer_group: str | None, consumer_group: str | None
+    ) -> None:
+        await self.ask(
+            address,
+            RequestCode.UNREGISTER_CLIENT,
+            headers.UnregisterClientHeader(client_id, producer_group, consumer_group),
+            about=f"group {(producer_group or consumer_group)!r}",
+        )
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        """The client ids of a group. Raises: BrokerFailed when there is none."""
+        found = await self.ask(
+            address,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            headers.GetConsumerListHeader(group),
+            about=f"group {group!r}",
+        )
+        data = fastjson.loads(found.body) if found.body else {}
+        return [str(each) for each in data.get("consumerIdList") or ()]
+
+    async def check_client_config(
+        self, address: str, client_id: str, group: str, subscription: Mapping[str, Any]
+    ) -> None:
+        """Ask whether the broker can filter by this expression. Raises: SubscriptionIllegal, ..."""
+        body = {
+            "clientId": client_id,
+            "group": group,
+            "namespace": "",
+            "subscriptionData": subscription,
+        }
+        await self.ask(
+            address,
+            RequestCode.CHECK_CLIENT_CONFIG,
+            None,
+            fastjson.dumps(body),
+            about=f"group {group!r}, topic {subscription.get('topic')!r}",
+        )
+
+    async def lock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Lock queues for this client; returns those that are now its own."""
+        found = await self.ask(
+            address,
+            RequestCode.LOCK_BATCH_MQ,
+            None,
+            _lock_body(group, client_id, queues),
+            timeout_ms=1_000,
+            about=f"group {group!r}",
+        )
+        data = fastjson.loads(found.body) if found.body else {}
+        return {message_queue(each) for each in data.get("lockOKMQSet") or ()}
+
+    async def unlock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        await self.tell(
+            address,
+            RequestCode.UNLOCK_BATCH_MQ,
+            None,
+            _lock_body(group, client_id, queues),
+            about=f"group {group!r}",
+        )
+
+    # ------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        address: str,
+        code: int,
+        ext: dict[str, str],
+        body: bytes,
+        *,
+        unique_key: str,
+        queue: MessageQueue,
+        timeout_ms: int,
+    ) -> SendResult:
+        """Send a message or a batch. Raises: BrokerRefused, Unreachable, AnswerTimeout, ..."""
+        command = RemotingCommand(code, ext, body, encoding=self._encoding)
+        try:
+            answer = await self._remoting.invoke(address, command, timeout_ms)
+        except RemotingError as error:
+            raise from_remoting(error, address, _about_send(ext)) from error
+        result = send_result(answer, unique_key, queue)
+        if result is None:
+            raise refusal(answer.code, answer.remark, address, _about_send(ext))
+        return result
+
+    async def send_oneway(self, address: str, code: int, ext: dict[str, str], body: bytes) -> None:
+        try:
+            await self._remoting.oneway(
+                address, RemotingCommand(code, ext, body, encoding=self._encoding)
+            )
+        except RemotingError as error:
+            raise from_remoting(error, address, _about_send(ext)) from error
+
+    async def end_transaction(self, address: str, header: headers.EndTransactionHeader) -> None:
+        await self.tell(
+            address,
+            RequestCode.END_TRANSACTION,
+            header,
+            about=f"message {header.msg_id}, group {header.producer_group!r}",
+        )
+
+    async def recall(self, address: str, topic: str, group: str, handle: str) -> str:
+        """Take a delayed message back (5.x). Returns: its id."""
+        found = await self.ask(
+            address,
+            RequestCode.RECALL_MESSAGE,
+            headers.RecallMessageHeader(topic, handle, group),
+            about=f"topic {topic!r}",
+        )
+        return headers.RecallMessageResponseHeader.parse(found.ext).msg_id
+
+    # ------------------------------------------------------------ pulling and offsets
+
+    async def pull(
+        self, address: str, ext: dict[str, str], timeout_ms: int, code: int = 11
+    ) -> tuple[PullResult, bytes]:
+        """One pull; the messages come as the answer's body, not decoded. Raises: BrokerRefused, ..."""
+        command = RemotingCommand(code, ext, encoding=self._encoding)
+        try:
+            answer = await self._remoting.invoke(address, command, timeout_ms)
+        except RemotingError as error:
+            raise from_remoting(error, address, _about_pull(ext)) from error
+        result = pull_answer(answer)
+        if result is None:
+            raise refusal(answer.code, answer.remark, address, _about_pull(ext))
+        return result, bytes(answer.body)
+
+    async def send_message_back(
+        self,
+        address: str,
+        message: MessageExt,
+        group: str,
+        delay_level: int,
+        max_reconsume_times: int,
+        timeout_ms: int,
+    ) -> None:
+        """Have the broker store the message again for the group, later."""
+        await self.ask(
+            address,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            headers.ConsumerSendMsgBackHeader(
+                message.commit_log_offset,
+                group,
+                delay_level,
+                message.msg_id,
+                message.topic,
+                False,
+                max_reconsume_times,
+                message.broker_name or None,
+            ),
+            timeout_ms=timeout_ms,
+            about=f"message {message.msg_id}, topic {message.topic!r}, group {group!r}",
+        )
+
+    async def query_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue
+    ) -> int | None:
+        """The committed offset; None when the broker has none."""
+        header = headers.QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id)
+        about = f"group {group!r}, {queue_text(queue)}"
+        found = await self.answer(address, RequestCode.QUERY_CONSUMER_OFFSET, header, about=about)
+        if found.code == ResponseCode.SUCCESS:
+            return headers.QueryConsumerOffsetResponseHeader.parse(found.ext).offset
+        if found.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise refusal(
+            found.code,
+            found.remark,
+            address,
+            _what(RequestCode.QUERY_CONSUMER_OFFSET, about),
+        )
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+    ) -> None:
+        header = headers.UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, offset)
+        about = f"group {group!r}, {queue_text(queue)}"
+        if oneway:
+            await self.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about)
+        else:
+            await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about)
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        found = await self.ask(
+            address,
+            RequestCode.GET_MAX_OFFSET,
+            headers.GetMaxOffsetHeader(queue.topic, queue.queue_id),
+            about=queue_text(queue),
+        )
+        return headers.GetMaxOffsetResponseHeader.parse(found.ext).offset
+
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        found = await self.ask(
+            address,
+            RequestCode.GET_MIN_OFFSET,
+            headers.GetMinOffsetHeader(queue.topic, queue.queue_id),
+            about=queue_text(queue),
+        )
+        return headers.GetMinOffsetResponseHeader.parse(found.ext).offset
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after the time."""
+        found = await self.ask(
+            address,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            headers.SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms),
+            about=queue_text(queue),
+        )
+        return headers.SearchOffsetResponseHeader.parse(found.ext).offset
+
+    async def earliest_store_time(self, address: str, queue: MessageQueue) -> int:
+        """When the queue's first message was stored, ms; -1 when it has none."""
+        found = await self.ask(
+            address,
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            headers.GetEarliestMsgStoretimeHeader(queue.topic, queue.queue_id),
+            about=queue_text(queue),
+        )
+        return headers.GetEarliestMsgStoretimeResponseHeader.parse(found.ext).timestamp
+
+    # ------------------------------------------------------------ looking messages up
+
+    async def view_message(
+        self, address: str, position: int, topic: str | None = None
+    ) -> MessageExt:
+        """The message at a position of the commit log. Raises: BrokerFailed when there is none."""
+        found = await self.ask(
+            address,
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            headers.ViewMessageHeader(position, topic),
+            about=f"position {position}",
+        )
+        return to_message(read_record(found.body))
+
+    async def query_message(
+        self,
+        address: str,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool,
+        timeout_ms: int = 15_000,
+    ) -> list[MessageExt]:
+        """Messages by key from the index, not re-checked (the index holds hashes); none is []."""
+        about = f"topic {topic!r}, key {key!r}"
+        found = await self.answer(
+            address,
+            RequestCode.QUERY_MESSAGE,
+            headers.QueryMessageHeader(topic, key, count_max, begin_ms, end_ms, unique),
+            timeout_ms=timeout_ms,
+            about=about,
+        )
+        if found.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        if found.code != ResponseCode.SUCCESS:
+            raise refusal(
+                found.code, found.remark, address, _what(RequestCode.QUERY_MESSAGE, about)
+            )
+        return [message for record in read_records(found.body) for message in to_messages(record)]
+
+
+def _what(code: RequestCode, about: str) -> str:
+    return f"{request_name(code)}, {about}" if about else request_name(code)
+
+
+def _about_send(ext: Mapping[str, str]) -> str:
+    return f"sending to topic {ext.get('b')!r}, queue {ext.get('e')}, by group {ext.get('a')!r}"
+
+
+def _about_pull(ext: Mapping[str, str]) -> str:
+    return (
+        f"pulling topic {ext.get('topic')!r}, queue {ext.get('queueId')}, for group "
+        f"{ext.get('consumerGroup')!r}"
+    )
+
+
+def queue_text(queue: MessageQueue) -> str:
+    return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"
+
+
+def _lock_body(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
+    return fastjson.dumps(
+        {
+            "clientId": client_id,
+            "consumerGroup": group,
+            "mqSet": [queue_json(queue) for queue in sorted(queues)],
+        }
+    )

@@ -1,0 +1,306 @@
+"""What a listener is given and gives back, and who calls it (S34, S59, S62).
+
+    def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None: ...
+
+A plain function runs in a pool of threads, a coroutine function on the event loop, `concurrency` calls at
+the same time either way. None means SUCCESS; an exception means RECONSUME_LATER and is logged.
+"""
+
+import asyncio
+import inspect
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import Protocol
+
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.message import MessageExt, MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class ConsumeResult(StrEnum):
+    """What a listener says of its messages.
+
+    RECONSUME_LATER: again after a while (an orderly consumer treats it as the next one).
+    SUSPEND_CURRENT_QUEUE_A_MOMENT: orderly only, the same messages again, before any other of the queue.
+    """
+
+    SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """What a listener may read and set for its call.
+
+    ack_index: the last message of the list that succeeded, with SUCCESS; the ones behind come again.
+    delay_level: when they come again; 0 lets the broker choose (longer each time), -1 gives up at once.
+    suspend_ms: orderly, how long the queue rests after SUSPEND; None takes the consumer's setting.
+    """
+
+    queue: MessageQueue
+    ack_index: int = sys.maxsize
+    delay_level: int = 0
+    suspend_ms: int | None = None
+
+
+Listener = Callable[
+    [list[MessageExt], ConsumeContext],
+    ConsumeResult | Awaitable[ConsumeResult | None] | None,
+]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a listener call ended; times by the wall clock, ms. result None: it raised `error`."""
+
+    result: ConsumeResult | None
+    error: BaseException | None
+    cost_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of the listener; `done` is called on the event loop with its outcome.
+
+    process_queue: when it is dropped before the turn of the call, the call is given up. A call that is
+    given up has the outcome None.
+    """
+
+    messages: list[MessageExt]
+    context: ConsumeContext
+    done: Callable[["Call", Outcome | None], None]
+    process_queue: ProcessQueue | None = None
+
+
+class Around(Protocol):
+    """What is done right before and after the listener, where it runs: start times, traces."""
+
+    def before(self, call: Call) -> object: ...
+
+    def after(self, call: Call, token: object, outcome: Outcome) -> None: ...
+
+
+class ListenerPool(Protocol):
+    """Calls the listener, at most `concurrency` at a time."""
+
+    def start(self) -> None: ...
+
+    def submit(self, call: Call) -> None: ...
+
+    async def drain(self, within_ms: int) -> bool:
+        """Wait for the calls that are under way; those that wait are given up. False: not all ended."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+def _judge(listener_result: object) -> ConsumeResult:
+    if listener_result is None:
+        return ConsumeResult.SUCCESS
+    if isinstance(listener_result, ConsumeResult):
+        return listener_result
+    raise TypeError(f"a listener must return a ConsumeResult or None, not {listener_result!r}")
+
+
+class _Counted:
+    """Calls that wait or are under way."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        self._idle.clear()
+
+    def _end(self) -> None:
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._idle.set()
+
+    def _wanted(self, call: Call) -> bool:
+        queue = call.process_queue
+        return not self._draining and (queue is None or not queue.dropped)
+
+    async def drain(self, within_ms: int) -> bool:
+        """See ListenerPool."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class CoroutinePool(_Counted):
+    """Awaits a coroutine function on the event loop."""
+
+    # A listener that never waits would keep the loop for a whole backlog.
+    _TURN_S = 0.005
+
+    def __init__(
+        self, listener: Listener, around: Around, concurrency: int, runner: Runner
+    ) -> None:
+        super().__init__()
+        self._listener = listener
+        self._around = around
+        self._concurrency = concurrency
+        self._runner = runner
+        self._calls: asyncio.Queue[Call] = asyncio.Queue()
+
+    def start(self) -> None:
+        for number in range(self._concurrency):
+            self._runner.spawn(self._work(), name=f"listener-{number}")
+
+    def submit(self, call: Call) -> None:
+        self._begin()
+        self._calls.put_nowait(call)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        calls = self._calls
+        turn_ends = loop.time() + self._TURN_S
+        while True:
+            if calls.empty():
+                call = await calls.get()
+                turn_ends = loop.time() + self._TURN_S
+            else:
+                call = calls.get_nowait()
+                if loop.time() > turn_ends:
+                    await asyncio.sleep(0)
+                    turn_ends = loop.time() + self._TURN_S
+            try:
+                call.done(call, await self._call(call) if self._wanted(call) else None)
+            except Exception:
+                log.exception(
+                    "a consume result could not be processed queue=%s", call.context.queue
+                )
+            finally:
+                self._end()
+
+    async def _call(self, call: Call) -> Outcome:
+        began = time.monotonic()
+        token = self._around.before(call)
+        try:
+            returned = self._listener(call.messages, call.context)
+            if inspect.isawaitable(returned):
+                returned = await returned
+            outcome = Outcome(_judge(returned), None, _since_ms(began))
+        except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+            outcome = Outcome(None, error, _since_ms(began))
+        self._around.after(call, token, outcome)
+        return outcome
+
+    async def stop(self) -> None:
+        """The runner ends the workers."""
+
+
+class ThreadPool(_Counted):
+    """Calls a plain function in threads, which are started when first needed.
+
+    What the threads finish is collected and handed to the event loop once, not once a call.
+    """
+
+    def __init__(self, listener: Listener, around: Around, concurrency: int, name: str) -> None:
+        super().__init__()
+        self._listener = listener
+        self._around = around
+        self._concurrency = concurrency
+        self._name = name
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._finished: deque[tuple[Call, Outcome | None]] = deque()
+        self._handing_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, call: Call) -> None:
+        self._begin()
+        if self._under_way > len(self._threads) and len(self._threads) < self._concurrency:
+            thread = threading.Thread(
+                target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        self._calls.put(call)
+
+    def _work(self) -> None:
+        take = self._calls.get
+        while (call := take()) is not None:
+            outcome = self._call(call) if self._wanted(call) else None
+            self._finished.append((call, outcome))
+            # Set before the loop empties the deque, so a call is never left behind unannounced.
+            if not self._handing_over:
+                self._handing_over = True
+                assert self._loop is not None
+                try:
+                    self._loop.call_soon_threadsafe(self._hand_over)
+                except RuntimeError:
+                    return  # the loop is closed: nobody is left to tell
+
+    def _call(self, call: Call) -> Outcome:
+        began = time.monotonic()
+        token = self._around.before(call)
+        try:
+            returned = _judge(self._listener(call.messages, call.context))
+            outcome = Outcome(returned, None, _since_ms(began))
+        except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+            outcome = Outcome(None, error, _since_ms(began))
+        self._around.after(call, token, outcome)
+        return outcome
+
+    def _hand_over(self) -> None:
+        self._handing_over = False
+        finished = self._finished
+        while finished:
+            call, outcome = finished.popleft()
+            try:
+                call.done(call, outcome)
+            except Exception:
+                log.exception(
+                    "a consume result could not be processed queue=%s", call.context.queue
+                )
+            finally:
+                self._end()
+
+    async def stop(self) -> None:
+        """Send the threads home; one that is still in a listener is left to end by itself."""
+        for _ in self._threads:
+            self._calls.put(None)
+        if self._under_way == 0:
+            # All wait for a call and get None: this takes microseconds.
+            for thread in self._threads:
+                thread.join()
+
+
+def _since_ms(began: float) -> int:
+    return int((time.monotonic() - began) * 1000)
+
+
+def is_coroutine_listener(listener: Listener) -> bool:
+    """Whether the listener is to be awaited: a coroutine function, or an object with async __call__."""
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
+        getattr(listener, "__call__", None)  # noqa: B004 - asks whether it is async, not callable
+    )
+
+
+def make_pool(listener: Listener, around: Around, concurrency: int, runner: Runner) -> ListenerPool:
+    """The pool that suits the listener."""
+    if is_coroutine_listener(listener):
+        return CoroutinePool(listener, around, concurrency, runner)
+    return ThreadPool(listener, around, concurrency, runner.name)

@@ -1,0 +1,237 @@
+"""ConsumeMessageConcurrently: messages of a queue in any order, many at a time (S34, S59 to S63).
+
+1. What succeeded leaves the ProcessQueue and the smallest offset left is what gets committed (E4).
+2. What failed goes back to the broker, which brings it again by the group's retry topic; the offset of
+   the queue moves on all the same (S63). Where the broker refuses that, the message stays in the
+   ProcessQueue and is consumed again here after RETRY_DELAY_MS (S61).
+3. Broadcasting has no retry: a failed message is logged and lost (S60).
+4. Of a dropped queue nothing is committed (S31).
+Source: ConsumeMessageConcurrentlyService, RocketMQ 4.9.8.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
+from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.offset_store import OffsetTable
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageExt, MessageQueue
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAY_MS = 5_000
+EXPIRED_DELAY_LEVEL = 3
+_EXPIRED_A_TURN_MAX = 16
+
+
+@dataclass(slots=True)
+class ConsumeSettings:
+    """What both ways of consuming are told; times in ms."""
+
+    group: str
+    message_model: MessageModel
+    batch_size_max: int = 1
+    consume_timeout_ms: int = 15 * 60_000
+    suspend_ms: int = 1_000
+    max_reconsume_times: int = -1
+
+
+SendBack = Callable[[MessageExt, int, str], Awaitable[None]]
+"""send_back(message, delay_level, broker_name). Raises: PocketMQError when it is stored nowhere."""
+
+
+def acked_count(result: ConsumeResult | None, ack_index: int, count: int) -> int:
+    """How many of `count` messages, from the first on, are done (S59).
+
+    >>> acked_count(ConsumeResult.SUCCESS, 2**31 - 1, 3), acked_count(ConsumeResult.SUCCESS, 0, 3)
+    (3, 1)
+    >>> acked_count(ConsumeResult.RECONSUME_LATER, 2, 3), acked_count(None, 2, 3)
+    (0, 0)
+    """
+    if result is not ConsumeResult.SUCCESS:
+        return 0
+    return max(0, min(ack_index, count - 1) + 1)
+
+
+class ConsumeMessageConcurrently:
+    """Owner: one push consumer, on its event loop."""
+
+    def __init__(
+        self,
+        settings: ConsumeSettings,
+        pool: ListenerPool,
+        offsets: OffsetTable,
+        send_back: SendBack,
+        queues: Callable[[], Sequence[tuple[MessageQueue, ProcessQueue]]],
+        *,
+        runner: Runner,
+        stats: ConsumerStats,
+        clock: Clock,
+        room: Callable[[ProcessQueue], None],
+    ) -> None:
+        """room: called when messages have left a queue whose pull waits for that."""
+        self._room = room
+        self._settings = settings
+        self._pool = pool
+        self._offsets = offsets
+        self._send_back = send_back
+        self._queues = queues
+        self._runner = runner
+        self._stats = stats
+        self._clock = clock
+        self._sending_back = 0
+        self._all_sent_back = asyncio.Event()
+        self._all_sent_back.set()
+
+    def start(self) -> None:
+        self._pool.start()
+        self._runner.every(
+            self._settings.consume_timeout_ms,
+            self.clean_expired,
+            first_ms=self._settings.consume_timeout_ms,
+            name="clean expired messages",
+        )
+
+    def put(
+        self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> None:
+        """Cache what was pulled and have it consumed."""
+        process_queue.put(messages)
+        self.submit(messages, process_queue, queue)
+
+    def submit(
+        self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> None:
+        """Have cached messages consumed, in calls of at most batch_size_max."""
+        size = self._settings.batch_size_max
+        submit, done = self._pool.submit, self._done
+        for start in range(0, len(messages), size):
+            batch = list(messages[start : start + size])
+            submit(Call(batch, ConsumeContext(queue), done, process_queue))
+
+    def _done(self, call: Call, outcome: Outcome | None) -> None:
+        process_queue = call.process_queue
+        if outcome is None or process_queue is None:
+            return  # given up before its turn: nothing happened
+        queue = call.context.queue
+        if outcome.error is not None:
+            log.warning(
+                "listener raised, the messages come again group=%s queue=%s messages=%s",
+                self._settings.group,
+                queue,
+                [message.msg_id for message in call.messages],
+                exc_info=outcome.error,
+            )
+        if process_queue.dropped:
+            log.warning(
+                "the queue was taken away while its messages were consumed, nothing is committed "
+                "queue=%s messages=%s",
+                queue,
+                len(call.messages),
+            )
+            return
+        count = len(call.messages)
+        acked = acked_count(outcome.result, call.context.ack_index, count)
+        self._stats.consumed(queue.topic, acked, count - acked, outcome.cost_ms)
+        if acked == count:
+            self._finish(call.messages, process_queue, queue)
+        elif self._settings.message_model is MessageModel.BROADCASTING:
+            for message in call.messages[acked:]:
+                log.warning(
+                    "BROADCASTING, the message consume failed, drop it group=%s message=%s %s",
+                    self._settings.group,
+                    message.msg_id,
+                    queue,
+                )
+            self._finish(call.messages, process_queue, queue)
+        else:
+            self._finish(call.messages[:acked], process_queue, queue)
+            self._sending_back += 1
+            self._all_sent_back.clear()
+            self._runner.spawn(
+                self._give_back(call.messages[acked:], process_queue, call.context),
+                name="send back",
+            )
+
+    def _finish(
+        self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> None:
+        if not messages:
+            return
+        offset = process_queue.remove(messages, self._clock.monotonic_ms())
+        if offset >= 0 and not process_queue.dropped:
+            self._offsets.update(queue, offset, increase_only=True)
+            if process_queue.held_pull is not None:
+                self._room(process_queue)
+
+    async def _give_back(
+        self, messages: list[MessageExt], process_queue: ProcessQueue, context: ConsumeContext
+    ) -> None:
+        """Invariant 2."""
+        try:
+            stay: list[MessageExt] = []
+            for message in messages:
+                try:
+                    await self._send_back(message, context.delay_level, context.queue.broker_name)
+                except PocketMQError as error:
+                    log.warning(
+                        "send back failed, consumed again here in %s ms message=%s reason=%r",
+                        RETRY_DELAY_MS,
+                        message.msg_id,
+                        str(error),
+                    )
+                    message.reconsume_times += 1
+                    stay.append(message)
+                else:
+                    self._finish([message], process_queue, context.queue)
+            if stay:
+                self._runner.call_later(
+                    RETRY_DELAY_MS, lambda: self._again(stay, process_queue, context.queue)
+                )
+        finally:
+            self._sending_back -= 1
+            if not self._sending_back:
+                self._all_sent_back.set()
+
+    def _again(
+        self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> None:
+        if not process_queue.dropped:
+            self.submit(messages, process_queue, queue)
+
+    async def clean_expired(self) -> None:
+        """Send back what a listener has been at for longer than consume_timeout_ms."""
+        for queue, process_queue in self._queues():
+            for _ in range(_EXPIRED_A_TURN_MAX):
+                message = process_queue.oldest_expired(
+                    self._clock.now_ms(), self._settings.consume_timeout_ms
+                )
+                if message is None or process_queue.dropped:
+                    break
+                await self._send_back(message, EXPIRED_DELAY_LEVEL, queue.broker_name)
+                log.warning(
+                    "a message was consumed for too long, sent back message=%s queue=%s",
+                    message.msg_id,
+                    queue,
+                )
+                # It may have ended while it was sent back.
+                if process_queue.first_offset == message.queue_offset:
+                    self._finish([message], process_queue, queue)
+
+    async def stop(self, drain_ms: int) -> bool:
+        """Let running listeners end and their results be stored. Returns: whether all did in time."""
+        drained = await self._pool.drain(drain_ms)
+        try:
+            async with asyncio.timeout(drain_ms / 1000):
+                await self._all_sent_back.wait()
+        except TimeoutError:
+            drained = False
+        await self._pool.stop()
+        return drained

@@ -1,0 +1,219 @@
+"""ConsumeMessageOrderly: the messages of a queue one after the other (S22, wire.md 4.6).
+
+1. In clustering, a queue is consumed only while this client holds its lock at the broker; the lock is
+   renewed every LOCK_INTERVAL_MS and not trusted LOCK_LIVE_MS_MAX after its last renewal.
+2. One turn a queue at a time, even when the queue went away and came back meanwhile.
+3. A failed message comes again, before any later one, after a while; with max_reconsume_times it is given
+   to the broker as a dead letter when they are used up.
+4. A turn ends after TURN_MS_MAX, so that many queues share few threads.
+Source: ConsumeMessageOrderlyService, RocketMQ 4.9.8.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
+from pocketmq.client.consume_concurrently import ConsumeSettings
+from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.offset_store import OffsetTable
+from pocketmq.client.process_queue import LOCK_INTERVAL_MS, ProcessQueue
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageExt, MessageQueue
+
+log = logging.getLogger(__name__)
+
+TURN_MS_MAX = 60_000
+SUSPEND_MS_MIN, SUSPEND_MS_MAX = 10, 30_000
+
+
+class QueueLocks(Protocol):
+    """The locks at the brokers; Rebalance holds them."""
+
+    async def lock(self, queue: MessageQueue) -> bool: ...
+
+    async def lock_all(self) -> None: ...
+
+    async def unlock_all(self) -> None: ...
+
+
+class ConsumeMessageOrderly:
+    """Owner: one push consumer, on its event loop."""
+
+    def __init__(
+        self,
+        settings: ConsumeSettings,
+        pool: ListenerPool,
+        offsets: OffsetTable,
+        send_to_retry: Callable[[MessageExt], Awaitable[None]],
+        locks: QueueLocks,
+        *,
+        runner: Runner,
+        stats: ConsumerStats,
+        clock: Clock,
+        room: Callable[[ProcessQueue], None],
+    ) -> None:
+        """room: called when messages have left a queue whose pull waits for that.
+        send_to_retry: hand over a message whose retries are used up. Raises: PocketMQError."""
+        self._room = room
+        self._settings = settings
+        self._pool = pool
+        self._offsets = offsets
+        self._send_to_retry = send_to_retry
+        self._locks = locks
+        self._runner = runner
+        self._stats = stats
+        self._clock = clock
+        self._turns: dict[MessageQueue, asyncio.Lock] = {}
+        self._consuming: dict[ProcessQueue, asyncio.Lock] = {}
+        self._stopping = False
+
+    @property
+    def _clustering(self) -> bool:
+        return self._settings.message_model is MessageModel.CLUSTERING
+
+    def start(self) -> None:
+        self._pool.start()
+        if self._clustering:
+            self._runner.every(
+                LOCK_INTERVAL_MS, self._locks.lock_all, first_ms=1_000, name="lock queues"
+            )
+
+    def put(
+        self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> None:
+        """Cache what was pulled; start a turn unless one is under way or planned."""
+        if process_queue.put(messages):
+            self._begin_turn(process_queue, queue)
+
+    def _begin_turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
+        self._runner.spawn(self._turn(process_queue, queue), name="orderly turn")
+
+    def _turn_later(self, process_queue: ProcessQueue, queue: MessageQueue, delay_ms: int) -> None:
+        bounded = min(max(delay_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
+        self._runner.call_later(bounded, lambda: self._begin_turn(process_queue, queue))
+
+    def _lock_later(self, process_queue: ProcessQueue, queue: MessageQueue, delay_ms: int) -> None:
+        async def lock() -> None:
+            won = not self._stopping and await self._locks.lock(queue)
+            self._turn_later(process_queue, queue, 10 if won else 3_000)
+
+        self._runner.call_later(
+            delay_ms, lambda: self._runner.spawn(lock(), name="lock queue") and None
+        )
+
+    async def _turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
+        if process_queue.dropped:
+            log.warning("the queue is not consumed, it was taken away queue=%s", queue)
+            return
+        async with self._turns.setdefault(queue, asyncio.Lock()):
+            await self._hold_turn(process_queue, queue)
+
+    async def _hold_turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
+        clock = self._clock
+        began = clock.monotonic_ms()
+        while not process_queue.dropped and not self._stopping:
+            now = clock.monotonic_ms()
+            if self._clustering and (not process_queue.locked or process_queue.lock_expired(now)):
+                log.warning("the queue is not locked, consume later queue=%s", queue)
+                self._lock_later(process_queue, queue, 10)
+                return
+            if now - began > TURN_MS_MAX:
+                self._turn_later(process_queue, queue, 10)
+                return
+            messages = process_queue.take(self._settings.batch_size_max, now)
+            if not messages or not await self._consume(messages, process_queue, queue):
+                return
+
+    def consume_lock(self, process_queue: ProcessQueue) -> asyncio.Lock:
+        """Held while the listener is at a message of that queue: who takes the queue away waits for it."""
+        return self._consuming.setdefault(process_queue, asyncio.Lock())
+
+    def forget(self, process_queue: ProcessQueue) -> None:
+        """The queue was taken away for good."""
+        self._consuming.pop(process_queue, None)
+
+    async def _consume(
+        self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+    ) -> bool:
+        """One call of the listener and what follows from it. Returns: whether the turn goes on."""
+        context = ConsumeContext(queue)
+        async with self.consume_lock(process_queue):
+            if process_queue.dropped:
+                return False
+            outcome = await self._call(messages, context)
+        if outcome is None:
+            process_queue.take_back(messages)
+            return False
+        if outcome.error is not None:
+            log.warning(
+                "listener raised, the messages come again group=%s queue=%s messages=%s",
+                self._settings.group,
+                queue,
+                [message.msg_id for message in messages],
+                exc_info=outcome.error,
+            )
+        ok = outcome.result is ConsumeResult.SUCCESS
+        count = len(messages)
+        self._stats.consumed(queue.topic, count if ok else 0, 0 if ok else count, outcome.cost_ms)
+        if not ok and await self._must_wait(messages):
+            process_queue.take_back(messages)
+            suspend = context.suspend_ms
+            self._turn_later(
+                process_queue, queue, self._settings.suspend_ms if suspend is None else suspend
+            )
+            return False
+        offset = process_queue.commit()
+        if offset >= 0 and not process_queue.dropped:
+            self._offsets.update(queue, offset, increase_only=False)
+            if process_queue.held_pull is not None:
+                self._room(process_queue)
+        return True
+
+    async def _call(self, messages: list[MessageExt], context: ConsumeContext) -> Outcome | None:
+        finished: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+
+        def done(_: Call, outcome: Outcome | None) -> None:
+            if not finished.done():
+                finished.set_result(outcome)
+
+        self._pool.submit(Call(messages, context, done))
+        return await finished
+
+    async def _must_wait(self, messages: list[MessageExt]) -> bool:
+        """Count the failure of each message; whether one of them must come again (invariant 3)."""
+        again = False
+        limit = self._settings.max_reconsume_times
+        for message in messages:
+            if 0 <= limit <= message.reconsume_times:
+                try:
+                    await self._send_to_retry(message)
+                    continue
+                except PocketMQError as error:
+                    log.warning(
+                        "a message whose retries are used up could not be handed over, consumed again "
+                        "message=%s reason=%r",
+                        message.msg_id,
+                        str(error),
+                    )
+            again = True
+            message.reconsume_times += 1
+        return again
+
+    async def stop(self, drain_ms: int) -> bool:
+        """Let running listeners end, give the locks back. Returns: whether all ended in time."""
+        self._stopping = True
+        drained = await self._pool.drain(drain_ms)
+        # A call that has ended is followed by its commit in the turn's own task.
+        for lock in list(self._consuming.values()):
+            if drained:
+                async with lock:
+                    pass
+        await self._pool.stop()
+        if self._clustering:
+            await self._locks.unlock_all()
+        return drained

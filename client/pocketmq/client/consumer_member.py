@@ -1,0 +1,259 @@
+"""ConsumerMember: what push and lite pull consumers have in common: a group, its queues, its offsets.
+
+It is the consumer as the instance and the rebalance see it; the two kinds add what happens to pulled
+messages. Source: DefaultMQPushConsumerImpl, DefaultLitePullConsumerImpl, RocketMQ 4.9.8.
+"""
+
+import logging
+import platform
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pocketmq.client.allocate import AllocateStrategy
+from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from pocketmq.client.namespace import is_retry_topic
+from pocketmq.client.offset_store import OffsetStore, ReadFrom
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_service import PullRequest
+from pocketmq.client.queue_json import queue_key
+from pocketmq.client.rebalance import Rebalance
+from pocketmq.remoting.codes import OUR_VERSION, version_name
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+
+if TYPE_CHECKING:
+    from pocketmq.client.instance import MQClientInstance
+
+log = logging.getLogger(__name__)
+
+# A timestamp start without a time begins this long before the consumer.
+DEFAULT_CONSUME_TIMESTAMP_MS = 30 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """What both kinds of consumers are told; the group with its namespace, times in ms since 1970."""
+
+    group: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int | None
+    strategy: AllocateStrategy
+    orderly: bool = False
+    subscribe_retry_topic: bool = False
+
+
+class ConsumerMember:
+    """Base of both kinds; see RebalanceEnvironment and InnerConsumer for the contracts."""
+
+    def __init__(
+        self, settings: MemberSettings, instance: "MQClientInstance", offsets: OffsetStore
+    ) -> None:
+        self.settings = settings
+        self.group = settings.group
+        self.instance = instance
+        self.offsets = offsets
+        self.clock = instance.clock
+        self.stats = ConsumerStats()
+        self.paused = False
+        self.started_ms = instance.clock.now_ms()
+        self.on_queues_changed: Callable[[str, list[MessageQueue], list[MessageQueue]], None] | None
+        self.on_queues_changed = None
+        self.rebalance = Rebalance(
+            settings.group,
+            instance.client_id,
+            settings.message_model,
+            settings.strategy,
+            self,
+            instance.clock,
+            orderly=settings.orderly,
+            pushes=settings.consume_type is ConsumeType.PUSH,
+        )
+
+    # ------------------------------------------------------------ subscriptions
+
+    def subscribe(self, topic: str, expression: str, expression_type: str) -> SubscriptionData:
+        """Add or replace a subscription; its version is now. Raises: IllegalArgument."""
+        subscription = build_subscription(topic, expression, expression_type, self.clock.now_ms())
+        self.rebalance.subscriptions[topic] = subscription
+        return subscription
+
+    def unsubscribe(self, topic: str) -> None:
+        self.rebalance.subscriptions.pop(topic, None)
+        self.rebalance.topic_queues.pop(topic, None)
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            self.group,
+            self.settings.consume_type,
+            self.settings.message_model,
+            self.settings.consume_from_where,
+            list(self.rebalance.subscriptions.values()),
+        )
+
+    def subscribed_topics(self) -> Iterable[str]:
+        return list(self.rebalance.subscriptions)
+
+    def update_subscribe_info(self, topic: str, queues: list[MessageQueue]) -> None:
+        if topic not in self.rebalance.subscriptions:
+            return
+        old = self.rebalance.topic_queues.get(topic)
+        self.rebalance.topic_queues[topic] = queues
+        if old is not None and old != queues:
+            self.instance.rebalance_now()
+
+    # ------------------------------------------------------------ rebalance
+
+    async def do_rebalance(self) -> None:
+        """A round, unless paused (S7)."""
+        if not self.paused:
+            await self.rebalance.do_rebalance()
+
+    async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None:
+        return await self.instance.find_consumer_ids(topic, group)
+
+    async def start_offset(self, queue: MessageQueue) -> int | None:
+        """computePullFromWhere: the stored offset, else what consume_from_where says (wire.md 4.4)."""
+        stored = await self.offsets.read(queue, ReadFrom.STORE)
+        if stored is not None:
+            return stored
+        where = self.settings.consume_from_where
+        retry = is_retry_topic(queue.topic)
+        if where is ConsumeFromWhere.FIRST_OFFSET:
+            return 0
+        if where is ConsumeFromWhere.LAST_OFFSET and retry:
+            return 0
+        address = await self.instance.queue_address(queue)
+        if where is ConsumeFromWhere.LAST_OFFSET or retry:
+            return await self.instance.api.max_offset(address, queue)
+        since = self.settings.consume_timestamp_ms
+        if since is None:
+            since = self.started_ms - DEFAULT_CONSUME_TIMESTAMP_MS
+        return await self.instance.api.search_offset(address, queue, since)
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        self.offsets.table.remove(queue)
+
+    async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        await self.offsets.persist([queue])
+        self.offsets.table.remove(queue)
+        return True
+
+    def dispatch(self, request: PullRequest) -> None:
+        raise NotImplementedError
+
+    async def changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
+    ) -> None:
+        """A new version of the subscription, and every broker told at once (S27)."""
+        subscription = self.rebalance.subscriptions.get(topic)
+        if subscription is not None:
+            # Greater than before even when the clock stood still or went back.
+            subscription.sub_version = max(self.clock.now_ms(), subscription.sub_version + 1)
+        if self.on_queues_changed is not None:
+            self.on_queues_changed(topic, list(all_queues), list(own))
+        await self.instance.heartbeat_all()
+
+    async def lock_queues(
+        self, broker_name: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        listed = list(queues)
+        address = await self.instance.master_address(listed[0].topic, broker_name)
+        return await self.instance.api.lock_queues(
+            address, self.group, self.instance.client_id, listed
+        )
+
+    async def unlock_queues(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        listed = list(queues)
+        address = await self.instance.master_address(listed[0].topic, broker_name)
+        await self.instance.api.unlock_queues(address, self.group, self.instance.client_id, listed)
+
+    # ------------------------------------------------------------ offsets
+
+    def owned_queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return list(self.rebalance.table)
+
+    async def persist_offsets(self) -> None:
+        queues = self.owned_queues()
+        self.offsets.table.keep_only(queues)
+        await self.offsets.persist(queues)
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        return self.offsets.table.of_topic(topic)
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Go on from these offsets: what was cached is dropped, the next round takes the queues anew."""
+        was_paused, self.paused = self.paused, True
+        try:
+            mine = [
+                queue for queue in self.rebalance.table if queue.topic == topic and queue in offsets
+            ]
+            for queue in mine:
+                process_queue = self.rebalance.table[queue]
+                process_queue.dropped = True
+                process_queue.clear()
+            for queue in mine:
+                self.offsets.table.update(queue, offsets[queue], increase_only=False)
+                await self.rebalance.remove_queue(queue)
+                log.warning(
+                    "offset reset group=%s queue=%s offset=%s", self.group, queue, offsets[queue]
+                )
+        finally:
+            self.paused = was_paused
+        self.instance.rebalance_now()
+
+    # ------------------------------------------------------------ how it is
+
+    def running_info(self, *, stacks: bool) -> dict[str, object]:
+        """ConsumerRunningInfo (wire.md 2.4)."""
+        now = self.clock.monotonic_ms()
+        ahead = self.clock.now_ms() - now
+        topics = sorted(self.rebalance.subscriptions)
+        info: dict[str, object] = {
+            "mqPopTable": {},
+            "mqTable": {
+                queue_key(queue): {
+                    **process_queue.running_info(ahead),
+                    "commitOffset": self.offsets.table.get(queue) or 0,
+                }
+                for queue, process_queue in sorted(self.rebalance.table.items())
+            },
+            "properties": self.running_properties(),
+            "statusTable": {topic: self.stats.status(topic, now).to_json() for topic in topics},
+            "subscriptionSet": [self.rebalance.subscriptions[topic].to_json() for topic in topics],
+            "userConsumerInfo": {},
+        }
+        if stacks:
+            info["jstack"] = thread_stacks()
+        return info
+
+    def running_properties(self) -> dict[str, str]:
+        return {
+            "PROP_CLIENT_VERSION": version_name(OUR_VERSION),
+            "PROP_CONSUMEORDERLY": str(self.settings.orderly).lower(),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
+            "PROP_CONSUME_TYPE": self.settings.consume_type.value,
+            "PROP_NAMESERVER_ADDR": ";".join(self.instance.config.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": "0",
+            "consumerGroup": self.group,
+            "consumeFromWhere": self.settings.consume_from_where.value,
+            "messageModel": self.settings.message_model.value,
+            "platform": f"Python {platform.python_version()} {sys.platform}",
+        }
+
+
+def thread_stacks() -> str:
+    """The stacks of all threads of this process: what jstack is for Java."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"{names.get(ident, 'thread')} TID: {ident}\n{lines}\n")
+    return "\n".join(parts)

@@ -1,0 +1,300 @@
+"""What a client call can raise, sorted by what the caller can do about it.
+
+    CallerError       the call itself is wrong for this cluster: repeat it and it fails again; fix it
+      IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning NoRoute
+      TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
+      RequestNotSupported
+    TransientError    nothing was done: the same call may work later or elsewhere
+      Unreachable BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
+    OutcomeUnknown    it may have been done: repeat it only if doing it twice does no harm
+      AnswerTimeout ConnectionBroken StoredUnsafely
+
+A send that was tried several times raises SendFailed (TransientError) when surely nothing was stored and
+SendOutcomeUnknown (OutcomeUnknown) otherwise; `attempts` holds each try. Every refusal by a broker is also
+a `pocketmq.remoting.errors.Refused` with its `code`, `remark` and `address`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pocketmq.remoting.codes import ResponseCode, response_name
+from pocketmq.remoting.errors import (
+    ConnectFailed,
+    IllegalArgument,
+    PocketMQError,
+    Refused,
+    RemotingError,
+    RequestTimeout,
+    TooManyRequests,
+)
+
+
+class CallerError(PocketMQError):
+    """The caller can fix it; the same call again fails again."""
+
+
+class TransientError(PocketMQError):
+    """Nothing was done; the same call may work later or at another broker."""
+
+    retriable = True
+
+
+class OutcomeUnknown(PocketMQError):
+    """It may or may not have been done; the same call again may do it twice."""
+
+    retriable = True
+
+
+# ------------------------------------------------------------ before anything is sent
+
+
+class IllegalTopic(IllegalArgument, CallerError):
+    """A topic name that RocketMQ does not allow, or one that belongs to the system."""
+
+
+class IllegalGroup(IllegalArgument, CallerError):
+    """A group name that RocketMQ does not allow."""
+
+
+class IllegalMessage(IllegalArgument, CallerError):
+    """A message without topic or body, or with properties that cannot travel."""
+
+
+class MessageTooLarge(IllegalMessage):
+    """A body beyond max_message_size."""
+
+
+class NotRunning(CallerError):
+    """Called before start() or after shutdown()."""
+
+
+class NoRoute(CallerError):
+    """The name servers know no broker for the topic."""
+
+    def __init__(self, topic: str, name_servers: Sequence[str], why: str = "") -> None:
+        super().__init__(
+            f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
+            + (f" ({why})" if why else "")
+            + f". Create it with: pocketmq topic create {topic}, or let the broker create topics "
+            "(autoCreateTopicEnable=true)"
+        )
+        self.topic = topic
+
+
+# ------------------------------------------------------------ no answer
+
+
+class Unreachable(RemotingError, TransientError):
+    """No connection: nothing was sent."""
+
+
+class ConnectionBroken(RemotingError, OutcomeUnknown):
+    """The connection ended while the answer was awaited."""
+
+
+class AnswerTimeout(RemotingError, OutcomeUnknown):
+    """The answer did not come in time."""
+
+
+def from_remoting(error: RemotingError, address: str, what: str) -> RemotingError:
+    """The client's error for a transport's error; `what` names the request, its topic and group."""
+    if isinstance(error, ConnectFailed):
+        return Unreachable(f"{what}: {error}")
+    if isinstance(error, TooManyRequests):
+        return Unreachable(f"{what}: {error}. Wait for earlier calls before making more")
+    if isinstance(error, RequestTimeout):
+        return AnswerTimeout(
+            f"{what}: {address} did not answer within {error.timeout_ms} ms; it may have acted all the "
+            "same. Repeat it if twice does no harm, or raise the time-out"
+        )
+    return ConnectionBroken(
+        f"{what}: the connection to {address} ended before the answer came ({error}); it may have acted "
+        "all the same. Repeat it if twice does no harm"
+    )
+
+
+# ------------------------------------------------------------ refusals
+
+
+class BrokerRefused(Refused):
+    """An answer with another code than SUCCESS. `advice` is the next step."""
+
+    advice = ""
+
+    def __init__(self, code: int, remark: str | None, address: str, what: str) -> None:
+        super().__init__(code, remark, address, what)
+        text = f"{what} was refused by {address} with {response_name(code)}"
+        text += f": {remark}" if remark else ""
+        self.args = (f"{text}. {self.advice}" if self.advice else text,)
+
+
+class TopicNotExist(BrokerRefused, CallerError):
+    """TOPIC_NOT_EXIST (17)."""
+
+    advice = "Create the topic with: pocketmq topic create TOPIC, then repeat the call"
+
+
+class NoPermission(BrokerRefused, CallerError):
+    """NO_PERMISSION (16)."""
+
+    advice = (
+        "Look at the permission of broker, topic and group (pocketmq topic route TOPIC), or at the "
+        "rights of the access key"
+    )
+
+
+class Unauthorised(BrokerRefused, CallerError):
+    """The broker checks signatures and did not accept ours."""
+
+    advice = (
+        "Give credentials=Credentials(access_key, secret_key) that the broker's ACL file allows"
+    )
+
+
+class MessageIllegal(BrokerRefused, CallerError):
+    """MESSAGE_ILLEGAL (13) or INVALID_PARAMETER (29)."""
+
+    advice = (
+        "Send a smaller body (the broker's maxMessageSize) or fewer properties (32767 bytes), to a queue "
+        "that the topic has"
+    )
+
+
+class SubscriptionIllegal(BrokerRefused, CallerError):
+    """SUBSCRIPTION_PARSE_FAILED (23)."""
+
+    advice = "Correct the tag expression (A || B) or the SQL92 text"
+
+
+class GroupNotExist(BrokerRefused, CallerError):
+    """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
+
+    advice = (
+        "Create the group with: pocketmq group create GROUP (autoCreateSubscriptionGroup is off)"
+    )
+
+
+class RequestNotSupported(BrokerRefused, CallerError):
+    """REQUEST_CODE_NOT_SUPPORTED (3)."""
+
+    advice = "This server is older than the call needs, or has the feature switched off"
+
+
+class SubscriptionNotReady(BrokerRefused, TransientError):
+    """SUBSCRIPTION_NOT_EXIST (24), _NOT_LATEST (25), FILTER_DATA_* (27, 28)."""
+
+    advice = (
+        "The broker does not know this member's subscription yet, or another member of the group "
+        "subscribes something else: all members of one group must subscribe the same"
+    )
+
+
+class BrokerBusy(BrokerRefused, TransientError):
+    """SYSTEM_BUSY (2) or FLOW_CONTROL (215)."""
+
+    advice = "Send more slowly, or to more brokers"
+
+
+class BrokerNotServing(BrokerRefused, TransientError):
+    """SERVICE_NOT_AVAILABLE (14), SLAVE_NOT_AVAILABLE (11), GO_AWAY (1500)."""
+
+    advice = "The broker is starting, stopping, a slave, or its disk is full: look at its log"
+
+
+class ConsumerNotOnline(BrokerRefused, TransientError):
+    """CONSUMER_NOT_ONLINE (206): no member of the group is connected."""
+
+    advice = "Start a consumer of the group first"
+
+
+class QueryNotFound(BrokerRefused, CallerError):
+    """QUERY_NOT_FOUND (22): what was asked for is not stored."""
+
+
+class BrokerFailed(BrokerRefused, TransientError):
+    """SYSTEM_ERROR (1) and every code without a class of its own."""
+
+    advice = "The broker's log says more"
+
+
+class StoredUnsafely(BrokerRefused, OutcomeUnknown):
+    """FLUSH_DISK_TIMEOUT (10), FLUSH_SLAVE_TIMEOUT (12): stored, but the asked guarantee was not reached."""
+
+
+_REFUSALS: dict[int, type[BrokerRefused]] = {
+    ResponseCode.SYSTEM_BUSY: BrokerBusy,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: RequestNotSupported,
+    ResponseCode.FLUSH_DISK_TIMEOUT: StoredUnsafely,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: StoredUnsafely,
+    ResponseCode.SLAVE_NOT_AVAILABLE: BrokerNotServing,
+    ResponseCode.MESSAGE_ILLEGAL: MessageIllegal,
+    ResponseCode.SERVICE_NOT_AVAILABLE: BrokerNotServing,
+    ResponseCode.NO_PERMISSION: NoPermission,
+    ResponseCode.TOPIC_NOT_EXIST: TopicNotExist,
+    ResponseCode.QUERY_NOT_FOUND: QueryNotFound,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionIllegal,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionNotReady,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionNotReady,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: GroupNotExist,
+    ResponseCode.FILTER_DATA_NOT_EXIST: SubscriptionNotReady,
+    ResponseCode.FILTER_DATA_NOT_LATEST: SubscriptionNotReady,
+    ResponseCode.INVALID_PARAMETER: MessageIllegal,
+    ResponseCode.CONSUMER_NOT_ONLINE: ConsumerNotOnline,
+    ResponseCode.FLOW_CONTROL: BrokerBusy,
+    ResponseCode.GO_AWAY: BrokerNotServing,
+}
+
+# What an ACL broker of 4.x says inside SYSTEM_ERROR (wire.md 7.2) and one of 5.x inside NO_PERMISSION.
+_ACL_WORDS = ("AclException", "AuthenticationException", "AuthorizationException", "signature")
+
+
+def refusal(code: int, remark: str | None, address: str, what: str) -> BrokerRefused:
+    """The error of an answer; `what` names the request, its topic and group."""
+    kind = _REFUSALS.get(code, BrokerFailed)
+    if kind in (BrokerFailed, NoPermission) and any(word in (remark or "") for word in _ACL_WORDS):
+        kind = Unauthorised
+    return kind(code, remark, address, what)
+
+
+# ------------------------------------------------------------ sends that were tried several times
+
+
+class Attempt(NamedTuple):
+    """One try of a send: the broker's name, its cost in ms, and why it failed."""
+
+    broker_name: str
+    cost_ms: int
+    error: PocketMQError
+
+
+class _AllAttemptsFailed(PocketMQError):
+    def __init__(self, topic: str, group: str, attempts: Sequence[Attempt], advice: str) -> None:
+        tries = "; ".join(f"{a.broker_name} after {a.cost_ms} ms: {a.error}" for a in attempts)
+        super().__init__(
+            f"sending to topic {topic!r} by group {group!r} failed {len(attempts)} times. {advice} ({tries})"
+        )
+        self.topic = topic
+        self.group = group
+        self.attempts = list(attempts)
+
+
+class SendFailed(_AllAttemptsFailed, TransientError):
+    """Every attempt failed and surely none was stored."""
+
+
+class SendOutcomeUnknown(_AllAttemptsFailed, OutcomeUnknown):
+    """Every attempt failed, and at least one of them may have been stored."""
+
+
+def all_attempts_failed(
+    topic: str, group: str, attempts: Sequence[Attempt]
+) -> SendFailed | SendOutcomeUnknown:
+    """The error for a send whose retries are used up."""
+    if any(isinstance(attempt.error, OutcomeUnknown) for attempt in attempts):
+        return SendOutcomeUnknown(
+            topic,
+            group,
+            attempts,
+            "It may be stored: send it again only if the consumers bear it twice",
+        )
+    return SendFailed(topic, group, attempts, "Nothing was stored: it can be sent again")

@@ -1,0 +1,440 @@
+"""MQClientInstance: what all producers and consumers of one client id share (S5, S6, S35 to S37, S56).
+
+It owns the connections, the routes, the broker addresses and every timer:
+
+    every                       from            what
+    poll_name_server_interval   10 ms           routes of all topics in use
+    heartbeat_interval          1 000 ms        forget brokers without a route, heartbeat to all brokers
+    persist_offset_interval     10 000 ms       offsets of all consumers
+    rebalance_interval, or woken                which queues belong to whom
+    at once                                     pull requests
+
+1. Heartbeats go to every broker when there is a consumer, to masters only when there are producers alone.
+2. Producers and consumers register here before start() and leave by unregister(); groups are unique.
+3. Everything inside uses names with their namespace; only the public classes take it off.
+Source: MQClientInstance, RocketMQ 4.9.7 (wire.md 4.3). Loaded by start(), so that importing
+pocketmq.client stays quick.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Container, Iterable
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from pocketmq.client.api import MQClientApi, Remoting
+from pocketmq.client.client_processor import ClientProcessor
+from pocketmq.client.config import ClientConfig
+from pocketmq.client.errors import CallerError, TransientError
+from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
+from pocketmq.client.namespace import is_retry_topic
+from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
+from pocketmq.client.route import MASTER_ID, BrokerAddresses, TopicRoute
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import Version
+from pocketmq.remoting.command import Encoding
+from pocketmq.remoting.connection import Handler
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.fastjson import FastjsonError
+from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.tls import client_context
+
+log = logging.getLogger(__name__)
+
+
+class GroupInUse(CallerError):
+    """The group is registered already with this client id."""
+
+
+class BrokerUnknown(TransientError):
+    """No address is known of the broker."""
+
+
+class InnerProducer(Protocol):
+    """What the instance needs of a producer."""
+
+    @property
+    def group(self) -> str: ...
+
+    def publish_topics(self) -> Iterable[str]: ...
+
+    def start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
+        """The broker asks how the transaction of `message` ended; answered by END_TRANSACTION."""
+        ...
+
+
+class InnerConsumer(Protocol):
+    """What the instance needs of a consumer."""
+
+    @property
+    def group(self) -> str: ...
+
+    def consumer_data(self) -> ConsumerData: ...
+
+    def subscribed_topics(self) -> Iterable[str]: ...
+
+    def update_subscribe_info(self, topic: str, queues: list[MessageQueue]) -> None: ...
+
+    async def do_rebalance(self) -> None: ...
+
+    async def persist_offsets(self) -> None: ...
+
+    async def pull(self, request: PullRequest) -> None: ...
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]: ...
+
+    def running_info(self, *, stacks: bool) -> dict[str, object]: ...
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> dict[str, object]: ...
+
+
+MakeRemoting = Callable[[AsyncExitStack, dict[int, Handler]], Awaitable[Remoting]]
+
+
+class MQClientInstance:
+    """Shared by the clients of one client id; see the head of the module."""
+
+    def __init__(
+        self,
+        client_id: str,
+        config: ClientConfig,
+        *,
+        make_remoting: MakeRemoting | None = None,
+        random_index: Callable[[], int] | None = None,
+    ) -> None:
+        """make_remoting, random_index: for tests without a network or with a known choice."""
+        self.client_id = client_id
+        self.config = config
+        self.clock = config.clock
+        self.random_index = random_index or (lambda: random.getrandbits(31))
+        self._make_remoting = make_remoting or self._connect
+        self.runner = Runner(f"MQClientInstance {client_id}")
+        self.addresses = BrokerAddresses()
+        self.routes: dict[str, TopicRoute] = {}
+        self.producers: dict[str, InnerProducer] = {}
+        self.consumers: dict[str, InnerConsumer] = {}
+        self.processor = ClientProcessor(self)
+        self.pulls = PullMessageService(self.runner, self._pull_of)
+        self.api: MQClientApi
+        self._broker_versions: dict[str, int] = {}
+        self._route_locks: dict[str, asyncio.Lock] = {}
+        self._heartbeat_lock = asyncio.Lock()
+        self._rebalance_wanted = asyncio.Event()
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Start the timers. Connections are made when first needed."""
+        await self.runner.start(self._set_up)
+        config, runner = self.config, self.runner
+        runner.every(
+            config.poll_name_server_interval_ms, self.update_all_routes, first_ms=10, name="routes"
+        )
+        runner.every(
+            config.heartbeat_interval_ms,
+            self._clean_and_heartbeat,
+            first_ms=1_000,
+            name="heartbeat",
+        )
+        runner.every(
+            config.persist_offset_interval_ms,
+            self.persist_all_offsets,
+            first_ms=10_000,
+            name="offsets",
+        )
+        runner.spawn(self._rebalance_service(), name="rebalance")
+        runner.spawn(self.pulls.run(), name="pull")
+
+    async def _set_up(self, stack: AsyncExitStack) -> None:
+        encoding = Encoding[self.config.header_encoding]
+        self.api = MQClientApi(
+            await self._make_remoting(stack, self.processor.handlers()),
+            self.config.name_servers,
+            timeout_ms=self.config.request_timeout_ms,
+            encoding=encoding,
+        )
+
+    async def _connect(self, stack: AsyncExitStack, handlers: dict[int, Handler]) -> Remoting:
+        tls = self.config.tls
+        credentials = self.config.credentials
+        client = RemotingClient(
+            handlers,
+            self.clock,
+            connect_timeout_ms=self.config.connect_timeout_ms,
+            tls=client_context() if tls is True else tls or None,
+            before_send=credentials.sign if credentials else None,
+        )
+        return await stack.enter_async_context(client)
+
+    async def shutdown(self) -> None:
+        """Stop all timers and close the connections; the groups were unregistered before."""
+        await self.runner.stop()
+
+    # ------------------------------------------------------------ members
+
+    def register_producer(self, producer: InnerProducer) -> None:
+        """Raises: GroupInUse."""
+        self._check_free(self.producers, producer.group, "producer")
+        self.producers[producer.group] = producer
+
+    def register_consumer(self, consumer: InnerConsumer) -> None:
+        """Raises: GroupInUse."""
+        self._check_free(self.consumers, consumer.group, "consumer")
+        self.consumers[consumer.group] = consumer
+
+    def _check_free(self, table: Container[str], group: str, what: str) -> None:
+        if group in table:
+            raise GroupInUse(
+                f"{what} group {group!r} is in use already by client {self.client_id}: give the second "
+                f"{what} another group or another instance_name"
+            )
+
+    async def unregister_producer(self, group: str) -> None:
+        """Leave; every broker is told at once."""
+        if self.producers.pop(group, None) is not None:
+            await self._unregister(group, None)
+
+    async def unregister_consumer(self, group: str) -> None:
+        if self.consumers.pop(group, None) is not None:
+            await self._unregister(None, group)
+
+    async def _unregister(self, producer_group: str | None, consumer_group: str | None) -> None:
+        async def tell(address: str) -> None:
+            await self.api.unregister(address, self.client_id, producer_group, consumer_group)
+
+        # Only brokers that have heard of us need to be told.
+        await self._each(list(self._broker_versions), tell, "unregister")
+
+    def _pull_of(self, group: str) -> Pull | None:
+        consumer = self.consumers.get(group)
+        return None if consumer is None else consumer.pull
+
+    # ------------------------------------------------------------ routes
+
+    async def update_all_routes(self) -> None:
+        """Ask for the routes of all topics in use."""
+        topics = {topic for each in self.consumers.values() for topic in each.subscribed_topics()}
+        topics |= {topic for each in self.producers.values() for topic in each.publish_topics()}
+        for topic in sorted(topics):
+            await self.update_route(topic)
+
+    async def update_route(self, topic: str) -> bool:
+        """Ask the name servers for the topic's route and spread it; whether it is known now.
+
+        A failure is logged and keeps the route that was known.
+        """
+        try:
+            await self.fetch_route(topic)
+        except (PocketMQError, FastjsonError) as error:
+            if not is_retry_topic(topic):
+                log.warning("no new route topic=%s reason=%r", topic, str(error))
+        return topic in self.routes
+
+    async def fetch_route(self, topic: str) -> TopicRoute:
+        """As update_route, but raises NoRoute and what asking raises."""
+        lock = self._route_locks.setdefault(topic, asyncio.Lock())
+        async with lock:
+            route = await self.api.topic_route(topic)
+            self.take_route(topic, route)
+            return route
+
+    def take_route(self, topic: str, route: TopicRoute) -> None:
+        """Spread a route: its addresses to all, its queues to the consumers."""
+        self.addresses.learn(route)
+        if self.routes.get(topic) == route:
+            # Who asks by identity whether a route is new keeps the old object.
+            route = self.routes[topic]
+        else:
+            self.routes[topic] = route
+            log.info("route changed topic=%s queues=%s", topic, list(route.queues))
+        queues = route.subscribe_queues(topic)
+        for consumer in list(self.consumers.values()):
+            consumer.update_subscribe_info(topic, queues)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route, asked for if it is not known. Raises: NoRoute and what asking raises."""
+        return self.routes.get(topic) or await self.fetch_route(topic)
+
+    async def queue_address(self, queue: MessageQueue) -> str:
+        """The broker of a queue, its master if it has one."""
+        return await self.any_address(queue.topic, queue.broker_name)
+
+    async def query_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The group's committed offset of a queue; None when there is none."""
+        return await self.api.query_consumer_offset(await self.queue_address(queue), group, queue)
+
+    async def update_offset(
+        self, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+    ) -> None:
+        address = await self.queue_address(queue)
+        await self.api.update_consumer_offset(address, group, queue, offset, oneway=oneway)
+
+    def clean_offline_brokers(self) -> None:
+        """Forget addresses that no route names any more."""
+        live = {
+            address
+            for route in self.routes.values()
+            for broker in route.brokers
+            for address in broker.addresses.values()
+        }
+        for address in self.addresses.forget_except(live):
+            self._broker_versions.pop(address, None)
+            log.info("broker forgotten, no route names it address=%s", address)
+
+    # ------------------------------------------------------------ addresses
+
+    async def master_address(self, topic: str, broker_name: str) -> str:
+        """Where to send to. Raises: BrokerUnknown, NoRoute."""
+        found = self.addresses.master(broker_name)
+        if found is None:
+            await self.fetch_route(topic)
+            found = self.addresses.master(broker_name)
+        if found is None:
+            raise BrokerUnknown(
+                f"broker {broker_name!r} has no master now, so topic {topic!r} cannot be written there"
+            )
+        return found
+
+    async def any_address(self, topic: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Where to read from: that broker id, else any. Raises: BrokerUnknown, NoRoute."""
+        found = self.addresses.any_of(broker_name, broker_id)
+        if found is None:
+            await self.fetch_route(topic)
+            found = self.addresses.any_of(broker_name, broker_id)
+        if found is None:
+            raise BrokerUnknown(
+                f"no address is known of broker {broker_name!r}, which holds queues of {topic!r}"
+            )
+        return found
+
+    async def broker_of_topic(self, topic: str) -> str | None:
+        """The address of some broker of the topic, its master if it has one; None without a route."""
+        if topic not in self.routes:
+            await self.update_route(topic)
+        route = self.routes.get(topic)
+        if route is None or not route.brokers:
+            return None
+        broker = route.brokers[self.random_index() % len(route.brokers)]
+        return broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
+
+    async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None:
+        """The client ids of the group, each once; None when nobody can say."""
+        address = await self.broker_of_topic(topic)
+        if address is None:
+            return None
+        try:
+            return list(dict.fromkeys(await self.api.consumer_ids(address, group)))
+        except PocketMQError as error:
+            log.warning(
+                "consumer ids unknown group=%s broker=%s reason=%r", group, address, str(error)
+            )
+            return None
+
+    def knows_sql(self, address: str) -> bool:
+        """Whether the broker's heartbeat answer allows other expressions than tags (wire.md 1.5)."""
+        version = self._broker_versions.get(address)
+        return version is None or version >= Version.V4_1_0_SNAPSHOT
+
+    async def check_client_in_broker(self, consumer: InnerConsumer) -> None:
+        """Ask a broker whether it can filter by the consumer's expressions. Raises: BrokerRefused."""
+        for subscription in consumer.consumer_data().subscriptions:
+            if subscription.is_tag:
+                continue
+            address = await self.broker_of_topic(subscription.topic)
+            if address is not None:
+                await self.api.check_client_config(
+                    address, self.client_id, consumer.group, subscription.to_json()
+                )
+
+    # ------------------------------------------------------------ heartbeats
+
+    async def _clean_and_heartbeat(self) -> None:
+        self.clean_offline_brokers()
+        await self.heartbeat_all()
+
+    async def heartbeat_all(self) -> None:
+        """Heartbeat to all brokers that must know us (invariant 1); failures are logged."""
+        async with self._heartbeat_lock:
+            if not self.producers and not self.consumers:
+                return
+            body = heartbeat_body(
+                self.client_id,
+                self.producers,
+                [each.consumer_data() for each in self.consumers.values()],
+            )
+
+            async def beat(address: str) -> None:
+                answer = await self.api.heartbeat(address, body)
+                if address not in self._broker_versions:
+                    log.info("heartbeat accepted broker=%s version=%s", address, answer.version)
+                self._broker_versions[address] = answer.version
+
+            await self._each(
+                [
+                    address
+                    for _, number, address in self.addresses.all()
+                    if self.consumers or number == MASTER_ID
+                ],
+                beat,
+                "heartbeat",
+            )
+
+    async def _each(
+        self, addresses: Iterable[str], action: Callable[[str], Awaitable[None]], what: str
+    ) -> None:
+        """Do it at all addresses at the same time; a failure there is logged and hurts nobody else."""
+
+        async def guarded(address: str) -> None:
+            try:
+                await action(address)
+            except PocketMQError as error:
+                log.warning("%s failed broker=%s reason=%r", what, address, str(error))
+
+        async with asyncio.TaskGroup() as group:
+            for address in addresses:
+                group.create_task(guarded(address))
+
+    # ------------------------------------------------------------ rebalance and offsets
+
+    def rebalance_now(self) -> None:
+        """Wake the rebalance service."""
+        self._rebalance_wanted.set()
+
+    async def _rebalance_service(self) -> None:
+        log.info("RebalanceService service started")
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self.config.rebalance_interval_ms / 1000):
+                        await self._rebalance_wanted.wait()
+                except TimeoutError:
+                    pass
+                self._rebalance_wanted.clear()
+                await self.do_rebalance()
+        finally:
+            log.info("RebalanceService service end")
+
+    async def do_rebalance(self) -> None:
+        """Rebalance every consumer; one that fails does not keep the others from it (S6)."""
+        for consumer in list(self.consumers.values()):
+            try:
+                await consumer.do_rebalance()
+            except Exception:
+                log.exception("doRebalance exception group=%s", consumer.group)
+
+    async def persist_all_offsets(self) -> None:
+        for consumer in list(self.consumers.values()):
+            try:
+                await consumer.persist_offsets()
+            except PocketMQError as error:
+                log.warning(
+                    "offsets not persisted, tried again group=%s reason=%r",
+                    consumer.group,
+                    str(error),
+                )

@@ -1,0 +1,223 @@
+"""Where a group's offsets are kept: on the broker (clustering) or in a file (broadcasting) (S54 to S58).
+
+1. An offset is the next one to read: 0 and 1 consumed is 2 (S55).
+2. `update` with increase_only never lowers an offset, whatever the order of the calls.
+3. LocalFileOffsetStore writes Java's layout: `<root>/<clientId>/<group>/offsets.json`, the one before as
+   `.bak`: {"offsetTable":{{"brokerName","queueId","topic"}:offset}}.
+Owner: one consumer. Sources: RemoteBrokerOffsetStore, LocalFileOffsetStore, RocketMQ 4.9.7.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from pocketmq.client.queue_json import message_queue, queue_key
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class ReadFrom(Enum):
+    """Where `read` looks."""
+
+    MEMORY = "memory"
+    STORE = "store"
+    MEMORY_FIRST = "memory first"
+
+
+class OffsetTable:
+    """queue -> next offset, in memory."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Invariant 2."""
+        old = self._offsets.get(queue)
+        if old is None or not increase_only or offset > old:
+            self._offsets[queue] = offset
+
+    def get(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def remove(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+
+    def of_topic(self, topic: str) -> dict[MessageQueue, int]:
+        """A copy; an empty topic means all."""
+        return {
+            queue: offset
+            for queue, offset in self._offsets.items()
+            if not topic or queue.topic == topic
+        }
+
+    def keep_only(self, queues: Iterable[MessageQueue]) -> None:
+        """Forget the queues that are not in the list."""
+        kept = set(queues)
+        for queue in [each for each in self._offsets if each not in kept]:
+            log.info("offset forgotten, the queue is not ours any more queue=%s", queue)
+            del self._offsets[queue]
+
+    def items(self) -> list[tuple[MessageQueue, int]]:
+        return list(self._offsets.items())
+
+
+class OffsetStore(Protocol):
+    """What a consumer needs of its offsets."""
+
+    table: OffsetTable
+
+    async def load(self) -> None: ...
+
+    async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
+        """The next offset; None when there is none. Raises: what asking the broker raises."""
+        ...
+
+    async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
+        """Store the offsets of these queues; final: wait for the answer, since we leave."""
+        ...
+
+
+class ConsumerOffsets(Protocol):
+    """The two requests of RemoteBrokerOffsetStore; MQClientInstance serves them."""
+
+    async def query_offset(self, group: str, queue: MessageQueue) -> int | None: ...
+
+    async def update_offset(
+        self, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+    ) -> None: ...
+
+
+class RemoteBrokerOffsetStore:
+    """The broker keeps them, in consumerOffset.json (S57)."""
+
+    def __init__(self, brokers: ConsumerOffsets, group: str) -> None:
+        self.table = OffsetTable()
+        self._brokers = brokers
+        self._group = group
+
+    async def load(self) -> None:
+        """Nothing: offsets are read when a queue is taken."""
+
+    async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
+        if read_from is not ReadFrom.STORE:
+            offset = self.table.get(queue)
+            if offset is not None or read_from is ReadFrom.MEMORY:
+                return offset
+        offset = await self._brokers.query_offset(self._group, queue)
+        if offset is not None:
+            self.table.update(queue, offset, increase_only=False)
+        return offset
+
+    async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
+        for queue in queues:
+            offset = self.table.get(queue)
+            if offset is None:
+                continue
+            try:
+                await self._brokers.update_offset(self._group, queue, offset, oneway=not final)
+            except PocketMQError as error:
+                log.warning(
+                    "offset not persisted queue=%s offset=%s reason=%r", queue, offset, str(error)
+                )
+
+
+class LocalFileOffsetStore:
+    """A file of this client keeps them (S58)."""
+
+    def __init__(self, client_id: str, group: str, root: Path | None = None) -> None:
+        """root: default `~/.rocketmq_offsets`."""
+        self.table = OffsetTable()
+        folder = (root or default_root()) / safe_name(client_id) / group
+        self.path = folder / "offsets.json"
+        self._backup = folder / "offsets.json.bak"
+
+    async def load(self) -> None:
+        """Read the file. Raises: OffsetFileBroken when neither it nor its backup can be read."""
+        for queue, offset in (await asyncio.to_thread(self._read)).items():
+            self.table.update(queue, offset, increase_only=False)
+
+    def _read(self) -> dict[MessageQueue, int]:
+        try:
+            return _parse(self.path)
+        except FileNotFoundError:
+            pass
+        except (fastjson.FastjsonError, OSError) as error:
+            log.warning(
+                "offsets cannot be read, the backup is tried path=%s reason=%r",
+                self.path,
+                str(error),
+            )
+        try:
+            return _parse(self._backup)
+        except FileNotFoundError:
+            return {}
+        except (fastjson.FastjsonError, OSError) as error:
+            raise OffsetFileBroken(
+                f"neither {self.path} nor its backup can be read ({error}). Repair or delete them; "
+                "without them this consumer begins where consume_from_where says"
+            ) from error
+
+    async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
+        offset = self.table.get(queue)
+        if read_from is ReadFrom.MEMORY or (
+            offset is not None and read_from is ReadFrom.MEMORY_FIRST
+        ):
+            return offset
+        stored = (await asyncio.to_thread(self._read)).get(queue)
+        if stored is not None:
+            self.table.update(queue, stored, increase_only=False)
+        return stored
+
+    async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
+        wanted = set(queues)
+        offsets = {queue: offset for queue, offset in self.table.items() if queue in wanted}
+        if offsets:
+            await asyncio.to_thread(self._write, offsets)
+
+    def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        # What the file holds of queues that are not ours now stays, as in Java 5.
+        try:
+            merged = {**self._read(), **offsets}
+        except OffsetFileBroken:
+            merged = dict(offsets)
+        body = {"offsetTable": {queue_key(queue): merged[queue] for queue in sorted(merged)}}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_suffix(f".{os.getpid()}.tmp")
+        with beside.open("wb") as file:
+            file.write(fastjson.dumps(body))
+            file.flush()
+            os.fsync(file.fileno())
+        if self.path.exists():
+            os.replace(self.path, self._backup)
+        os.replace(beside, self.path)
+
+
+class OffsetFileBroken(PocketMQError):
+    """The offset file of a broadcasting consumer cannot be read."""
+
+
+def _parse(path: Path) -> dict[MessageQueue, int]:
+    data = fastjson.loads(path.read_bytes())
+    table = data.get("offsetTable") if isinstance(data, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise fastjson.FastjsonError(f"{path} holds no offsetTable")
+    try:
+        return {message_queue(key): int(offset) for key, offset in table.items()}
+    except (TypeError, ValueError) as error:
+        raise fastjson.FastjsonError(f"{path} holds an offset that is no number") from error
+
+
+def default_root() -> Path:
+    return Path.home() / ".rocketmq_offsets"
+
+
+def safe_name(client_id: str) -> str:
+    """The client id as the name of a folder; Windows allows no colon."""
+    return client_id.replace(":", "_") if os.name == "nt" else client_id

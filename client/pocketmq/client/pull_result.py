@@ -1,0 +1,59 @@
+"""What a pull gives back: status, the next offset and messages."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message import MessageExt
+
+
+class PullStatus(StrEnum):
+    """FOUND: messages. NO_NEW_MSG: the end of the queue. NO_MATCHED_MSG: messages, but none for us.
+    OFFSET_ILLEGAL: outside the queue."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+STATUS_OF_CODE = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MSG,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MSG,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(slots=True)
+class PullResult:
+    """Offsets in messages; min_offset and max_offset are the queue's at the broker, max exclusive.
+
+    suggest_broker_id: where the broker wants the next pull to go (0 the master).
+    """
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_broker_id: int = 0
+    messages: list[MessageExt] = field(default_factory=list)
+    offset_delta: int = 0
+
+
+def pull_answer(answer: RemotingCommand) -> PullResult | None:
+    """The result of an answer, its messages not decoded yet; None when it is a refusal."""
+    status = STATUS_OF_CODE.get(answer.code)
+    ext = answer.ext
+    if status is None or ext is None or "nextBeginOffset" not in ext:
+        return None
+    return PullResult(
+        status,
+        int(ext["nextBeginOffset"]),
+        int(ext.get("minOffset", 0)),
+        int(ext.get("maxOffset", 0)),
+        int(ext.get("suggestWhichBrokerId", 0)),
+        [],
+        int(ext.get("offsetDelta") or 0),
+    )

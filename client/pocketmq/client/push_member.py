@@ -1,0 +1,654 @@
+"""PushMember: a push consumer at work: pulls, has the listener called, gives back what failed.
+
+One pull, from its request to the next one (S43 to S53):
+
+    why not now?          dropped, paused, too much cached, not locked, not subscribed any more
+    which broker?         the one that the last answer suggested, the master else
+    FOUND                 decode, filter by tag, cache, consume; pull on
+    NO_NEW, NO_MATCHED    nothing cached: the offset moves on to what the broker says; pull on
+    OFFSET_ILLEGAL        take the broker's offset and the queue anew
+    refused or failed     again after a while
+
+Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 4.9.8.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pocketmq.client.consume import (
+    Call,
+    ConsumeContext,
+    ConsumeResult,
+    Listener,
+    Outcome,
+    make_pool,
+)
+from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently, ConsumeSettings
+from pocketmq.client.consume_orderly import ConsumeMessageOrderly
+from pocketmq.client.consumer_member import ConsumerMember, MemberSettings
+from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS
+from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
+from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.namespace import (
+    INNER_PRODUCER_GROUP,
+    is_retry_topic,
+    retry_topic,
+    with_namespace,
+    without_namespace,
+)
+from pocketmq.client.offset_store import OffsetStore
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_result import PullResult, PullStatus
+from pocketmq.client.pull_service import PullRequest
+from pocketmq.client.runner import Runner
+from pocketmq.client.send import SendEngine, SendSettings
+from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.remoting.subscription import SubscriptionData
+
+if TYPE_CHECKING:
+    from pocketmq.client.instance import MQClientInstance
+
+log = logging.getLogger(__name__)
+
+PAUSED_DELAY_MS = 1_000
+FLOW_CONTROL_DELAY_MS = 50
+EXCEPTION_DELAY_MS = 3_000
+BROKER_FLOW_CONTROL_DELAY_MS = 20
+BROKER_SUSPEND_MS_MAX = 15_000
+PULL_TIMEOUT_MS = 30_000
+SEND_BACK_TIMEOUT_MS = 5_000
+UNLOCK_DELAY_MS = 20_000
+CONSUME_LOCK_WAIT_MS = 1_000
+RECONSUME_TIMES_MAX = 16
+FIRST_RETRY_LEVEL = 3
+
+FilterHook = Callable[[list[MessageExt], MessageQueue, bool], list[MessageExt]]
+"""filter_hook(messages, queue, unit_mode): the messages that pass (S50)."""
+
+
+@dataclass(slots=True)
+class PushSettings:
+    """What a push consumer is told, besides MemberSettings."""
+
+    listener: Listener
+    namespace: str | None = None
+    concurrency: int = 20
+    consume_batch_size: int = 1
+    pull_batch_size: int = 32
+    pull_interval_ms: int = 0
+    pull_threshold_count: int = 1_000
+    pull_threshold_mib: int = 100
+    pull_threshold_count_for_topic: int | None = None
+    pull_threshold_mib_for_topic: int | None = None
+    max_span: int = 2_000
+    max_reconsume_times: int = -1
+    consume_timeout_ms: int = 15 * 60_000
+    suspend_ms: int = 1_000
+    post_subscription_when_pull: bool = False
+    filter_hook: FilterHook | None = None
+    drain_timeout_ms: int = 30_000
+
+
+class Wait(Enum):
+    """Why a pull does not start now; the value is how long to wait, ms."""
+
+    PAUSED = PAUSED_DELAY_MS
+    CACHED = FLOW_CONTROL_DELAY_MS
+    NOT_LOCKED = EXCEPTION_DELAY_MS
+
+
+def why_wait(
+    process_queue: ProcessQueue,
+    *,
+    paused: bool,
+    orderly: bool,
+    count_max: int,
+    size_max: int,
+    span_max: int,
+) -> Wait | None:
+    """The pull's gate, without I/O: None lets it through. size_max in bytes."""
+    if paused:
+        return Wait.PAUSED
+    if process_queue.message_count > count_max or process_queue.message_size > size_max:
+        return Wait.CACHED
+    if orderly:
+        return None if process_queue.locked else Wait.NOT_LOCKED
+    return Wait.CACHED if process_queue.span_exceeds(span_max) else None
+
+
+class PushMember(ConsumerMember):
+    """Owner: PushConsumer, between start() and shutdown()."""
+
+    def __init__(
+        self,
+        member_settings: MemberSettings,
+        settings: PushSettings,
+        instance: "MQClientInstance",
+        offsets: OffsetStore,
+        tracer: TraceDispatcher | None = None,
+    ) -> None:
+        super().__init__(member_settings, instance, offsets)
+        self.push_settings = settings
+        self.runner = Runner(f"PushConsumer {member_settings.group}")
+        self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
+        self._clustering = member_settings.message_model is MessageModel.CLUSTERING
+        self._retry_topic = retry_topic(self.group)
+        self._pull_from: dict[MessageQueue, int] = {}
+        self._count_max = settings.pull_threshold_count
+        self._size_max = settings.pull_threshold_mib << 20
+        self._flow_control_times = 0
+        self._leaving = False
+        self._tracer = tracer
+        self._trace = (
+            None
+            if tracer is None
+            else ConsumeTrace(
+                tracer,
+                without_namespace(settings.namespace, self.group),
+                settings.namespace,
+                self.clock,
+            )
+        )
+        self._sender = SendEngine(instance, INNER_PRODUCER_GROUP, SendSettings())
+        self._pool = make_pool(settings.listener, self, settings.concurrency, self.runner)
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal, ..."""
+        self.consume = self._make_consume_service()
+        self.instance.register_consumer(self)
+        try:
+            for topic in self.subscribed_topics():
+                await self.instance.update_route(topic)
+            await self.instance.check_client_in_broker(self)
+            await self.runner.start()
+        except BaseException:
+            self.instance.consumers.pop(self.group, None)
+            raise
+        self.consume.start()
+        self.runner.every(
+            SAMPLE_INTERVAL_MS, self._sample, first_ms=SAMPLE_INTERVAL_MS, name="stats"
+        )
+        await self.instance.heartbeat_all()
+        if self._retry_topic in self.rebalance.subscriptions:
+            # The first heartbeat of a group creates its retry topic: look again, not in half a minute.
+            await self.instance.update_route(self._retry_topic)
+        self.instance.rebalance_now()
+
+    def _make_consume_service(self) -> ConsumeMessageConcurrently | ConsumeMessageOrderly:
+        settings = self.push_settings
+        consume_settings = ConsumeSettings(
+            self.group,
+            self.settings.message_model,
+            settings.consume_batch_size,
+            settings.consume_timeout_ms,
+            settings.suspend_ms,
+            settings.max_reconsume_times,
+        )
+        if self.settings.orderly:
+            return ConsumeMessageOrderly(
+                consume_settings,
+                self._pool,
+                self.offsets.table,
+                self._send_to_retry_orderly,
+                self.rebalance,
+                runner=self.runner,
+                stats=self.stats,
+                clock=self.clock,
+                room=self._room,
+            )
+        return ConsumeMessageConcurrently(
+            consume_settings,
+            self._pool,
+            self.offsets.table,
+            self.send_back,
+            lambda: list(self.rebalance.table.items()),
+            runner=self.runner,
+            stats=self.stats,
+            clock=self.clock,
+            room=self._room,
+        )
+
+    async def _sample(self) -> None:
+        self.stats.sample(self.clock.monotonic_ms())
+
+    async def shutdown(self) -> None:
+        """Stop pulling, let listeners end, commit, unregister."""
+        self._leaving = True
+        drained = await self.consume.stop(self.push_settings.drain_timeout_ms)
+        if not drained:
+            log.warning(
+                "listeners did not end within %s ms, their messages come again group=%s",
+                self.push_settings.drain_timeout_ms,
+                self.group,
+            )
+        await self.offsets.persist(self.owned_queues(), final=True)
+        self.rebalance.destroy()
+        await self.instance.unregister_consumer(self.group)
+        await self.runner.stop()
+
+    # ------------------------------------------------------------ subscriptions
+
+    def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
+        """Subscribe while running: route, heartbeat and rebalance follow in the background."""
+        self.subscribe(topic, expression, expression_type)
+
+        async def spread() -> None:
+            await self.instance.update_route(topic)
+            await self.instance.heartbeat_all()
+            self.instance.rebalance_now()
+            subscription = self.rebalance.subscriptions.get(topic)
+            if subscription is not None and not subscription.is_tag:
+                try:
+                    await self.instance.check_client_in_broker(self)
+                except PocketMQError as error:
+                    log.error("the broker refuses the subscription topic=%s %s", topic, error)
+
+        self.runner.spawn(spread(), name=f"subscribe {topic}")
+
+    # ------------------------------------------------------------ rebalance
+
+    def dispatch(self, request: PullRequest) -> None:
+        self.instance.pulls.execute_immediately(request)
+
+    async def do_rebalance(self) -> None:
+        if not self._leaving:
+            await super().do_rebalance()
+
+    async def changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
+    ) -> None:
+        self._share_thresholds()
+        await super().changed(topic, all_queues, own)
+
+    def _share_thresholds(self) -> None:
+        """A limit for a topic is shared out among its queues."""
+        settings = self.push_settings
+        queues = len(self.rebalance.table)
+        if not queues:
+            return
+        if settings.pull_threshold_count_for_topic is not None:
+            self._count_max = max(1, settings.pull_threshold_count_for_topic // queues)
+        if settings.pull_threshold_mib_for_topic is not None:
+            self._size_max = max(1, settings.pull_threshold_mib_for_topic // queues) << 20
+
+    async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        """Store the offset; in order: wait for the listener, then unlock, later if messages wait."""
+        self._pull_from.pop(queue, None)
+        consume = self.consume
+        if not isinstance(consume, ConsumeMessageOrderly) or not self._clustering:
+            return await super().give_up(queue, process_queue)
+        lock = consume.consume_lock(process_queue)
+        if lock.locked() and not await _locked_within(lock, CONSUME_LOCK_WAIT_MS):
+            process_queue.try_unlock_times += 1
+            log.warning(
+                "the queue is being consumed, so it is not unlocked yet queue=%s times=%s",
+                queue,
+                process_queue.try_unlock_times,
+            )
+            await self.offsets.persist([queue])
+            return False
+        await super().give_up(queue, process_queue)
+        consume.forget(process_queue)
+        if process_queue.has_waiting:
+            # A retry of this queue may be planned; nobody else shall start before it has found out.
+            self.runner.call_later(
+                UNLOCK_DELAY_MS,
+                lambda: self.runner.spawn(self.rebalance.unlock(queue), name="unlock"),
+            )
+        else:
+            await self.rebalance.unlock(queue)
+        return True
+
+    # ------------------------------------------------------------ pull
+
+    async def pull(self, request: PullRequest) -> None:
+        """One turn of a pull request; it is handed on in every case but a dropped queue."""
+        process_queue = request.process_queue
+        if process_queue.dropped or self._leaving:
+            return
+        process_queue.last_pull_ms = self.clock.monotonic_ms()
+        wait = why_wait(
+            process_queue,
+            paused=self.paused,
+            orderly=self.settings.orderly,
+            count_max=self._count_max,
+            size_max=self._size_max,
+            span_max=self.push_settings.max_span,
+        )
+        if wait is not None:
+            self._hold(request, wait)
+            return
+        subscription = self.rebalance.subscriptions.get(request.queue.topic)
+        if subscription is None:
+            self._pull_later(request, EXCEPTION_DELAY_MS)
+            return
+        try:
+            if self.settings.orderly and not request.previously_locked:
+                await self._fix_offset(request)
+            await self._pull(request, subscription)
+        except PocketMQError as error:
+            self._failed(request, error)
+        except Exception:
+            log.exception("pull failed queue=%s", request.queue)
+            self._pull_later(request, EXCEPTION_DELAY_MS)
+
+    def _hold(self, request: PullRequest, wait: Wait) -> None:
+        if wait is not Wait.CACHED:
+            self._pull_later(request, wait.value)
+            return
+        if self._flow_control_times % 1_000 == 0:
+            log.warning(
+                "too much is cached, so pulling waits queue=%s %r times=%s",
+                request.queue,
+                request.process_queue,
+                self._flow_control_times,
+            )
+        self._flow_control_times += 1
+        # Taken up as soon as there is room again, and at the latest after the delay.
+        request.process_queue.held_pull = request
+        self.runner.call_later(wait.value, lambda: self._take_up(request.process_queue, request))
+
+    def _room(self, process_queue: ProcessQueue) -> None:
+        """Messages have left a queue whose pull is held."""
+        held = process_queue.held_pull
+        if (
+            isinstance(held, PullRequest)
+            and process_queue.message_count <= self._count_max // 2
+            and process_queue.message_size <= self._size_max // 2
+            and not process_queue.span_exceeds(self.push_settings.max_span)
+        ):
+            self._take_up(process_queue, held)
+
+    def _take_up(self, process_queue: ProcessQueue, request: PullRequest) -> None:
+        if process_queue.held_pull is request:
+            process_queue.held_pull = None
+            self.instance.pulls.execute_immediately(request)
+
+    def _pull_later(self, request: PullRequest, delay_ms: int) -> None:
+        self.instance.pulls.execute_later(request, delay_ms)
+
+    async def _fix_offset(self, request: PullRequest) -> None:
+        """The first pull after the lock: another member may have committed until now."""
+        offset = await self.start_offset(request.queue)
+        if offset is not None:
+            if offset != request.next_offset:
+                log.info(
+                    "the first time to pull, offset fixed queue=%s from=%s to=%s",
+                    request.queue,
+                    request.next_offset,
+                    offset,
+                )
+            request.next_offset = offset
+            request.previously_locked = True
+
+    async def _pull(self, request: PullRequest, subscription: SubscriptionData) -> None:
+        instance, queue = self.instance, request.queue
+        broker_id = self._pull_from.get(queue, 0)
+        address = instance.addresses.any_of(queue.broker_name, broker_id)
+        if address is None:
+            address = await instance.any_address(queue.topic, queue.broker_name, broker_id)
+        if not subscription.is_tag and not instance.knows_sql(address):
+            raise SubscriptionNotReady(
+                int(ResponseCode.FILTER_DATA_NOT_EXIST),
+                f"the broker is too old for {subscription.expression_type}",
+                address,
+                f"pulling topic {queue.topic!r} for group {self.group!r}",
+            )
+        began = self.clock.monotonic_ms()
+        slave = instance.addresses.is_slave(queue.broker_name, address)
+        ext = self.pull_fields(request, subscription, slave=slave)
+        result, body = await instance.api.pull(address, ext, PULL_TIMEOUT_MS)
+        if request.process_queue.dropped:
+            return
+        self._pull_from[queue] = result.suggest_broker_id
+        if result.status is PullStatus.FOUND:
+            self._found(request, subscription, result, body, began)
+        elif result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._take_anew(request, result)
+        else:
+            request.next_offset = result.next_begin_offset
+            self._correct_tags_offset(request)
+            instance.pulls.execute_immediately(request)
+
+    def pull_fields(
+        self, request: PullRequest, subscription: SubscriptionData, *, slave: bool
+    ) -> dict[str, str]:
+        """The fields of PullMessageHeader for this pull."""
+        settings = self.push_settings
+        queue = request.queue
+        flag = int(PullSysFlag.SUSPEND)
+        commit_offset = 0
+        if self._clustering:
+            commit_offset = self.offsets.table.get(queue) or 0
+            if commit_offset > 0 and not slave:
+                flag |= PullSysFlag.COMMIT_OFFSET
+        ext = {
+            "consumerGroup": self.group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(request.next_offset),
+            "maxMsgNums": str(settings.pull_batch_size),
+            "commitOffset": str(commit_offset),
+            "suspendTimeoutMillis": str(BROKER_SUSPEND_MS_MAX),
+            "subVersion": str(subscription.sub_version),
+            "expressionType": subscription.expression_type,
+            "bname": queue.broker_name,
+        }
+        if subscription.class_filter_mode:
+            flag |= PullSysFlag.CLASS_FILTER
+        elif settings.post_subscription_when_pull:
+            flag |= PullSysFlag.SUBSCRIPTION
+            ext["subscription"] = subscription.sub_string
+        ext["sysFlag"] = str(int(flag))
+        return ext
+
+    def _found(
+        self,
+        request: PullRequest,
+        subscription: SubscriptionData,
+        result: PullResult,
+        body: bytes,
+        began_ms: int,
+    ) -> None:
+        queue = request.queue
+        messages = decode_messages(body, queue.broker_name, result.offset_delta)
+        kept = filter_by_tags(messages, subscription)
+        complete(kept, result.min_offset, result.max_offset)
+        if self.push_settings.filter_hook is not None:
+            kept = self.push_settings.filter_hook(kept, queue, False)
+        before, request.next_offset = request.next_offset, result.next_begin_offset
+        if messages and messages[0].queue_offset < before:
+            log.warning(
+                "[BUG] the broker's answer goes back queue=%s asked=%s first=%s",
+                queue,
+                before,
+                messages[0].queue_offset,
+            )
+        if kept:
+            cost = self.clock.monotonic_ms() - began_ms
+            self.stats.pulled(queue.topic, len(kept), cost)
+            self._restore_names(kept)
+            self.consume.put(kept, request.process_queue, queue)
+        if self.push_settings.pull_interval_ms and kept:
+            self._pull_later(request, self.push_settings.pull_interval_ms)
+        else:
+            self.instance.pulls.execute_immediately(request)
+
+    def _restore_names(self, messages: list[MessageExt]) -> None:
+        """A message of the retry topic shows its own topic again, and none its namespace."""
+        namespace = self.push_settings.namespace
+        retry = self._retry_topic
+        for message in messages:
+            topic = message.topic
+            if topic == retry:
+                topic = message.properties.get(Property.RETRY_TOPIC.value, topic)
+                message.topic = topic
+            if namespace:
+                message.topic = without_namespace(namespace, topic)
+
+    def _correct_tags_offset(self, request: PullRequest) -> None:
+        """What was filtered out needs no listener: its offset may be committed (S53)."""
+        if request.process_queue.message_count == 0:
+            self.offsets.table.update(request.queue, request.next_offset, increase_only=True)
+
+    async def _take_anew(self, request: PullRequest, result: PullResult) -> None:
+        """The offset is outside the queue: store the broker's and let the next round take the queue."""
+        log.warning(
+            "the pull request offset illegal, corrected queue=%s offset=%s to=%s",
+            request.queue,
+            request.next_offset,
+            result.next_begin_offset,
+        )
+        request.process_queue.dropped = True
+        self.offsets.table.update(request.queue, result.next_begin_offset, increase_only=False)
+        await self.offsets.persist([request.queue], final=True)
+        await self.rebalance.remove_queue(request.queue)
+        self.instance.rebalance_now()
+
+    def _failed(self, request: PullRequest, error: PocketMQError) -> None:
+        if not is_retry_topic(request.queue.topic):
+            log.warning("execute the pull request exception queue=%s %s", request.queue, error)
+        flow_control = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
+        self._pull_later(
+            request, BROKER_FLOW_CONTROL_DELAY_MS if flow_control else EXCEPTION_DELAY_MS
+        )
+
+    # ------------------------------------------------------------ around a listener call
+
+    def before(self, call: Call) -> object:
+        """Called where the listener runs: note the start, and trace it."""
+        started = str(self.clock.now_ms())
+        for message in call.messages:
+            message.properties[Property.CONSUME_START_TIME.value] = started
+        return None if self._trace is None else self._trace.before(call)
+
+    def after(self, call: Call, token: object, outcome: Outcome) -> None:
+        if self._trace is not None and isinstance(token, tuple):
+            self._trace.after(token, outcome)
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> dict[str, object]:
+        """CONSUME_MESSAGE_DIRECTLY: the listener gets this message now, whatever its offset."""
+        queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
+        self._restore_names([message])
+        finished: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+
+        def done(_: Call, outcome: Outcome | None) -> None:
+            if not finished.done():
+                finished.set_result(outcome)
+
+        self._pool.submit(Call([message], ConsumeContext(queue), done))
+        outcome = await finished
+        return direct_result(outcome, orderly=self.settings.orderly)
+
+    # ------------------------------------------------------------ giving back
+
+    async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> None:
+        """Have the broker bring the message again; else send it to the retry topic ourselves.
+
+        Raises: PocketMQError when neither worked.
+        """
+        stored = self._stored_name(message)
+        try:
+            address = await self.instance.master_address(stored.topic, broker_name)
+            await self.instance.api.send_message_back(
+                address,
+                stored,
+                self.group,
+                delay_level,
+                self._reconsume_times_max,
+                SEND_BACK_TIMEOUT_MS,
+            )
+        except PocketMQError as error:
+            log.warning(
+                "the broker does not take the message back, sent to the retry topic instead message=%s "
+                "reason=%r",
+                message.msg_id,
+                str(error),
+            )
+            retry = self.retry_message(
+                message, message.reconsume_times + 1, self._reconsume_times_max
+            )
+            await self._sender.send(self._sender.outgoing(retry))
+
+    def _stored_name(self, message: MessageExt) -> MessageExt:
+        topic = with_namespace(self.push_settings.namespace, message.topic)
+        return message if topic == message.topic else replace(message, topic=topic)
+
+    @property
+    def _reconsume_times_max(self) -> int:
+        configured = self.push_settings.max_reconsume_times
+        return RECONSUME_TIMES_MAX if configured == -1 else configured
+
+    def retry_message(
+        self, message: MessageExt, reconsume_times: int, reconsume_times_max: int
+    ) -> Message:
+        """The message as this client itself puts it into the retry topic."""
+        properties = dict(message.properties)
+        properties.pop(Property.TRAN_MSG.value, None)
+        properties.pop(Property.CONSUME_START_TIME.value, None)
+        properties.setdefault(Property.ORIGIN_MESSAGE_ID.value, message.offset_msg_id)
+        properties[Property.RETRY_TOPIC.value] = self._stored_name(message).topic
+        properties[Property.RECONSUME_TIME.value] = str(reconsume_times)
+        properties[Property.MAX_RECONSUME_TIMES.value] = str(reconsume_times_max)
+        properties[Property.DELAY.value] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        return Message(self._retry_topic, message.body, flag=message.flag, properties=properties)
+
+    async def _send_to_retry_orderly(self, message: MessageExt) -> None:
+        """The retries of an orderly message are used up: the broker makes a dead letter of it."""
+        limit = self.push_settings.max_reconsume_times
+        retry = self.retry_message(message, message.reconsume_times, limit)
+        await self._sender.send(self._sender.outgoing(retry))
+
+    def running_properties(self) -> dict[str, str]:
+        settings = self.push_settings
+        return {
+            **super().running_properties(),
+            "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
+            "consumeMessageBatchMaxSize": str(settings.consume_batch_size),
+            "pullBatchSize": str(settings.pull_batch_size),
+            "pullThresholdForQueue": str(self._count_max),
+            "postSubscriptionWhenPull": str(settings.post_subscription_when_pull).lower(),
+        }
+
+
+async def _locked_within(lock: asyncio.Lock, wait_ms: int) -> bool:
+    """Whether the lock becomes free in time; it is not kept."""
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            async with lock:
+                return True
+    except TimeoutError:
+        return False
+
+
+def direct_result(outcome: Outcome | None, *, orderly: bool) -> dict[str, object]:
+    """ConsumeMessageDirectlyResult (wire.md 2.4)."""
+    remark: str | None
+    if outcome is None:
+        result, remark = "CR_LATER", "the consumer is shutting down"
+    elif outcome.error is not None:
+        result = "CR_THROW_EXCEPTION"
+        remark = f"{type(outcome.error).__name__}: {outcome.error}"
+    else:
+        result = "CR_SUCCESS" if outcome.result is ConsumeResult.SUCCESS else "CR_LATER"
+        remark = None
+    return {
+        "autoCommit": True,
+        "consumeResult": result,
+        "order": orderly,
+        "remark": remark,
+        "spentTimeMills": outcome.cost_ms if outcome else 0,
+    }

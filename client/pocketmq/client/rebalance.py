@@ -1,0 +1,362 @@
+"""Rebalance: which queues are ours, and what follows from a change (S8 to S15, S21 to S27).
+
+For each subscribed topic: the queues from the route, the members of the group from a broker, both sorted,
+the strategy; then the table of ProcessQueues is brought in line with the result:
+
+    in the table, not allocated     dropped and removed, its offset stored          (red)
+    in the table, allocated         kept; if its pull was lost, or it was dropped
+                                    before, removed and taken anew                  (green)
+    allocated, not in the table     orderly: locked first; start offset; added      (yellow)
+
+1. A queue is in the table only between those two moments, and has one PullRequest at most.
+2. A queue whose start offset cannot be found is not added: the next round tries again.
+3. After a change the subscription's version is set to now and every broker is told at once (S27), so that
+   a pull with the new version does not meet an old subscription.
+4. One rebalance of a consumer at a time.
+Source: RebalanceImpl, RebalancePushImpl, RocketMQ 4.9.8.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pocketmq.client.allocate import AllocateStrategy, sort_key
+from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.namespace import is_retry_topic
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_service import PullRequest
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.subscription import SubscriptionData
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Plan:
+    """How the table has to change for one topic."""
+
+    drop: list[MessageQueue] = field(default_factory=list)
+    lost_pull: list[MessageQueue] = field(default_factory=list)
+    keep: list[MessageQueue] = field(default_factory=list)
+    add: list[MessageQueue] = field(default_factory=list)
+
+
+def plan_change(
+    table: dict[MessageQueue, ProcessQueue],
+    topic: str,
+    allocated: Iterable[MessageQueue],
+    now_ms: int,
+    *,
+    pushes: bool = True,
+) -> Plan:
+    """Compare the table with what is allocated now; nothing is changed. now_ms: monotonic.
+
+    pushes: a push consumer's queue whose pull request got lost is taken anew.
+    """
+    wanted = set(allocated)
+    plan = Plan()
+    for queue, process_queue in table.items():
+        if queue.topic != topic:
+            continue
+        if queue not in wanted:
+            plan.drop.append(queue)
+        elif process_queue.dropped or (pushes and process_queue.pull_expired(now_ms)):
+            plan.lost_pull.append(queue)
+        else:
+            plan.keep.append(queue)
+    plan.add = sorted(wanted - set(plan.keep))
+    return plan
+
+
+class RebalanceEnvironment(Protocol):
+    """What a rebalance needs of its consumer."""
+
+    async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None: ...
+
+    async def start_offset(self, queue: MessageQueue) -> int | None:
+        """Where to begin. None: not known now. Raises: PocketMQError."""
+        ...
+
+    async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        """Store its offset, unlock it; False: its listener is still at work, try again next time."""
+        ...
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        """removeDirtyOffset: what was in memory is from an earlier time."""
+        ...
+
+    def dispatch(self, request: PullRequest) -> None: ...
+
+    async def changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
+    ) -> None: ...
+
+    async def lock_queues(
+        self, broker_name: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Raises: PocketMQError."""
+        ...
+
+    async def unlock_queues(self, broker_name: str, queues: Iterable[MessageQueue]) -> None: ...
+
+
+class Rebalance:
+    """The queues of one consumer. Owner: that consumer, on its event loop."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        message_model: MessageModel,
+        strategy: AllocateStrategy,
+        environment: RebalanceEnvironment,
+        clock: Clock,
+        *,
+        orderly: bool = False,
+        pushes: bool = True,
+    ) -> None:
+        self.group = group
+        self.client_id = client_id
+        self.message_model = message_model
+        self.strategy = strategy
+        self.orderly = orderly
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.topic_queues: dict[str, list[MessageQueue]] = {}
+        self.table: dict[MessageQueue, ProcessQueue] = {}
+        self._pushes = pushes
+        self._environment = environment
+        self._clock = clock
+        self._one = asyncio.Lock()
+
+    # ------------------------------------------------------------ rounds
+
+    async def do_rebalance(self) -> None:
+        """One round over all topics; a topic that fails is logged, the others go on (S8)."""
+        async with self._one:
+            for topic in list(self.subscriptions):
+                try:
+                    await self._rebalance_topic(topic)
+                except Exception as error:
+                    if is_retry_topic(topic):
+                        continue
+                    if isinstance(error, PocketMQError):
+                        log.warning(
+                            "rebalance failed group=%s topic=%s reason=%r",
+                            self.group,
+                            topic,
+                            str(error),
+                        )
+                    else:
+                        log.exception("rebalance failed group=%s topic=%s", self.group, topic)
+            await self._truncate_not_my_topics()
+
+    async def _rebalance_topic(self, topic: str) -> None:
+        all_queues = self.topic_queues.get(topic)
+        own: Sequence[MessageQueue] | None
+        if self.message_model is MessageModel.BROADCASTING:
+            if all_queues is None:
+                log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
+                return
+            own = sorted(all_queues)
+        else:
+            own = await self._allocate(topic, all_queues)
+            if own is None or all_queues is None:
+                return
+        if await self._update_table(topic, own):
+            log.info(
+                "rebalanced group=%s topic=%s strategy=%s client=%s queues=%s of %s",
+                self.group,
+                topic,
+                self.strategy.name,
+                self.client_id,
+                list(own),
+                len(all_queues),
+            )
+            await self._environment.changed(topic, all_queues, own)
+
+    async def _allocate(
+        self, topic: str, all_queues: list[MessageQueue] | None
+    ) -> list[MessageQueue] | None:
+        """Our share; None when it cannot be worked out now (S12, S13)."""
+        client_ids = await self._environment.find_consumer_ids(topic, self.group)
+        if all_queues is None and not is_retry_topic(topic):
+            log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
+        if not client_ids:
+            log.warning("doRebalance, %s %s, get consumer id list failed", self.group, topic)
+        if not all_queues or not client_ids:
+            return None
+        try:
+            return self.strategy(
+                sorted(all_queues), sorted(client_ids, key=sort_key), self.client_id
+            )
+        except Exception:
+            log.exception(
+                "allocate strategy failed, nothing changes strategy=%s group=%s topic=%s",
+                self.strategy.name,
+                self.group,
+                topic,
+            )
+            return None
+
+    async def _update_table(self, topic: str, own: Sequence[MessageQueue]) -> bool:
+        """updateProcessQueueTableInRebalance. Returns: whether anything changed."""
+        plan = plan_change(self.table, topic, own, self._clock.monotonic_ms(), pushes=self._pushes)
+        changed = False
+        for queue in plan.drop:
+            changed |= await self._remove(queue, "it belongs to another member now")
+        for queue in plan.lost_pull:
+            changed |= await self._remove(queue, "its pull request was lost; it is taken anew")
+        requests: list[PullRequest] = []
+        for queue in plan.add:
+            request = await self._add(queue)
+            if request is not None:
+                requests.append(request)
+        for request in requests:
+            log.info(
+                "doRebalance, %s, add a new pull request %s at %s",
+                self.group,
+                request.queue,
+                request.next_offset,
+            )
+            self._environment.dispatch(request)
+        return changed or bool(requests)
+
+    async def _remove(self, queue: MessageQueue, why: str) -> bool:
+        process_queue = self.table[queue]
+        process_queue.dropped = True
+        if not await self._environment.give_up(queue, process_queue):
+            return False
+        self.table.pop(queue, None)
+        log.info("doRebalance, %s, remove unnecessary mq, %s: %s", self.group, queue, why)
+        return True
+
+    async def _add(self, queue: MessageQueue) -> PullRequest | None:
+        """Take a queue; None when it cannot be had now (invariant 2)."""
+        if queue in self.table:
+            log.info("doRebalance, %s, mq already exists, %s", self.group, queue)
+            return None
+        clustering = self.message_model is MessageModel.CLUSTERING
+        if self.orderly and clustering and not await self.lock(queue):
+            log.warning(
+                "doRebalance, %s, add a new mq failed, %s, because lock failed", self.group, queue
+            )
+            return None
+        self._environment.forget_offset(queue)
+        try:
+            offset = await self._environment.start_offset(queue)
+        except PocketMQError as error:
+            log.info(
+                "doRebalance, %s, compute offset failed, %s reason=%r",
+                self.group,
+                queue,
+                str(error),
+            )
+            return None
+        if offset is None or offset < 0:
+            log.warning("doRebalance, %s, add new mq failed, %s", self.group, queue)
+            return None
+        process_queue = ProcessQueue(self._clock.monotonic_ms())
+        process_queue.locked = True
+        if self.table.setdefault(queue, process_queue) is not process_queue:
+            log.info("doRebalance, %s, mq already exists, %s", self.group, queue)
+            return None
+        log.info("doRebalance, %s, add a new mq, %s", self.group, queue)
+        return PullRequest(self.group, queue, process_queue, offset)
+
+    async def _truncate_not_my_topics(self) -> None:
+        """Drop the queues of topics that are not subscribed any more (S9)."""
+        for queue in [each for each in self.table if each.topic not in self.subscriptions]:
+            process_queue = self.table[queue]
+            process_queue.dropped = True
+            if await self._environment.give_up(queue, process_queue):
+                self.table.pop(queue, None)
+            log.info(
+                "doRebalance, %s, truncateMessageQueueNotMyTopic remove unnecessary mq, %s",
+                self.group,
+                queue,
+            )
+
+    async def remove_queue(self, queue: MessageQueue) -> None:
+        """Give a queue up outside a round; the next round may take it again."""
+        async with self._one:
+            process_queue = self.table.pop(queue, None)
+            if process_queue is not None:
+                process_queue.dropped = True
+                await self._environment.give_up(queue, process_queue)
+
+    def destroy(self) -> None:
+        """Drop everything; offsets were stored before."""
+        for process_queue in self.table.values():
+            process_queue.dropped = True
+        self.table.clear()
+
+    # ------------------------------------------------------------ locks at the brokers
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Lock one queue at its broker; whether it is ours now."""
+        try:
+            locked = await self._environment.lock_queues(queue.broker_name, [queue])
+        except PocketMQError as error:
+            log.warning("lock failed queue=%s reason=%r", queue, str(error))
+            return False
+        self._note_locked(locked)
+        return queue in locked
+
+    async def lock_all(self) -> None:
+        """Renew the locks of all queues; one that was not granted is not consumed meanwhile."""
+        await self._by_broker(self._lock_at)
+
+    async def _lock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            locked = await self._environment.lock_queues(broker_name, queues)
+        except PocketMQError as error:
+            log.warning("lock failed broker=%s reason=%r", broker_name, str(error))
+            return
+        self._note_locked(locked)
+        for queue in queues:
+            process_queue = self.table.get(queue)
+            if queue not in locked and process_queue is not None:
+                process_queue.locked = False
+                log.warning(
+                    "the message queue locked Failed, Group: %s queue=%s", self.group, queue
+                )
+
+    def _note_locked(self, locked: Iterable[MessageQueue]) -> None:
+        for queue in locked:
+            process_queue = self.table.get(queue)
+            if process_queue is not None:
+                process_queue.locked = True
+                process_queue.last_lock_ms = self._clock.monotonic_ms()
+
+    async def unlock(self, queue: MessageQueue) -> None:
+        await self._unlock_at(queue.broker_name, [queue])
+
+    async def unlock_all(self) -> None:
+        await self._by_broker(self._unlock_at)
+
+    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._environment.unlock_queues(broker_name, queues)
+        except PocketMQError as error:
+            log.warning(
+                "unlock failed, the lock ends by itself after 60 s broker=%s reason=%r",
+                broker_name,
+                str(error),
+            )
+        for queue in queues:
+            process_queue = self.table.get(queue)
+            if process_queue is not None:
+                process_queue.locked = False
+
+    async def _by_broker(
+        self, action: Callable[[str, list[MessageQueue]], Awaitable[None]]
+    ) -> None:
+        brokers: dict[str, list[MessageQueue]] = {}
+        for queue in self.table:
+            brokers.setdefault(queue.broker_name, []).append(queue)
+        for broker_name, queues in brokers.items():
+            await action(broker_name, queues)
