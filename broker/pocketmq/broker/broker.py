@@ -156,6 +156,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.long_polling.call_soon = loop.call_soon
         self.store.on_arrival = self.long_polling.arrived
+        self.store.awaited = self.long_polling.polling
         tasks = await asyncio.TaskGroup().__aenter__()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         stack.push_async_callback(tasks.__aexit__, None, None, None)

@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
+from pocketmq.store.batch_record import RecordFrame, batch_records
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Entry, store_ms_of
 from pocketmq.store.config_file import ConfigFile
@@ -54,7 +55,6 @@ log = logging.getLogger(__name__)
 Buffer = bytes | bytearray | memoryview
 Arrival = Callable[[str, int, int, int, int, bytes], None]
 
-_BATCH_HEAD = struct.Struct(">iiiii")
 _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
 _BORN_V6 = 0x10
@@ -95,6 +95,8 @@ class MessageStore:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record."""
         self.config = config
         self.on_arrival: Arrival | None = None
+        # (topic, queue id) -> whether on_arrival has anything to do; asked once a batch. None: ask not.
+        self.awaited: Callable[[str, int], object] | None = None
         # With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups.
         self.bit_map_of: Callable[[str, bytes], bytes] | None = None
         # Counters for brokerStatus; they only grow.
@@ -131,6 +133,8 @@ class MessageStore:
         self._store_flag = _STORE_V6 if len(store_host) == 20 else 0
         self._pack_v4 = struct.Struct(f">iiiiiqqiq8sq{len(store_host)}siqi").pack
         self._pack_v6 = struct.Struct(f">iiiiiqqiq20sq{len(store_host)}siqi").pack
+        self._middle_v4 = struct.Struct(f">iq8sq{len(store_host)}siq").pack
+        self._middle_v6 = struct.Struct(f">iq20sq{len(store_host)}siq").pack
         self._body_size_max = config.max_message_size
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         self._refusal: StoreNotWriteable | None = StoreClosed()
@@ -443,119 +447,64 @@ class MessageStore:
         batch_size = len(batch)
         if batch_size > self._body_size_max:
             raise MessageTooLarge("a batch", batch_size, self._body_size_max)
-        overhead = queue.overhead + len(outer_properties)
-        pack = self._pack_v4
+        commit_log = self._log
+        store_ms = max(self._now_ms(), commit_log.store_ms)
         sys_flag |= self._store_flag
+        overhead = queue.overhead
         if len(born_host) != 8:
-            pack = self._pack_v6
             sys_flag |= _BORN_V6
             overhead += 12
-        magic, topic_part, host = queue.magic, queue.topic_part, self._store_host
-        outer_size = len(outer_properties)
-        store_ms = max(self._now_ms(), self._log.store_ms)
-        unpack, crc32 = _BATCH_HEAD.unpack_from, zlib.crc32
-        data = bytes(batch)
-        # First pass: where the parts of each record are, and how large it gets.
-        members: list[tuple[int, int, int, bytes, int]] = []
-        total = at = 0
         try:
-            while at < batch_size:
-                size, _, _, flag, body_size = unpack(data, at)
-                body_end = at + 20 + body_size
-                own = data[body_end + 2 : at + size]
-                own_size = data[body_end] << 8 | data[body_end + 1]
-                if body_size < 0 or body_end + 2 + own_size != at + size or at + size > batch_size:
-                    raise MessageIllegal(
-                        f"the lengths of message {len(members)} of the batch do not add up"
-                    )
-                if own_size and outer_size and own[-1] != 2:
-                    own += b"\x02"
-                    own_size += 1
-                own += outer_properties
-                if own_size + outer_size > PROPERTIES_SIZE_MAX:
-                    raise MessageTooLarge("properties", own_size + outer_size, PROPERTIES_SIZE_MAX)
-                record_size = overhead + body_size + own_size
-                members.append((at + 20, body_end, flag, own, record_size))
-                total += record_size
-                at += size
-        except (struct.error, IndexError) as error:
-            raise MessageIllegal(f"the batch ends within message {len(members)}") from error
-        if not members:
-            raise MessageIllegal("the batch has no message")
-        count = len(members)
-        if not queue.special:
-            queue.make_room_for(count)
-        commit_log = self._log
-        if commit_log.at + total > commit_log.limit:
+            pack = self._middle_v4 if len(born_host) == 8 else self._middle_v6
+            middle = pack(sys_flag, born_ms, born_host, store_ms, self._store_host, 0, 0)
+        except struct.error as error:
+            raise MessageIllegal(f"a field of the batch is out of its range: {error}") from error
+        frame = RecordFrame(
+            queue.magic,
+            queue_id,
+            middle,
+            queue.topic_part,
+            overhead,
+            queue.key_hash,
+            store_ms,
+        )
+        data = bytes(batch)
+        while True:
+            start = commit_log.at
+            position = commit_log.base + start
+            first_offset = queue.max_offset
+            made = batch_records(data, frame, outer_properties, position, first_offset)
+            total = len(made.records)
+            count = len(made.positions)
+            if not queue.special:
+                queue.make_room_for(count)
+            if start + total <= commit_log.limit:
+                break
             self._make_room(total)
-        start = commit_log.at
-        position = commit_log.base + start
-        first_offset = offset = queue.max_offset
-        parts: list[bytes] = []
-        entries: list[bytes] = []
-        positions: list[int] = []
-        codes: list[int] = []
-        add, pack_entry = parts.append, ENTRY.pack
-        for body_at, body_end, flag, own, record_size in members:
-            body = data[body_at:body_end]
-            add(
-                pack(
-                    record_size,
-                    magic,
-                    crc32(body) & 0x7FFF_FFFF,
-                    queue_id,
-                    flag,
-                    offset,
-                    position,
-                    sys_flag,
-                    born_ms,
-                    born_host,
-                    store_ms,
-                    host,
-                    0,
-                    0,
-                    body_end - body_at,
-                )
-            )
-            add(body)
-            add(topic_part)
-            add(len(own).to_bytes(2, "big"))
-            add(own)
-            code = _tags_code(own)
-            codes.append(code)
-            entries.append(pack_entry(position, record_size, code))
-            positions.append(position)
-            position += record_size
-            offset += 1
-        commit_log.map[start : start + total] = b"".join(parts)
+            if commit_log.base + commit_log.at == position:
+                break
+            # The batch goes to the next file: its records hold their positions, so they are made anew.
+        commit_log.map[start : start + total] = made.records
         commit_log.at = start + total
         commit_log.store_ms = store_ms
         if queue.special:
-            for place, member in enumerate(members):
-                self._put_special(
-                    queue, positions[place], member[4], codes[place], store_ms, member[3]
-                )
+            ends = [*made.positions[1:], position + total]
+            for (_, at, _, own), end, code in zip(made.unindexed, ends, made.codes, strict=True):
+                self._put_special(queue, at, end - at, code, store_ms, own)
         else:
-            queue.put_many(entries, position)
+            queue.put_many(made.entries, position + total)
         self.put_count += count
         self.put_size += total
         if not self._pending:
             self._index.wake()
-        key_hash = queue.key_hash
-        self._pending += [
-            (key_hash, at, store_ms, member[3])
-            for at, member in zip(positions, members, strict=True)
-        ]
-        if self.on_arrival is not None:
-            for place in range(count):
-                self.on_arrival(
-                    topic,
-                    queue_id,
-                    first_offset + place + 1,
-                    codes[place],
-                    store_ms,
-                    members[place][3],
-                )
+        self._pending += made.unindexed
+        arrived = self.on_arrival
+        if arrived is not None and (self.awaited is None or self.awaited(topic, queue_id)):
+            following = first_offset
+            for (_, _, _, own), code in zip(made.unindexed, made.codes, strict=True):
+                following += 1
+                arrived(topic, queue_id, following, code, store_ms, own)
+        positions = made.positions
         return AppendedBatch(positions, first_offset, store_ms, count)
 
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
