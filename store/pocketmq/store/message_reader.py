@@ -87,7 +87,8 @@ class MessageReader:
     ) -> ReadResult:
         """See MessageStore.read."""
         max_offset = queue.max_offset
-        min_offset = queue.min_offset(self._log.min_position)
+        log_min = self._log.min_position
+        min_offset = queue.min_offset(log_min)
         if offset < min_offset or offset >= max_offset:
             return _outside(offset, min_offset, max_offset)
         if isinstance(queue, BatchConsumeQueue):
@@ -110,7 +111,8 @@ class MessageReader:
                 0,
             )
         status = ReadStatus.NO_MATCHED_MESSAGE
-        trusted = self._verification.trusted_from
+        # What was deleted from the log meanwhile is not there, however good it was.
+        trusted = max(self._verification.trusted_from, log_min)
         buffers: list[memoryview] = []
         total = count = scanned = 0
         run_start = run_end = -1
@@ -122,7 +124,7 @@ class MessageReader:
                     continue
                 found = self._verification.entry(queue, offset + scanned, position, size)
                 if found is None:
-                    if position < self._log.min_position:
+                    if position < log_min:
                         if not count:
                             status = ReadStatus.MESSAGE_WAS_REMOVING
                         skip_until = self._log.next_file_position(position)
@@ -164,7 +166,7 @@ class MessageReader:
         max_offset: int,
     ) -> ReadResult:
         codes, accepts = matches.codes, matches.record
-        trusted = self._verification.trusted_from
+        trusted = max(self._verification.trusted_from, self._log.min_position)
         status = ReadStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
         total = count = 0

@@ -1,0 +1,146 @@
+"""A disk without room (R9): refused with a clear text, nothing lost or torn, and it goes on by itself."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.store.stores import HOST, open_store, read_all, running_store, send
+
+from pocketmq.remoting.message_codec import encode_batch
+from pocketmq.store import DiskFull
+
+
+class FullDisk:
+    """posix_fallocate and file creation on a disk with `left` bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self._fallocate = os.posix_fallocate
+        monkeypatch.setattr(os, "posix_fallocate", self._reserve)
+
+    def _reserve(self, descriptor: int, offset: int, size: int) -> None:
+        if self.left is not None:
+            if size > self.left:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.left -= size
+        self._fallocate(descriptor, offset, size)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch)
+
+
+def fill(send_one: Callable[[], object]) -> int:
+    """Send until it is refused. Returns: how many were taken."""
+    for count in range(100_000):
+        try:
+            send_one()
+        except DiskFull:
+            return count
+    raise AssertionError("the disk never got full")
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, disk: FullDisk) -> None:
+    """R9: what was taken is there, what was refused is not, and reading goes on."""
+    store = open_store(tmp_path)
+    send(store)
+    disk.left = 100_000
+    taken = fill(lambda: send(store, body=b"x" * 500))
+    assert taken > 10
+    assert len(read_all(store)) == 1 + taken
+    assert store.read("Topic", 0, 0, 32).count == 32
+    disk.left = None
+    assert send(store) == 1 + taken
+    store.close()
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path)
+    assert store.recovery.damages == []
+    assert len(read_all(store)) == 2 + taken
+    store.close()
+
+
+def test_a_full_disk_at_the_start_of_a_queue_file_leaves_the_log_alone(
+    tmp_path: Path, disk: FullDisk
+) -> None:
+    """The entry's room is made before the record is written."""
+    store = open_store(tmp_path)
+    send(store)
+    end = store.commit_log_max_position
+    disk.left = 0
+    with pytest.raises(DiskFull):
+        send(store, "Other")
+    with pytest.raises(DiskFull):
+        store.append_batch("Third", 0, encode_batch([(0, b"a", b"")] * 3), b"", 0, 1, HOST)
+    assert store.commit_log_max_position == end
+    disk.left = None
+    assert send(store, "Other") == 0
+    store.close()
+
+
+def test_batches_are_taken_as_a_whole_or_not_at_all(tmp_path: Path, disk: FullDisk) -> None:
+    """R9."""
+    store = open_store(tmp_path)
+    batch = encode_batch([(0, b"x" * 100, b"")] * 40)
+    disk.left = 200_000
+    taken = fill(lambda: store.append_batch("Topic", 0, batch, b"", 0, 1, HOST))
+    assert len(read_all(store)) == taken * 40 == store.max_offset("Topic", 0)
+    disk.left = None
+    store.append_batch("Topic", 0, batch, b"", 0, 1, HOST)
+    assert len(read_all(store)) == (taken + 1) * 40
+    store.close()
+
+
+def test_the_index_waits_for_room_and_then_catches_up(tmp_path: Path, disk: FullDisk) -> None:
+    """Without an index a message is a message all the same."""
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000
+    )
+    send(store)
+    store.query_by_key("Topic", "none", 1, 0, 1)
+    disk.left = 0
+    positions = []
+    for number in range(50):
+        key = b"KEYS\x01k%d" % number
+        positions.append(store.append("Topic", 0, b"", key, 0, 0, 1, HOST).position)
+    assert store.query_by_key("Topic", "k7", 9, 0, 1 << 62).records == []
+    assert store.dispatch_behind_size > 0
+    disk.left = None
+    found = store.query_by_key("Topic", "k7", 9, 0, 1 << 62).records
+    assert len(found) == 1
+    assert store.dispatch_behind_size == 0
+    store.close()
+
+
+async def test_a_disk_above_the_warning_level_is_refused_until_it_is_below(tmp_path: Path) -> None:
+    """disk.md 16: diskSpaceWarningLevelRatio."""
+    async with running_store(tmp_path) as store:
+        retention = store._retention
+        assert retention is not None
+        retention.measure_disk_use = lambda path: 0.95
+        retention.step()
+        assert not store.writable
+        with pytest.raises(DiskFull, match="95% used"):
+            send(store)
+        retention.measure_disk_use = lambda path: 0.5
+        retention.step()
+        assert send(store) == 0
+
+
+def test_a_fresh_store_is_small(tmp_path: Path) -> None:
+    """Files have their full length and almost no blocks: defaults, one message in each of 20 queues."""
+    from pocketmq.remoting.clock import ManualClock
+    from pocketmq.store import MessageStore, StoreConfig
+
+    config = StoreConfig(store_path_root_dir=str(tmp_path))
+    store = MessageStore(config, clock=ManualClock(), store_host=HOST)
+    store.open()
+    for queue_id in range(20):
+        store.append("Topic", queue_id, b"x", b"KEYS\x01k", 0, 0, 1, HOST)
+    store.query_by_key("Topic", "k", 1, 0, 1)
+    store.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) > 1 << 30
+    assert sum(path.stat().st_blocks * 512 for path in files) < 40 << 20

@@ -1,0 +1,154 @@
+"""What is deleted, when, and what is not (disk.md 16)."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.store.stores import HOST, LONG_MAX, open_store, read_all, send
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.store import MessageStore, ReadStatus
+from pocketmq.store.retention import delete_files, disk_use
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    # Now, since the age of a file counts from its modification time.
+    return ManualClock(time.time_ns() // 1_000_000)
+
+
+def filled(tmp_path: Path, clock: ManualClock, **changes: object) -> MessageStore:
+    """Five log files; the queue Old only in the first."""
+    store = open_store(tmp_path, clock, delete_when="", **changes)
+    for _ in range(5):
+        send(store, "Old")
+    for number in range(90):
+        store.append("Topic", 0, b"x" * 3000, b"KEYS\x01k%d" % number, 0, 0, 1, HOST)
+    clock.advance_ms(60_000)
+    assert store._retention is not None
+    store._retention.measure_disk_use = lambda path: 0.5
+    return store
+
+
+def step(store: MessageStore, *, manual: bool = False) -> int:
+    assert store._retention is not None
+    files = store._retention.step(manual=manual)
+    delete_files(files)
+    return len(files)
+
+
+def test_files_go_when_they_are_old_and_it_is_the_hour(tmp_path: Path, clock: ManualClock) -> None:
+    store = filled(tmp_path, clock)
+    hour = time.localtime(clock.now_ms() // 1000 + 73 * 3600).tm_hour
+    assert step(store) == 0
+    clock.advance_ms(73 * HOUR_MS)
+    assert step(store) == 0
+    store.config.delete_when = f"{(hour + 1) % 24};{hour}"
+    before = len(os.listdir(tmp_path / "commitlog"))
+    assert step(store) == before - 1
+    assert len(os.listdir(tmp_path / "commitlog")) == 1
+    store.close()
+
+
+def test_files_younger_than_the_reserved_time_stay(tmp_path: Path, clock: ManualClock) -> None:
+    store = filled(tmp_path, clock)
+    clock.advance_ms(71 * HOUR_MS)
+    assert store.delete_expired_files() == 0
+    clock.advance_ms(2 * HOUR_MS)
+    assert store.delete_expired_files() >= 4
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("use", "old", "goes"),
+    [
+        (0.70, True, False),
+        (0.80, True, True),
+        (0.80, False, False),
+        (0.88, False, True),
+    ],
+)
+def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
+    tmp_path: Path, clock: ManualClock, use: float, old: bool, goes: bool
+) -> None:
+    store = filled(tmp_path, clock)
+    assert store._retention is not None
+    store._retention.measure_disk_use = lambda path: use
+    if old:
+        clock.advance_ms(73 * HOUR_MS)
+    assert (step(store) > 0) is goes
+    store.close()
+
+
+def test_one_round_deletes_a_bounded_number_of_files(tmp_path: Path, clock: ManualClock) -> None:
+    store = filled(tmp_path, clock, delete_file_batch_max=2)
+    assert store._retention is not None
+    store._retention.measure_disk_use = lambda path: 0.88
+    assert [step(store), step(store)] == [2, 2]
+    store.close()
+
+
+def test_after_a_deletion_offsets_reads_times_and_queries_know_it(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """disk.md 14: min offset moves; what is before is OFFSET_TOO_SMALL."""
+    store = filled(tmp_path, clock, file_reserved_time=0)
+    files = len(os.listdir(tmp_path / "commitlog"))
+    assert store.delete_expired_files() == files - 1
+    low = store.min_offset("Topic", 0)
+    assert 60 < low < 90
+    assert store.max_offset("Topic", 0) == 90
+    result = store.read("Topic", 0, 0, 32)
+    assert (result.status, result.next_offset) == (ReadStatus.OFFSET_TOO_SMALL, low)
+    assert [r.queue_offset for r in read_all(store, offset=low)] == list(range(low, 90))
+    assert store.earliest_time("Topic", 0) == store.store_time_at("Topic", 0, low)
+    assert store.store_time_at("Topic", 0, 0) == -1
+    assert store.record_at(0) is None
+    assert store.offset_by_time("Topic", 0, 0) == low
+    assert store.query_by_key("Topic", "k1", 64, 0, LONG_MAX).records == []
+    assert len(store.query_by_key("Topic", "k89", 64, 0, LONG_MAX).records) == 1
+    # Queue files whose records are all gone have gone too, but for each queue's last.
+    assert len(os.listdir(tmp_path / "consumequeue" / "Topic" / "0")) == 1
+    # A queue without a record left keeps its offsets, as in 4.9.
+    assert (store.min_offset("Old", 0), store.max_offset("Old", 0)) == (0, 5)
+    assert store.read("Old", 0, 0, 32).status is ReadStatus.MESSAGE_WAS_REMOVING
+    assert store.read("Old", 0, 0, 32).count == 0
+    assert store.earliest_time("Old", 0) == -1
+    store.close()
+    store = open_store(tmp_path, clock)
+    assert store.min_offset("Topic", 0) == low
+    assert send(store, "Old") == 5
+    store.close()
+
+
+def test_expired_queues_are_cleaned_on_request(tmp_path: Path, clock: ManualClock) -> None:
+    store = filled(tmp_path, clock, file_reserved_time=0)
+    assert store.clean_expired_consume_queues() == 0
+    store.delete_expired_files()
+    assert store.clean_expired_consume_queues() == 1
+    assert list(store.queues()) == [("Topic", 0)]
+    store.close()
+
+
+def test_a_queue_that_lost_its_files_goes_on_at_its_records_offsets(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """disk.md 4: pre-blank fill; queue offsets are those of the records."""
+    store = filled(tmp_path, clock, file_reserved_time=0)
+    store.delete_expired_files()
+    low = store.min_offset("Topic", 0)
+    store.close()
+    for path in (tmp_path / "consumequeue" / "Topic" / "0").iterdir():
+        path.unlink()
+    store = open_store(tmp_path, clock)
+    assert (store.min_offset("Topic", 0), store.max_offset("Topic", 0)) == (low, 90)
+    assert [r.queue_offset for r in read_all(store, offset=low)] == list(range(low, 90))
+    assert send(store) == 90
+    store.close()
+
+
+def test_the_use_of_a_disk_is_a_share(tmp_path: Path) -> None:
+    assert 0 <= disk_use(str(tmp_path / "not" / "there")) <= 1
