@@ -1,0 +1,61 @@
+"""Every command but the servers', by typer; imported only when one of them is called."""
+
+import sys
+
+import typer
+
+from pocketmq.cli import store_commands
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.server_options import HELP
+
+app = typer.Typer(
+    name="pocketmq",
+    help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(store_commands.app, name="store")
+
+
+def _add_servers() -> None:
+    """The three servers are parsed elsewhere (server_options); here they are for the list of commands."""
+    for role, text in HELP.items():
+
+        def server(context: typer.Context, role: str = role) -> None:
+            from pocketmq.cli.server import serve
+
+            raise typer.Exit(int(serve(role, context.args)))
+
+        server.__doc__ = text
+        app.command(
+            role,
+            help=text,
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        )(server)
+
+
+_add_servers()
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; the exit code. Raises: CannotBegin."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(arguments, prog_name="pocketmq", standalone_mode=False)
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except typer.Abort:
+        return int(ExitCode.FAILED)
+    except BrokenPipeError:
+        # The reader of our output has left, as `head` does.
+        sys.stderr.close()
+        return int(ExitCode.FAILED)
+    except Exception as error:
+        # click's own mistakes of usage carry a message; anything else is a bug and shows its trace.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        raise CannotBegin(f"{message()}; see: pocketmq --help") from error
+    return result if isinstance(result, int) else int(ExitCode.OK)

@@ -1,0 +1,30 @@
+"""Options that several commands share."""
+
+import os
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+
+def default_name_server() -> str:
+    """POCKETMQ_NAMESRV_ADDR, then NAMESRV_ADDR, then the one of this machine."""
+    return (
+        os.environ.get("POCKETMQ_NAMESRV_ADDR") or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    )
+
+
+NameServer = Annotated[
+    str,
+    typer.Option(
+        "--namesrv",
+        "-n",
+        metavar="ADDR",
+        help="Name servers, 'host:port;host:port'; else NAMESRV_ADDR, else 127.0.0.1:9876.",
+        default_factory=default_name_server,
+        show_default=False,
+    ),
+]

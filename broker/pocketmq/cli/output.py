@@ -1,0 +1,77 @@
+"""What the commands print: tables for people, JSON for programs, errors that say what to do.
+
+`--json` prints one JSON value on standard output and nothing else there. Progress goes to standard
+error, and only when that is a terminal.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+def print_json(value: Any) -> None:
+    """One value, readable, on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def print_line(text: str) -> None:
+    """One line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing") -> None:
+    """Rows of the same fields: a table, or a JSON list. empty: what a person reads instead of none."""
+    if as_json:
+        print_json(list(rows))
+        return
+    if not rows:
+        print_line(empty)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name, value in rows[0].items():
+        table.add_column(name, justify="right" if isinstance(value, (int, float)) else "left")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    # A pipe gets whole lines, whatever the width of the terminal.
+    Console(width=None if sys.stdout.isatty() else 500, soft_wrap=False).print(table)
+
+
+def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    """One thing: a line for each of its fields, or a JSON object."""
+    if as_json:
+        print_json(dict(fields))
+        return
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        print_line(f"{name:<{width}}  {_cell(value)}")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple, set)):
+        return ", ".join(_cell(item) for item in value)
+    text = str(value)
+    # What a peer named something must not steer the terminal.
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def with_progress(items: Iterable[_T], what: str, total: int | None = None) -> Iterator[_T]:
+    """The items, with a bar on standard error while they are gone through, when it is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(items, what, total=total, console=Console(stderr=True), transient=True)

@@ -1,0 +1,167 @@
+"""`pocketmq store` on the recorded stores of real brokers."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.cli.app import run
+from pocketmq.cli.exits import CannotBegin
+
+STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
+Unpack = Callable[[str], Path]
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Unpack:
+    def unpacked(name: str) -> Path:
+        with tarfile.open(STORES / f"{name}.tar.gz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / "store"
+
+    return unpacked
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    def asked(*words: str, code: int = 0) -> Any:
+        """The JSON that a command prints."""
+        assert run(["store", *words, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return asked
+
+
+def test_ls_shows_the_log_and_each_queue(unpack: Unpack, ask: Ask) -> None:
+    found = ask("ls", str(unpack("v497-main.clean")))
+    assert (found["last_written_by"], found["stopped_cleanly"]) == ("RocketMQ", True)
+    assert (found["log_from"], found["log_to"]) == (0, 4249110)
+    queues = {(row["topic"], row["queue"]): (row["min"], row["max"]) for row in found["queues"]}
+    assert queues["GdBatch", 0] == (0, 38)
+    assert queues["%DLQ%GdGidRetry", 0] == (0, 2)
+
+
+def test_ls_knows_where_a_queue_begins_whose_oldest_messages_are_deleted(
+    unpack: Unpack, ask: Ask
+) -> None:
+    found = ask("ls", str(unpack("v497-retain.expired")))
+    assert found["log_from"] > 0
+    assert any(row["min"] > 0 and row["max"] > row["min"] for row in found["queues"])
+
+
+def test_dump_finds_a_message_by_its_place_and_by_its_queue(unpack: Unpack, ask: Ask) -> None:
+    store = str(unpack("v497-main.clean"))
+    (first,) = ask("dump", store, "--position", "0")
+    assert (first["topic"], first["body"]) == ("TopicTest", "Hello RocketMQ 0")
+    assert first["properties"]["TAGS"] == "TagB"
+    rows = ask("dump", store, "--topic", "GdBatch", "--queue", "1", "--from", "20", "-n", "3")
+    assert [row["offset"] for row in rows] == [20, 21, 22]
+    assert ask("dump", store, "-n", "2", "--body", "none")[0].keys() >= {"msgId"}
+    with pytest.raises(CannotBegin, match="no record at 5"):
+        run(["store", "dump", store, "--position", "5"])
+    with pytest.raises(CannotBegin, match="no queue of topic"):
+        run(["store", "dump", store, "--topic", "none"])
+
+
+def test_dump_shows_packed_bodies_unpacked(unpack: Unpack, ask: Ask) -> None:
+    rows = ask("dump", str(unpack("v497-main.clean")), "-n", "1000", "--body", "hex")
+    packed = [row for row in rows if row["sysFlag"] & 1]
+    assert packed
+    assert all(not row["body"].startswith("78") for row in packed)
+
+
+@pytest.mark.parametrize(
+    "name", ["v497-main.clean", "v497-v6.clean", "v497-ext.clean", "v550-main.clean"]
+)
+def test_verify_finds_nothing_wrong_in_a_good_store(unpack: Unpack, ask: Ask, name: str) -> None:
+    found = ask("verify", str(unpack(name)))
+    assert found["problems"] == []
+    assert found["records"] >= found["entries"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "what"),
+    [
+        ("v497-main.crash-badcrc", "commitlog at 4235834", "does not match its CRC"),
+        ("v497-main.crash-torn", "commitlog at", ""),
+        ("v497-main.crash-cq-behind", "consumequeue/", "have no entry"),
+    ],
+)
+def test_verify_names_what_is_wrong_and_where(
+    unpack: Unpack, ask: Ask, name: str, where: str, what: str
+) -> None:
+    problems = ask("verify", str(unpack(name)), code=1)["problems"]
+    assert any(where in row["where"] and what in row["what"] for row in problems)
+
+
+def test_verify_notices_a_changed_byte_in_each_kind_of_file(unpack: Unpack, ask: Ask) -> None:
+    store = unpack("v497-main.clean")
+    for path, at in (
+        (store / "commitlog" / f"{0:020d}", 95),
+        (store / "consumequeue" / "GdBatch" / "0" / f"{0:020d}", 27),
+        (store / "config" / "topics.json", 0),
+    ):
+        before = path.read_bytes()
+        path.write_bytes(before[:at] + bytes([before[at] ^ 0xFF]) + before[at + 1 :])
+        assert ask("verify", str(store), code=1)["problems"], path
+        path.write_bytes(before)
+    assert ask("verify", str(store))["problems"] == []
+
+
+def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -> None:
+    store = unpack("v497-main.clean")
+    before = ask("ls", str(store))["queues"]
+    shutil.rmtree(store / "consumequeue" / "GdBatch")
+    entry = store / "consumequeue" / "GdOrder" / "0" / f"{0:020d}"
+    entry.write_bytes(b"\xff" * 40 + entry.read_bytes()[40:])
+    result = ask("repair", str(store))
+    assert result["damaged_places"] == 0
+    assert Path(result["old_files"], "consumequeue").is_dir()
+    assert ask("ls", str(store))["queues"] == before
+    assert ask("verify", str(store))["problems"] == []
+
+
+def test_repair_leaves_a_damaged_store_of_rocketmq_alone(unpack: Unpack, ask: Ask) -> None:
+    store = unpack("v497-main.crash-badcrc")
+    with pytest.raises(CannotBegin, match="nothing was changed"):
+        run(["store", "repair", str(store)])
+    assert (store / "consumequeue").is_dir()
+
+
+def test_export_takes_every_intact_message_out_of_a_damaged_store(
+    unpack: Unpack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = unpack("v497-main.crash-badcrc")
+    out = tmp_path / "out.jsonl"
+    assert run(["store", "export", str(store), "--out", str(out)]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert f"{len(rows)} messages exported" in capsys.readouterr().err
+    assert len(rows) == 636
+    assert run(["store", "export", str(store), "-o", str(out), "--topic", "GdOrder"]) == 0
+    assert {json.loads(line)["topic"] for line in out.read_text().splitlines()} == {"GdOrder"}
+
+
+def test_export_to_parquet_has_the_same_messages(unpack: Unpack, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    store = unpack("v497-main.clean")
+    out = tmp_path / "out.parquet"
+    words = ["store", "export", str(store), "--format", "parquet", "--topic", "GdOrder"]
+    assert run([*words, "--out", str(out)]) == 0
+    assert pq.read_table(out).num_rows == 20
+
+
+def test_people_get_tables_and_a_wrong_directory_a_sentence(
+    unpack: Unpack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(unpack("v497-main.clean"))
+    assert run(["store", "ls", store]) == 0
+    shown = capsys.readouterr().out
+    assert "GdBatch" in shown
+    assert "stopped cleanly" in shown
+    with pytest.raises(CannotBegin, match="is no store"):
+        run(["store", "ls", str(tmp_path / "none")])
