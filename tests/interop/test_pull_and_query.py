@@ -103,8 +103,11 @@ def test_numbers_of_a_queue_and_offsets_by_time(
     for offset, ms in enumerate(stored):
         assert producer.search_offset(queue, ms) == offset
     assert producer.search_offset(queue, stored[0] - 60_000) == 0
-    # Behind all messages the real broker gives the last one, not the end of the queue.
-    assert producer.search_offset(queue, stored[-1] + 60_000) == 4
+    # Behind all messages RocketMQ 4.9 gives the last one. Client 5 sends boundaryType=LOWER, by
+    # which RocketMQ 5 gives the end of the queue, and so do we.
+    knows_boundary = broker.kind == "pocketmq" and java_client.driver.name.startswith("java-5")
+    behind = producer.search_offset(queue, stored[-1] + 60_000)
+    assert behind == (5 if knows_boundary else 4)
 
 
 def test_messages_are_found_by_key_and_by_id(

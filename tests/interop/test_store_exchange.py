@@ -166,9 +166,9 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     assert fresh.view(topic, found.offset_msg_id).text == "m17"
     tops = {q.queue: fresh.queue_numbers(q)["max"] for q in fresh.queues(topic)}
     more = fresh.send(*(message(topic, f"second{i}", keys=f"s{i}") for i in range(8)))
-    for each in more:
-        assert each.offset == tops[each.queue]
-        tops[each.queue] += 1
+    for new in more:
+        assert new.offset == tops[new.queue]
+        tops[new.queue] += 1
     stop(second, how)
 
     third = start(writer, second)

@@ -20,7 +20,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import EndTransactionHeader
-from pocketmq.remoting.message_codec import Record, get_property, read_record, remove_property
+from pocketmq.remoting.message_codec import Record, get_property, read_record
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,9 @@ class EndTransactionProcessor:
             topic.decode("utf-8", "replace"),
             int(queue_id),
             half.body,
-            remove_property(half.properties, b"TRAN_MSG"),
+            # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
+            # client knows the transaction's id.
+            half.properties,
             born_host=half.born_host,
             flag=half.flag,
             sys_flag=half.sys_flag & ~_MASK | _COMMIT,

@@ -3,8 +3,10 @@ package io.pocketmq.interop;
 import com.google.gson.JsonObject;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -18,8 +20,17 @@ public final class Mqadmin {
         lines.serve();
     }
 
-    /** One at a time: the commands print to the process's streams and read process-wide properties. */
-    private static synchronized Object run(JsonObject in) {
+    /**
+     * One at a time: the commands print to the process's streams and read process-wide properties. The list of commands is
+     * made anew each time, as in a process of its own: some commands keep a client that serves once.
+     */
+    private static synchronized Object run(JsonObject in) throws ReflectiveOperationException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
         String[] args = Lines.GSON.fromJson(in.get("args"), String[].class);
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         ByteArrayOutputStream errors = new ByteArrayOutputStream();
