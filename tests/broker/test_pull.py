@@ -1,0 +1,464 @@
+"""Pulling from a real broker over a socket: the ladder, what is found, what is held, what is committed."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import Peer, number, records, serving, until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.java_hash import string_hash
+
+CODE = RequestCode
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+HOLD = 2
+OWN = 4  # sysFlag: the pull brings its expression
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with serving(tmp_path) as running:
+        running.topics.update(TopicConfig("T", 4, 4))
+        yield running
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    async with await Peer.at(broker) as connected:
+        yield connected
+
+
+async def fill(peer: Peer, *tags: str, topic: str = "T", queue_id: int = 0) -> None:
+    for place, tag in enumerate(tags):
+        await peer.produce(topic, b"%d" % place, queue_id=queue_id, TAGS=tag)
+
+
+# ---------------------------------------------------------------- the ladder
+
+
+async def test_a_broker_that_may_not_be_read_refuses(broker: Broker, peer: Peer) -> None:
+    broker.config.broker_permission = 2
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the broker[127.0.0.1] pulling message is forbidden"
+    assert answer.ext == {}
+
+
+async def test_an_unknown_group_is_created_or_refused(tmp_path: Path) -> None:
+    """26 without autoCreateSubscriptionGroup; the system's own groups are always made."""
+    async with serving(tmp_path, auto_create_subscription_group=False) as broker:
+        broker.topics.update(TopicConfig("T", 4, 4))
+        async with await Peer.at(broker) as peer:
+            answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
+            assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert answer.remark == f"subscription group [g] does not exist, {FAQ}"
+            answer = await peer.pull("CID_RMQ_SYS_X", "T", 0, sys_flag=OWN, subscription="*")
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_group_that_may_not_consume_is_refused(broker: Broker, peer: Peer) -> None:
+    broker.groups.update(SubscriptionGroupConfig("g", consume_enable=False))
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "subscription group no permission, g"
+
+
+async def test_a_topic_that_does_not_exist_or_may_not_be_read_is_refused(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await peer.pull("g", "Nope", 0, sys_flag=OWN, subscription="*")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark == f"topic[Nope] not exist, apply first please! {FAQ}"
+    assert "the topic Nope not exist, consumer: 127.0.0.1:" in caplog.text
+    broker.topics.update(TopicConfig("W", 4, 4, perm=2))
+    answer = await peer.pull("g", "W", 0, sys_flag=OWN, subscription="*")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the topic[W] pulling message is forbidden"
+
+
+@pytest.mark.parametrize("queue_id", [-1, 4, 2**31 - 1])
+async def test_a_queue_that_the_topic_lacks_is_refused(peer: Peer, queue_id: int) -> None:
+    answer = await peer.pull("g", "T", 0, queue_id=queue_id, sys_flag=OWN, subscription="*")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith(
+        f"queueId[{queue_id}] is illegal, topic:[T] topicConfig.readQueueNums:[4] consumer:[127.0"
+    )
+
+
+async def test_an_expression_that_does_not_parse_is_refused(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S73: 23."""
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="||")
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert answer.remark == "parse the consumer's subscription failed"
+    assert "Parse the consumer's subscription[||] failed, group: g" in caplog.text
+
+
+async def test_a_group_that_nobody_has_registered_is_refused(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S74: 24."""
+    answer = await peer.pull("g", "T", 0)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    assert answer.remark == "the consumer's group info not exist" + FAQ
+    assert "the consumer's group info not exist, group: g" in caplog.text
+
+
+async def test_a_group_that_may_not_broadcast_is_refused(broker: Broker, peer: Peer) -> None:
+    """S75: 16."""
+    broker.groups.update(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    await peer.heartbeat("g", {"T": "*"}, message_model="BROADCASTING")
+    answer = await peer.pull("g", "T", 0)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the consumer group[g] can not consume by broadcast way"
+
+
+async def test_a_topic_that_the_group_does_not_subscribe_is_refused(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S76, S79, E2a: 24, and the WARN line of the second article."""
+    await peer.heartbeat("myconsumerGroup", {"mytest": "*"})
+    answer = await peer.pull("myconsumerGroup", "T", 0)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    assert answer.remark == "the consumer's subscription not exist" + FAQ
+    wanted = "the consumer's subscription not exist, group: myconsumerGroup, topic:T"
+    assert [r.levelno for r in caplog.records if r.getMessage() == wanted] == [logging.WARNING]
+
+
+async def test_a_pull_that_is_newer_than_the_stored_subscription_is_refused(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S77: 25; an equal or older version passes."""
+    await peer.heartbeat("g", {"T": "A"}, sub_version=5)
+    answer = await peer.pull("g", "T", 0, subVersion=6)
+    assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert answer.remark == "the consumer's subscription not latest"
+    assert "The broker's subscription is not latest, group: g A" in caplog.text
+    for version in (5, 0):
+        answer = await peer.pull("g", "T", 0, subVersion=version)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_sql_without_filter_data_or_with_older_data_is_refused(
+    broker: Broker, peer: Peer
+) -> None:
+    """S78: 27 for an expression that does not parse, 28 for one that is older than the pull's."""
+    await peer.heartbeat("g", {"T": "a >"}, expression_type="SQL92", sub_version=5)
+    answer = await peer.pull("g", "T", 0, subVersion=5)
+    assert answer.code == ResponseCode.FILTER_DATA_NOT_EXIST
+    assert answer.remark == (
+        "The broker's consumer filter data is not exist!Your expression may be wrong!"
+    )
+    await peer.heartbeat("h", {"T": "a > 1"}, expression_type="SQL92", sub_version=5)
+    subscription = broker.consumers.subscription("h", "T")
+    assert subscription is not None
+    subscription.sub_version = 9
+    answer = await peer.pull("h", "T", 0, subVersion=9)
+    assert answer.code == ResponseCode.FILTER_DATA_NOT_LATEST
+    broker.config.enable_property_filter = False
+    for flag in (0, OWN):
+        answer = await peer.pull(
+            "h", "T", 0, subVersion=5, sys_flag=flag, subscription="a > 1", expressionType="SQL92"
+        )
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == ("The broker does not support consumer to filter message by SQL92")
+
+
+@pytest.mark.parametrize("missing", ["consumerGroup", "topic", "queueOffset", "subVersion"])
+async def test_a_field_that_is_missing_is_an_error_and_not_the_end(
+    peer: Peer, missing: str
+) -> None:
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": OWN,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subVersion": 0,
+        "subscription": "*",
+    }
+    del ext[missing]
+    answer = await peer.ask(CODE.PULL_MESSAGE, ext)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert missing in (answer.remark or "")
+    assert (await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")).code == 19
+
+
+# ---------------------------------------------------------------- what a read says
+
+
+@pytest.mark.parametrize("encoding", [0, 1], ids=["JSON", "ROCKETMQ"])
+@pytest.mark.parametrize("code", [CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE])
+async def test_what_is_there_is_found_with_where_to_go_on(
+    broker: Broker, peer: Peer, code: int, encoding: int
+) -> None:
+    await fill(peer, *"abcde")
+    ext = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": 0,
+        "queueOffset": 1,
+        "maxMsgNums": 2,
+        "sysFlag": OWN,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subVersion": 0,
+        "subscription": "*",
+    }
+    answer = await peer.ask(code, ext, encoding=encoding)
+    assert answer.encoding == encoding
+    assert answer.remark == "FOUND"
+    assert answer.ext == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "3",
+        "minOffset": "0",
+        "maxOffset": "5",
+    }
+    assert [bytes(record.body) for record in records(answer)] == [b"1", b"2"]
+    got = broker.stats.get_counter("g", "T", 0)
+    assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "code", "remark", "following"),
+    [
+        (0, 3, 19, "OFFSET_OVERFLOW_ONE", 3),
+        (0, 4, 21, "OFFSET_OVERFLOW_BADLY", 3),
+        (0, 2**62, 21, "OFFSET_OVERFLOW_BADLY", 3),
+        (0, -5, 21, "OFFSET_TOO_SMALL", 0),
+        (1, 0, 19, "NO_MATCHED_LOGIC_QUEUE", 0),
+        (1, 7, 21, "NO_MATCHED_LOGIC_QUEUE", 0),
+        (1, -1, 21, "NO_MATCHED_LOGIC_QUEUE", 0),
+    ],
+)
+async def test_an_offset_outside_the_queue_is_answered_by_the_table(
+    peer: Peer, queue_id: int, offset: int, code: int, remark: str, following: int
+) -> None:
+    """wire.md 3.4.5: 19 only at the very end, 21 with the right offset elsewhere."""
+    await fill(peer, *"abc")
+    answer = await peer.pull("g", "T", offset, queue_id=queue_id, sys_flag=OWN, subscription="*")
+    assert (answer.code, number(answer, "nextBeginOffset")) == (code, following)
+    assert answer.remark in (remark, "NO_MESSAGE_IN_QUEUE" if queue_id else remark)
+
+
+async def test_a_moved_offset_leaves_an_event(broker: Broker, peer: Peer) -> None:
+    """4.x writes OFFSET_MOVED_EVENT when it answers 21."""
+    await fill(peer, "a")
+    await peer.pull("g", "T", 99, sys_flag=OWN, subscription="*")
+    (body,) = await peer.bodies("tools", "OFFSET_MOVED_EVENT")
+    assert fastjson.loads(body) == {
+        "consumerGroup": "g",
+        "messageQueue": {"brokerName": "b", "queueId": 0, "topic": "T"},
+        "offsetNew": 1,
+        "offsetRequest": 99,
+    }
+
+
+async def test_what_a_filter_skips_moves_the_offset(peer: Peer) -> None:
+    """S80: 20 with the offset behind what was looked at; then 19 at the end."""
+    await fill(peer, "A", "A", "B", "A")
+    await peer.heartbeat("g", {"T": "C"})
+    answer = await peer.pull("g", "T", 0)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        "NO_MATCHED_MESSAGE",
+    )
+    assert number(answer, "nextBeginOffset") == 4
+    await peer.heartbeat("g", {"T": "B"}, sub_version=2)
+    answer = await peer.pull("g", "T", 0)
+    assert [bytes(record.body) for record in records(answer)] == [b"2"]
+    assert number(answer, "nextBeginOffset") == 4
+
+
+async def test_the_groups_subscription_filters_unless_the_pull_brings_its_own(
+    peer: Peer,
+) -> None:
+    """S44, S45, E2b: tag B is stored; a pull with tagA and the flag gets the A messages."""
+    await fill(peer, "A", "B", "A", "B")
+    await peer.heartbeat("g", {"T": "B"})
+    assert [r.body for r in records(await peer.pull("g", "T", 0))] == [b"1", b"3"]
+    own = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="A || C")
+    assert [r.body for r in records(own)] == [b"0", b"2"]
+
+
+async def test_tags_of_one_code_both_pass_the_broker(peer: Peer) -> None:
+    """S42, S80: Aa and BB share 2112; the client tells them apart."""
+    assert string_hash("Aa") == string_hash("BB")
+    await fill(peer, "Aa", "BB", "C")
+    await peer.heartbeat("g", {"T": "Aa"})
+    assert [r.body for r in records(await peer.pull("g", "T", 0))] == [b"0", b"1"]
+
+
+async def test_a_class_filter_subscription_is_not_filtered_here(peer: Peer) -> None:
+    """classFilterMode: everything goes out."""
+    await fill(peer, "A", "B")
+    body = {
+        "clientID": "c",
+        "consumerDataSet": [
+            {
+                "groupName": "g",
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [
+                    {
+                        "topic": "T",
+                        "subString": "A",
+                        "codeSet": [65],
+                        "tagsSet": ["A"],
+                        "classFilterMode": True,
+                        "subVersion": 1,
+                    }
+                ],
+            }
+        ],
+    }
+    await peer.ask(CODE.HEART_BEAT, {}, fastjson.dumps(body))
+    assert len(records(await peer.pull("g", "T", 0))) == 2
+
+
+async def test_sql_filters_by_properties(peer: Peer) -> None:
+    """S78: by the heartbeat's expression and by the pull's own; one that does not parse passes all."""
+    for place in range(6):
+        await peer.produce("T", b"%d" % place, price=str(place))
+    await peer.heartbeat("g", {"T": "price > 3"}, expression_type="SQL92")
+    assert [r.body for r in records(await peer.pull("g", "T", 0))] == [b"4", b"5"]
+    own: dict[str, Any] = {"sys_flag": OWN, "expressionType": "SQL92"}
+    answer = await peer.pull("g", "T", 0, **own, subscription="price BETWEEN 1 AND 2")
+    assert [r.body for r in records(answer)] == [b"1", b"2"]
+    answer = await peer.pull("g", "T", 0, **own, subscription="price >")
+    assert len(records(answer)) == 6
+
+
+async def test_an_answer_has_a_size_limit_but_at_least_one_message(
+    broker: Broker, peer: Peer
+) -> None:
+    """256 KiB as RocketMQ's; maxMsgBytes of 5.x clients is honoured."""
+    for _ in range(4):
+        await peer.produce("T", b"x" * 100_000)
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
+    assert len(records(answer)) == 2
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", maxMsgBytes=10)
+    assert len(records(answer)) == 1
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", maxMsgBytes=10**9)
+    assert len(records(answer)) == 4
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", maxMsgNums=-7)
+    assert len(records(answer)) == 1
+
+
+async def test_lite_pull_can_be_switched_off(broker: Broker, peer: Peer) -> None:
+    broker.config.lite_pull_message_enable = False
+    answer = await peer.pull("g", "T", 0, code=CODE.LITE_PULL_MESSAGE)
+    assert answer.code == ResponseCode.NO_PERMISSION
+
+
+# ---------------------------------------------------------------- long polling
+
+
+async def test_a_held_pull_is_answered_by_the_next_message(broker: Broker, peer: Peer) -> None:
+    """Not before, and other requests of the same connection are not held up by it."""
+    opaque = peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
+    await until(lambda: broker.long_polling.count == 1)
+    await fill(peer, "a")
+    answer = await peer.answer(opaque)
+    assert [bytes(record.body) for record in records(answer)] == [b"0"]
+    assert broker.long_polling.count == 0
+
+
+async def test_a_held_pull_is_not_woken_by_another_tag(broker: Broker, peer: Peer) -> None:
+    await peer.heartbeat("g", {"T": "B"})
+    opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
+    await until(lambda: broker.long_polling.count == 1)
+    await fill(peer, "A", "A")
+    assert broker.long_polling.count == 1
+    await fill(peer, "B")
+    answer = await peer.answer(opaque)
+    assert [record.queue_offset for record in records(answer)] == [2]
+
+
+async def test_a_held_sql_pull_is_woken_by_its_properties_only(broker: Broker, peer: Peer) -> None:
+    await peer.heartbeat("g", {"T": "price > 3"}, expression_type="SQL92")
+    opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
+    await until(lambda: broker.long_polling.count == 1)
+    await peer.produce("T", b"cheap", price="1")
+    assert broker.long_polling.count == 1
+    await peer.produce("T", b"dear", price="9")
+    assert [r.body for r in records(await peer.answer(opaque))] == [b"dear"]
+
+
+async def test_messages_of_one_read_wake_a_pull_once(broker: Broker, peer: Peer) -> None:
+    """Invariant 2 of long_polling.py: the answer holds all of them."""
+    await fill(peer, "a")
+    opaque = peer.send_pull("g", "T", 1, sys_flag=OWN | HOLD, subscription="*")
+    await until(lambda: broker.long_polling.count == 1)
+    ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
+    async with await Peer.at(broker) as other:
+        for place in range(5):
+            other.send(CODE.SEND_MESSAGE_V2, ext, b"%d" % place)
+        assert len(records(await peer.answer(opaque))) == 5
+
+
+async def test_a_held_pull_ends_at_its_time(broker: Broker, peer: Peer) -> None:
+    """19 at suspendTimeoutMillis."""
+    began = broker.clock.monotonic_ms()
+    answer = await peer.pull(
+        "g", "T", 0, sys_flag=OWN | HOLD, subscription="*", suspendTimeoutMillis=300
+    )
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert broker.clock.monotonic_ms() - began >= 300
+
+
+async def test_without_long_polling_a_pull_is_held_for_the_short_time(
+    broker: Broker, peer: Peer
+) -> None:
+    broker.config.long_polling_enable = False
+    broker.config.short_polling_time_mills = 50
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_only_what_may_come_later_is_held(broker: Broker, peer: Peer) -> None:
+    """20 and 21 go out at once, with the flag too."""
+    await fill(peer, "A")
+    answer = await peer.pull("g", "T", 9, sys_flag=OWN | HOLD, subscription="*")
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    answer = await peer.pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="B")
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+async def test_the_pulls_of_a_closed_connection_are_forgotten(broker: Broker) -> None:
+    async with await Peer.at(broker) as peer:
+        peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
+        await until(lambda: broker.long_polling.count == 1)
+    await until(lambda: broker.long_polling.count == 0)
+
+
+# ---------------------------------------------------------------- offsets that come with a pull
+
+
+async def test_a_pull_commits_its_offset_even_when_it_is_held(broker: Broker, peer: Peer) -> None:
+    """wire.md 3.4.9: with flag 1 and a value that is none below zero."""
+    await fill(peer, "a", "b")
+    await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=1)
+    assert broker.offsets.query("g", "T", 0) == 1
+    peer.send_pull("g", "T", 2, sys_flag=OWN | HOLD | 1, subscription="*", commitOffset=2)
+    await until(lambda: broker.long_polling.count == 1)
+    assert broker.offsets.query("g", "T", 0) == 2
+    await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", commitOffset=0)
+    await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=-1)
+    assert broker.offsets.query("g", "T", 0) == 2
+
+
+async def test_a_refused_pull_commits_nothing(broker: Broker, peer: Peer) -> None:
+    await peer.pull("g", "T", 0, sys_flag=1, commitOffset=7)
+    assert broker.offsets.query("g", "T", 0) == -1

@@ -1,0 +1,576 @@
+"""Sending to a real broker over a socket: codes, remarks, what is stored, what is created."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import Peer, batch, number, records, serving
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.broker.topic_validator import SEND_FORBIDDEN_TOPICS
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.message_codec import (
+    get_property,
+    pack_host,
+    parse_offset_msg_id,
+    properties_to_dict,
+    read_record,
+)
+from pocketmq.store import FlushFailed
+
+CODE = RequestCode
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    async with await Peer.at(broker) as connected:
+        yield connected
+
+
+async def stored(broker: Broker, answer: RemotingCommand) -> Any:
+    """The record that an answer's message id names."""
+    assert answer.ext is not None
+    _, position = parse_offset_msg_id(answer.ext["msgId"])
+    found = broker.store.record_at(position)
+    assert found is not None
+    return read_record(found)
+
+
+@pytest.mark.parametrize("encoding", [0, 1], ids=["JSON", "ROCKETMQ"])
+@pytest.mark.parametrize("code", [CODE.SEND_MESSAGE_V2, CODE.SEND_MESSAGE])
+async def test_a_message_is_stored_as_sent_and_answered_with_its_place(
+    broker: Broker, peer: Peer, encoding: int, code: int
+) -> None:
+    """Both codes and both header encodings, on the first (slow) and the second (short) way."""
+    letters = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"]
+    words = (
+        "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag "
+        "properties"
+    )
+    names = words.split()  # of the first version, in the order of the letters
+    for offset in range(3):
+        values = ["pg", "T", "TBW102", 4, 2, 0, 1_700_000_000_123, 7]
+        text = "KEYS\x01k1 k2\x02WAIT\x01true\x02TAGS\x01tagA\x02mine\x01a=b:c\x02"
+        ext = dict(zip(names if code == 10 else letters, [*values, text], strict=False))
+        answer = await peer.ask(code, ext, b"body", encoding=encoding)
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.encoding == encoding
+        assert answer.ext is not None
+        assert (number(answer, "queueId"), number(answer, "queueOffset")) == (2, offset)
+        assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("DefaultRegion", "true")
+        host, _ = parse_offset_msg_id(answer.ext["msgId"])
+        assert host == broker.address
+        record = await stored(broker, answer)
+        assert (record.topic, record.queue_id, record.queue_offset) == ("T", 2, offset)
+        assert (bytes(record.body), record.flag, record.born_ms) == (b"body", 7, 1_700_000_000_123)
+        sock = peer.writer.get_extra_info("sockname")
+        assert record.born_host == pack_host(f"{sock[0]}:{sock[1]}")
+        assert record.store_host == pack_host(broker.address)
+        # 4.9 adds CLUSTER and does not store WAIT.
+        assert properties_to_dict(record.properties) == {
+            "KEYS": "k1 k2",
+            "TAGS": "tagA",
+            "mine": "a=b:c",
+            "CLUSTER": "DefaultCluster",
+        }
+    assert broker.store.entries("T", 2, 0, 1)[0][2] == 3552231
+    assert broker.stats.put_counter("T", 2).nums == 3
+    assert broker.stats.put_counter("T", 2).calls == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("WAIT\x01true", {}),
+        ("WAIT\x01false\x02KEYS\x01k", {"KEYS": "k"}),
+        ("XWAIT\x01true\x02WAIT\x01true\x02", {"XWAIT": "true"}),
+        ("note\x01WAIT\x02WAIT\x01true", {"note": "WAIT"}),
+        ("CLUSTER\x01elsewhere\x02a\x01b", {"a": "b"}),
+        ("", {}),
+        ("note\x01XDELAY\x02XDELAY\x013", {"note": "XDELAY", "XDELAY": "3"}),
+    ],
+)
+async def test_wait_is_not_stored_and_cluster_is_ours_whatever_else_is_there(
+    broker: Broker, peer: Peer, text: str, kept: dict[str, str]
+) -> None:
+    """Only whole pairs of that name count, at the beginning, in the middle and at the end."""
+    for _ in range(2):
+        answer = await peer.produce("T", more={"i": text})
+        record = await stored(broker, answer)
+        assert properties_to_dict(record.properties) == {**kept, "CLUSTER": "DefaultCluster"}
+
+
+async def test_a_first_send_creates_the_topic_with_the_producers_queues(
+    broker: Broker, peer: Peer
+) -> None:
+    """S82: min(4, 8) queues, permission without X; more than TBW102 has is cut to 8."""
+    await peer.produce("T")
+    assert str(broker.topics.get("T")) == (
+        "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false]"
+    )
+    await peer.produce("Wide", more={"d": 64})
+    wide = broker.topics.get("Wide")
+    assert wide is not None
+    assert wide.write_queue_nums == 8
+    refused = await peer.produce("None", more={"d": -3})
+    none = broker.topics.get("None")
+    assert none is not None
+    assert none.write_queue_nums == 0
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_topics_are_created_from_the_named_default_topic_only_if_it_may_be_inherited(
+    broker: Broker, peer: Peer
+) -> None:
+    """A default topic without the X bit, or none at all: 17 with RocketMQ's remark."""
+    await peer.produce("Plain")
+    for default in ("Plain", "NoSuchTopic"):
+        answer = await peer.produce("New", more={"c": default})
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert answer.remark == (
+            "topic[New] not exist, apply first please!"
+            "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+        )
+        assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    broker.topics.update(TopicConfig("Mother", 3, 3, perm=7))
+    assert (await peer.produce("Child", more={"c": "Mother"})).code == ResponseCode.SUCCESS
+    child = broker.topics.get("Child")
+    assert child is not None
+    assert (child.write_queue_nums, child.perm) == (3, 6)
+
+
+async def test_without_auto_creation_only_known_topics_are_taken(tmp_path: Path) -> None:
+    """autoCreateTopicEnable=false: no TBW102, 17; a retry topic is made all the same."""
+    async with serving(tmp_path, auto_create_topic_enable=False) as broker:
+        assert broker.topics.get("TBW102") is None
+        async with await Peer.at(broker) as peer:
+            assert (await peer.produce("T")).code == ResponseCode.TOPIC_NOT_EXIST
+            broker.topics.update(TopicConfig("T", 1, 1))
+            assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+            assert (await peer.produce("%RETRY%g")).code == ResponseCode.SUCCESS
+            retry = broker.topics.get("%RETRY%g")
+            assert retry is not None
+            assert (retry.write_queue_nums, retry.perm) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("topic", "remark"),
+    [
+        ("", "The specified topic is blank."),
+        ("  ", "The specified topic is blank."),
+        (
+            "../../etc",
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        (
+            "a/b",
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        (
+            "T\n",
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        ("t" * 128, "The specified topic is longer than topic max length."),
+    ],
+)
+async def test_a_bad_topic_name_is_refused(
+    broker: Broker, peer: Peer, tmp_path: Path, topic: str, remark: str
+) -> None:
+    """Code 1 with RocketMQ 4.9's remark; nothing is created, in memory or on disk."""
+    before = set(broker.topics.topics)
+    for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
+        answer = await peer.produce(topic, code=code)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert set(broker.topics.topics) == before
+    assert list(broker.store.queues()) == []
+
+
+@pytest.mark.parametrize("topic", sorted(SEND_FORBIDDEN_TOPICS))
+async def test_nobody_may_send_to_the_brokers_own_topics(peer: Peer, topic: str) -> None:
+    answer = await peer.produce(topic)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == f"Sending message to topic[{topic}] is forbidden."
+
+
+async def test_a_queue_that_the_topic_lacks_is_refused_by_number(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also on the second send, when the topic is known to the short way."""
+    for _ in range(2):
+        answer = await peer.produce("T", queue_id=44)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        sock = peer.writer.get_extra_info("sockname")
+        assert answer.remark == (
+            "request queueId[44] is illegal, TopicConfig [topicName=T, readQueueNums=4, "
+            "writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] "
+            f"Producer: {sock[0]}:{sock[1]}"
+        )
+        assert answer.remark in caplog.text
+        assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_negative_queue_id_lets_the_broker_choose(broker: Broker, peer: Peer) -> None:
+    seen = {number(await peer.produce("T", queue_id=-1), "queueId") for _ in range(60)}
+    assert seen == {0, 1, 2, 3}
+
+
+async def test_a_changed_topic_is_seen_by_the_next_send(broker: Broker, peer: Peer) -> None:
+    """The short way forgets a topic that was changed."""
+    assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SUCCESS
+    broker.topics.update(TopicConfig("T", 2, 2))
+    assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SYSTEM_ERROR
+    broker.topics.delete("T")
+    assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SUCCESS
+
+
+async def test_an_order_topic_of_a_broker_that_may_not_be_written_is_refused(
+    broker: Broker, peer: Peer
+) -> None:
+    """wire.md 3.2.3; other topics are still taken, as in RocketMQ."""
+    broker.topics.update(TopicConfig("Ordered", 4, 4, order=True))
+    assert (await peer.produce("Ordered")).code == ResponseCode.SUCCESS
+    broker.config.broker_permission = 4
+    answer = await peer.produce("Ordered")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the broker[127.0.0.1] sending message is forbidden"
+    assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+
+
+async def test_sizes_are_limited(tmp_path: Path) -> None:
+    """The body at maxMessageSize passes, one byte more is 13; properties end at 32,767 bytes."""
+    async with serving(tmp_path, store={"max_message_size": 1000}) as broker:
+        async with await Peer.at(broker) as peer:
+            assert (await peer.produce("T", b"x" * 1000)).code == ResponseCode.SUCCESS
+            for body, text in ((b"x" * 1001, ""), (b"x", "k\x01" + "v" * 32_766)):
+                for _ in range(2):
+                    answer = await peer.produce("T", body, more={"i": text})
+                    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+                    assert answer.remark == (
+                        "the message is illegal, maybe msg body or properties length not matched. "
+                        "msg body length limit 1000B, msg properties length limit 32KB."
+                    )
+            assert (await peer.produce("T", b"")).code == ResponseCode.SUCCESS
+    assert broker.store.put_count == 2
+
+
+async def test_sends_before_their_time_are_refused(broker: Broker, peer: Peer) -> None:
+    broker.config.start_accept_send_request_time_stamp = broker.clock.now_ms() + 3_600_000
+    answer = await peer.produce("T")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert answer.remark.startswith("broker unable to service, until 2")
+
+
+async def test_a_slave_takes_no_message(tmp_path: Path) -> None:
+    """S84."""
+    async with serving(tmp_path, broker_role="SLAVE", broker_id=1) as broker:
+        broker.topics.topics["T"] = TopicConfig("T")
+        async with await Peer.at(broker) as peer:
+            for topic in ("T", "Unknown"):
+                answer = await peer.produce(topic)
+                assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+                assert "slave" in (answer.remark or "")
+
+
+async def test_a_oneway_send_is_stored_and_not_answered(broker: Broker, peer: Peer) -> None:
+    await peer.produce("T")
+    ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
+    peer.send(CODE.SEND_MESSAGE_V2, ext, b"one", oneway=True)
+    peer.send(CODE.SEND_MESSAGE_V2, {**ext, "e": 99}, b"bad", oneway=True)
+    answer = await peer.produce("T", b"two")
+    assert number(answer, "queueOffset") == 2
+
+
+async def test_numbers_may_come_as_json_numbers(broker: Broker, peer: Peer) -> None:
+    """ali-ons sends raw numbers and booleans (wire.md 1.2)."""
+    header = (
+        b'{"code":310,"language":"JAVA","version":121,"opaque":77,"flag":0,"extFields":{"a":"g",'
+        b'"b":"T","c":"TBW102","d":4,"e":1,"f":0,"g":1700000000000,"h":0,"i":"TAGS\\u0001t",'
+        b'"j":0,"k":false}}'
+    )
+    frame = len(header).to_bytes(4, "big") + header + b"body"
+    for _ in range(2):
+        peer.writer.write(len(frame).to_bytes(4, "big") + frame)
+        answer = await peer.answer(77)
+        assert (answer.code, number(answer, "queueId")) == (0, 1)
+
+
+async def test_an_address_flag_that_does_not_fit_the_address_is_corrected(
+    broker: Broker, peer: Peer
+) -> None:
+    """sysFlag bits 16 and 32 say how long the hosts in the record are: the broker sets them itself."""
+    for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
+        for _ in range(2):
+            body = batch((b"x", b"")) if code == CODE.SEND_BATCH_MESSAGE else b"x"
+            answer = await peer.produce("T", body, sys_flag=0x31, code=code)
+            assert (await stored(broker, answer)).sys_flag & 0x30 == 0
+
+
+# ---------------------------------------------------------------- batches
+
+
+async def test_a_batch_is_stored_as_messages_that_follow_each_other(
+    broker: Broker, peer: Peer
+) -> None:
+    """One id per message, the first one's offset; own properties first, then the batch's."""
+    await peer.produce("T", queue_id=1)
+    body = batch((b"b0", b"KEYS\x01k0"), (b"b1", b"KEYS\x01k1\x02TAGS\x01t\x02"), (b"b2", b""))
+    answer = await peer.produce(
+        "T", body, queue_id=1, code=CODE.SEND_BATCH_MESSAGE, more={"m": True}, WAIT="true"
+    )
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext is not None
+    ids = answer.ext["msgId"].split(",")
+    assert len(ids) == 3
+    assert number(answer, "queueOffset") == 1
+    pulled = records(await peer.pull("g", "T", 1, queue_id=1, sys_flag=4, subscription="*"))
+    assert [bytes(record.body) for record in pulled] == [b"b0", b"b1", b"b2"]
+    assert [record.queue_offset for record in pulled] == [1, 2, 3]
+    assert [record.position for record in pulled] == [parse_offset_msg_id(i)[1] for i in ids]
+    assert properties_to_dict(pulled[1].properties) == {
+        "KEYS": "k1",
+        "TAGS": "t",
+        "WAIT": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+    counter = broker.stats.put_counter("T", 1)
+    assert (counter.nums, counter.calls) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0",
+        batch((b"a", b""))[:-1],
+        batch((b"a", b"")) + b"\0\0\0\x16",
+        b"\x7f\xff\xff\xff" + b"\0" * 40,
+        b"\xff\xff\xff\xff" + b"\0" * 40,
+        batch((b"a", b""))[:16] + b"\xff\xff\xff\xff" + b"a\0\0",
+    ],
+)
+async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
+    broker: Broker, peer: Peer, body: bytes
+) -> None:
+    """Nothing of it is stored, and the connection goes on."""
+    answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert answer.remark
+    assert broker.store.put_count == 0
+    assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+
+
+# ---------------------------------------------------------------- retry topics, delay
+
+
+async def test_a_send_to_a_retry_topic_ends_in_the_dead_letters_after_the_maximum(
+    broker: Broker, peer: Peer
+) -> None:
+    """wire.md 3.2.8: the client's fallback when a send-back fails."""
+    for times, topic in ((0, "%RETRY%g"), (15, "%RETRY%g"), (16, "%DLQ%g"), (99, "%DLQ%g")):
+        answer = await peer.produce("%RETRY%g", more={"j": times}, RETRY_TOPIC="T")
+        record = await stored(broker, answer)
+        assert (record.topic, record.queue_id, record.reconsume_times) == (topic, 0, times)
+    dead = broker.topics.get("%DLQ%g")
+    assert dead is not None
+    assert (dead.write_queue_nums, dead.perm) == (1, 6)
+    limited = await peer.produce("%RETRY%g", more={"j": 3, "l": 3})
+    assert (await stored(broker, limited)).topic == "%DLQ%g"
+    old = await peer.produce("%RETRY%g", more={"j": 3, "l": 3}, how={"version": 120})
+    assert (await stored(broker, old)).topic == "%RETRY%g"
+
+
+async def test_a_retry_topic_of_an_unknown_group_is_refused_when_groups_are_not_created(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, auto_create_subscription_group=False) as broker:
+        async with await Peer.at(broker) as peer:
+            answer = await peer.produce("%RETRY%nobody")
+            assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert (answer.remark or "").startswith("subscription group not exist, nobody ")
+
+
+async def test_a_delayed_message_waits_in_the_schedule_topic(broker: Broker, peer: Peer) -> None:
+    """Level n is queue n - 1; the entry holds the due time; levels above the last are the last."""
+    for level, queue_id in ((3, 2), (18, 17), (99, 17)):
+        answer = await peer.produce("T", b"later", queue_id=2, DELAY=str(level), TAGS="t")
+        assert number(answer, "queueId") == 2
+        record = await stored(broker, answer)
+        assert (record.topic, record.queue_id) == ("SCHEDULE_TOPIC_XXXX", queue_id)
+        properties = properties_to_dict(record.properties)
+        assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "2")
+    due = broker.store.entries("SCHEDULE_TOPIC_XXXX", 2, 0, 1)[0][2]
+    assert 9_000 <= due - broker.clock.now_ms() <= 10_000
+    assert broker.store.max_offset("T", 2) == 0
+
+
+async def test_a_delayed_message_comes_when_it_is_due(broker: Broker, peer: Peer) -> None:
+    """Level 1 is one second; a held pull is woken by the delivery."""
+    await peer.produce("T")
+    began = broker.clock.monotonic_ms()
+    await peer.produce("T", b"later", queue_id=1, DELAY="1")
+    answer = await peer.pull("g", "T", 0, queue_id=1, sys_flag=6, subscription="*")
+    assert broker.clock.monotonic_ms() - began >= 1_000
+    (record,) = records(answer)
+    assert (bytes(record.body), record.topic) == (b"later", "T")
+    assert properties_to_dict(record.properties)["DELAY"] == "1"
+
+
+@pytest.mark.parametrize("level", ["0", "-1", "x", "1.5"])
+async def test_a_delay_that_is_none_is_not_delayed(broker: Broker, peer: Peer, level: str) -> None:
+    record = await stored(broker, await peer.produce("T", DELAY=level))
+    assert record.topic == "T"
+
+
+# ---------------------------------------------------------------- when the store does not take it
+
+
+async def test_a_store_that_is_not_writable_answers_14_and_reading_goes_on(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code 14 with a remark that names the reason; pulls are served."""
+    from pocketmq.store import DiskFull
+
+    await peer.produce("T", b"kept")
+    broker.store._refuse(DiskFull("/data", "4 KiB left"))
+    for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
+        body = batch((b"x", b"")) if code == CODE.SEND_BATCH_MESSAGE else b"x"
+        answer = await peer.produce("T", body, code=code)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "the disk of /data is full (4 KiB left)" in (answer.remark or "")
+        assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    assert await peer.bodies("g", "T") == [b"kept"]
+    broker.store._refuse(None)
+    assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+    assert "send refused code=14" in caplog.text
+
+
+async def test_with_sync_flush_an_answer_means_that_it_is_on_the_disk(tmp_path: Path) -> None:
+    """Answers of one read wait for one group commit; WAIT=false does not wait."""
+    async with serving(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as broker:
+        async with await Peer.at(broker) as peer:
+            await peer.produce("T")
+            ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
+            opaques = [
+                peer.send(CODE.SEND_MESSAGE_V2, {**ext, "i": "a\x01b"}, b"x") for _ in range(64)
+            ]
+            for opaque in opaques:
+                answer = await peer.answer(opaque)
+                assert answer.code == ResponseCode.SUCCESS
+                record = await stored(broker, answer)
+                assert broker.store.flushed_position >= record.position + record.size
+            body = batch((b"x", b""), (b"y", b""))
+            answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE)
+            assert answer.code == ResponseCode.SUCCESS
+
+
+class _Flush:
+    """The store's flush, under the test's control."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        broker.store.flushed = lambda position: self.future  # type: ignore[method-assign]
+
+
+async def test_a_flush_that_fails_is_never_answered_with_success(tmp_path: Path) -> None:
+    """Code 10 with the message's place; WAIT=false is answered at once."""
+    async with serving(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as broker:
+        async with await Peer.at(broker) as peer, await Peer.at(broker) as other:
+            await peer.produce("T")
+            flush = _Flush(broker)
+            ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
+            waiting = [peer.send(310, {**ext, "i": "a\x01b"}, b"x") for _ in range(3)]
+            binary = peer.send(310, {**ext, "i": "a\x01b"}, b"x", encoding=1)
+            late = other.send(310, {**ext, "i": "a\x01b"}, b"x")
+            unhurried = await peer.ask(310, {**ext, "i": "WAIT\x01false"}, b"x")
+            assert unhurried.code == ResponseCode.SUCCESS
+            assert (await other.produce("T", WAIT="false")).code == ResponseCode.SUCCESS
+            flush.future.set_exception(FlushFailed("EIO"))
+            for connection, opaque in [
+                *((peer, w) for w in waiting),
+                (peer, binary),
+                (other, late),
+            ]:
+                answer = await connection.answer(opaque)
+                assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+                assert answer.ext is not None
+                assert {"msgId", "queueId", "queueOffset"} <= answer.ext.keys()
+
+
+async def test_a_flush_that_takes_too_long_is_answered_and_later_ones_still_are(
+    tmp_path: Path,
+) -> None:
+    """syncFlushTimeout: code 10 at that time, for those too that wait for the same flush later."""
+    store = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout": 50}
+    async with serving(tmp_path, store=store) as broker:
+        async with await Peer.at(broker) as peer:
+            await peer.produce("T", WAIT="false")
+            flush = _Flush(broker)
+            for _ in range(2):
+                assert (await peer.produce("T")).code == ResponseCode.FLUSH_DISK_TIMEOUT
+            flush.future.set_result(None)
+            assert (await peer.produce("T", WAIT="false")).code == ResponseCode.SUCCESS
+
+
+async def test_the_region_and_trace_switch_of_the_settings_are_told(tmp_path: Path) -> None:
+    """A percent sign or a quote in the region does not break the answer's template."""
+    async with serving(tmp_path, region_id='50% "here"', trace_on=False) as broker:
+        async with await Peer.at(broker) as peer:
+            for _ in range(2):
+                answer = await peer.produce("T", a="b")
+                assert answer.ext is not None
+                assert answer.ext["MSG_REGION"] == '50% "here"'
+                assert answer.ext["TRACE_ON"] == "false"
+
+
+async def test_what_a_stored_message_weighs_is_counted(broker: Broker, peer: Peer) -> None:
+    """TOPIC_PUT_NUMS and TOPIC_PUT_SIZE: records, not bodies."""
+    sizes = 0
+    for _ in range(3):
+        sizes += (await stored(broker, await peer.produce("T", a="b"))).size
+    minute = broker.stats.windows("TOPIC_PUT_SIZE", "T")
+    assert minute is not None
+    assert minute[0].sum == sizes
+    assert get_property(b"a\x01b", b"a") == b"b"
+
+
+def test_the_answers_template_is_an_answer_like_any_other() -> None:
+    """decode(encode(x)) of an answer that was made without the codec."""
+    answer = RemotingCommand(0, {"a": "b"}, flag=1)
+    assert decode(encode(answer)[4:]) == answer
+
+
+async def test_messages_of_many_connections_keep_their_order_per_connection(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One queue, four connections, all at once: each connection's messages are in its order."""
+    caplog.set_level(logging.ERROR)
+    peers = [await Peer.at(broker) for _ in range(4)]
+    ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
+    sent: list[list[int]] = [[] for _ in peers]
+    for place in range(50):
+        for who, connection in enumerate(peers):
+            opaque = connection.send(310, ext, f"{who}:{place}".encode())
+            sent[who].append(opaque)
+    for who, connection in enumerate(peers):
+        for opaque in sent[who]:
+            assert (await connection.answer(opaque)).code == 0
+    bodies: list[bytes] = []
+    while len(bodies) < 200:
+        bodies += await peers[0].bodies("g", "T", len(bodies), maxMsgNums=64)
+    for who in range(4):
+        own = [body for body in bodies if body.startswith(b"%d:" % who)]
+        assert own == [b"%d:%d" % (who, place) for place in range(50)]
+    for connection in peers:
+        await connection.close()
