@@ -371,4 +371,6 @@ class _Decoder:
     def _properties(self) -> PropertyTable:
         if self._table is None:
             self._table = PropertyTable(self._raw_properties())
+            if sum(c in _PROPERTY_OF or c == "properties" for c in self._columns) > 1:
+                self._table.find_layout()
         return self._table
