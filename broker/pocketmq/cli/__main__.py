@@ -24,6 +24,10 @@ def main() -> int:
             from pocketmq.cli.server import serve
 
             return int(serve(role, arguments[1:]))
+        if arguments[:1] == ["health"]:
+            from pocketmq.cli.health import health
+
+            return int(health(arguments[1:]))
         from pocketmq.cli.app import run
 
         return run(arguments)

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from pocketmq.cli import store_commands
+from pocketmq.cli import doctor, store_commands
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.server_options import HELP
 
@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(store_commands.app, name="store")
+app.add_typer(doctor.app, name="doctor")
 
 
 def _add_servers() -> None:
@@ -37,6 +38,18 @@ def _add_servers() -> None:
 
 
 _add_servers()
+
+
+@app.command(
+    "health",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def health(context: typer.Context) -> None:
+    """Ask whether name server and broker answer; for an image's HEALTHCHECK."""
+    from pocketmq.cli.health import health as run_health
+
+    raise typer.Exit(int(run_health(context.args)))
 
 
 def run(arguments: list[str]) -> int:

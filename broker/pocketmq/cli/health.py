@@ -1,0 +1,55 @@
+"""`pocketmq health`: do name server and broker answer? For an image's HEALTHCHECK and for scripts.
+
+Exit code 0 when all that were asked answer, else 1. Plain code without typer: it runs every few seconds.
+"""
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+from pocketmq.cli.ask import ask
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
+
+_NAMESRV = "127.0.0.1:9876"
+_BROKER = "127.0.0.1:10911"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CannotBegin(f"{message}; see: {self.prog} --help")
+
+
+def health(arguments: list[str]) -> ExitCode:
+    """Ask, print a line for each, and say by the exit code how it was. Raises: CannotBegin."""
+    parser = _Parser(prog="pocketmq health", description="Ask whether the servers answer.")
+    parser.add_argument(
+        "--namesrv", metavar="ADDR", help=f"name server (default: {_NAMESRV}); - for none"
+    )
+    parser.add_argument("--broker", metavar="ADDR", help=f"broker (default: {_BROKER}); - for none")
+    parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
+    options = parser.parse_args(arguments)
+    asked = (
+        ("namesrv", options.namesrv or _port("NAMESRV", _NAMESRV), RequestCode.GET_NAMESRV_CONFIG),
+        ("broker", options.broker or _port("BROKER", _BROKER), RequestCode.GET_BROKER_RUNTIME_INFO),
+    )
+    healthy = True
+    for name, address, code in asked:
+        if address == "-":
+            continue
+        try:
+            answer = ask(address, code, timeout_ms=options.timeout_ms)
+            said = "ok" if answer.code == 0 else f"answers with code {answer.code}"
+        except PocketMQError as error:
+            said = str(error)
+        healthy = healthy and said == "ok"
+        sys.stdout.write(f"{name} {address}: {said}\n")
+    return ExitCode.OK if healthy else ExitCode.FAILED
+
+
+def _port(what: str, default: str) -> str:
+    """The default address, with the port that the server's own variable sets."""
+    port = os.environ.get(f"POCKETMQ_{what}_PORT")
+    return f"127.0.0.1:{port}" if port else default

@@ -1,0 +1,138 @@
+"""Why a client cannot reach a broker, in words: what `pocketmq doctor net` looks at.
+
+A client asks a name server for routes and then dials the addresses that the brokers have registered. So
+an address that is right inside a container and nowhere else gives "connect to 172.17.0.2:10911 failed" at
+the client, the most asked question of RocketMQ's users. Run it where the clients run.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from pocketmq.cli.address import is_wildcard
+from pocketmq.cli.ask import ask
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.settings import parse_properties
+
+# What container engines give their networks unless told otherwise.
+_CONTAINER_NETWORKS = tuple(
+    ip_network(text) for text in ("172.16.0.0/12", "10.88.0.0/16", "192.168.65.0/24")
+)
+_SET_ADDRESS = (
+    "set brokerIP1 in the broker's configuration (or POCKETMQ_BROKER_IP1, or --set brokerIP1=...) to "
+    "an address that this machine can reach, and publish the broker's port under the same number"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: what, whether it is well, what was found, what to do."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"check": self.check, "ok": self.ok, "found": self.found, "advice": self.advice}
+
+
+def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Finding]:
+    """Ask the name servers, then dial every broker that they know."""
+    findings: list[Finding] = []
+    brokers: dict[str, tuple[str, str]] = {}
+    for address in name_servers:
+        try:
+            answer = ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=timeout_ms)
+            table = fastjson.loads(answer.body)["brokerAddrTable"]
+        except (PocketMQError, KeyError, TypeError) as error:
+            findings.append(
+                Finding(
+                    f"name server {address}",
+                    False,
+                    str(error),
+                    "is `pocketmq up` (or `pocketmq namesrv`) running there, listening on an address "
+                    "that this machine can reach (--host), with no firewall between?",
+                )
+            )
+            continue
+        count = len(table)
+        findings.append(
+            Finding(
+                f"name server {address}",
+                count > 0,
+                f"answers and knows {count} broker{'' if count == 1 else 's'}",
+                ""
+                if count
+                else "start a broker with --namesrv naming this address; its log says "
+                "'not registered' and why",
+            )
+        )
+        for name, data in table.items():
+            for broker_address in data["brokerAddrs"].values():
+                brokers[broker_address] = (name, address)
+    for address, (name, name_server) in sorted(brokers.items()):
+        findings.append(_check_broker(address, name, name_server, timeout_ms))
+    return findings
+
+
+def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) -> Finding:
+    what = f"broker {name} at {address}"
+    suspicion = _suspicion(address, name_server)
+    try:
+        answer = ask(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=timeout_ms)
+    except PocketMQError as error:
+        return Finding(what, False, str(error), suspicion or _unreachable(address))
+    config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
+    own = config.get("brokerName")
+    if own is not None and own != name:
+        return Finding(
+            what,
+            False,
+            f"another broker answers there: {own}",
+            "two brokers advertise one address, or this machine dials itself: " + _SET_ADDRESS,
+        )
+    if suspicion and _is_loopback(address):
+        return Finding(what, False, "answers, but only to this machine", suspicion)
+    return Finding(what, True, "answers")
+
+
+def _suspicion(address: str, name_server: str) -> str:
+    host = address.rpartition(":")[0].strip("[]")
+    if is_wildcard(host):
+        return f"{host} is no address that can be dialled: {_SET_ADDRESS}"
+    if _is_loopback(address) and not _is_loopback(name_server):
+        return (
+            "the broker advertises a loopback address, so every other machine dials itself: start it "
+            f"with --host 0.0.0.0, and {_SET_ADDRESS}"
+        )
+    return ""
+
+
+def _unreachable(address: str) -> str:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return f"is {host!r} a name that this machine resolves? If not: {_SET_ADDRESS}"
+    if any(ip in network for network in _CONTAINER_NETWORKS):
+        return (
+            f"{host} looks like a container's own address, which only its neighbours can reach: "
+            f"{_SET_ADDRESS}"
+        )
+    return (
+        "is the broker running, and does a firewall or a missing port publication stand between? If "
+        f"the address is not the broker's: {_SET_ADDRESS}"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

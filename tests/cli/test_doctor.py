@@ -1,0 +1,86 @@
+"""`pocketmq health` and `pocketmq doctor net`, against servers that are there, and that are not."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.servers import Server
+
+from pocketmq.cli.app import run
+from pocketmq.cli.health import health
+from pocketmq.cli.network_check import _suspicion, _unreachable
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def up(started: list[Server], folder: Path, *words: str) -> dict[str, str]:
+    server = Server(
+        folder, "up", "--namesrv-port", "0", "--broker-port", "0", "--data", "store", *words
+    )
+    started.append(server)
+    return server.ready()
+
+
+def test_health_says_by_its_exit_code_whether_both_answer(
+    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = up(started, tmp_path)
+    both = ["--namesrv", ready["namesrv"], "--broker", ready["broker"]]
+    assert health(both) == 0
+    assert capsys.readouterr().out.count(": ok\n") == 2
+    started[0].stop()
+    assert health([*both, "--timeout-ms", "500"]) == 1
+    assert "cannot connect" in capsys.readouterr().out
+    assert health(["--namesrv", "-", "--broker", "-"]) == 0
+
+
+def doctor(namesrv: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, object]]]:
+    code = run(["doctor", "net", "--namesrv", namesrv, "--timeout-ms", "500", "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_doctor_finds_nothing_where_all_can_be_reached(
+    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Issue 7 part 6."""
+    ready = up(started, tmp_path)
+    code, findings = doctor(ready["namesrv"], capsys)
+    assert code == 0
+    assert [finding["ok"] for finding in findings] == [True, True]
+
+
+def test_doctor_names_a_brokers_address_that_only_it_can_reach(
+    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a client outside a container sees: connect to 172.17.0.2:10911 failed."""
+    # An address of TEST-NET-1, which nobody has: dialling it fails or times out.
+    ready = up(started, tmp_path, "--set", "brokerIP1=192.0.2.17")
+    code, findings = doctor(ready["namesrv"], capsys)
+    assert code == 1
+    name_server, broker = findings
+    assert name_server["ok"]
+    assert "192.0.2.17" in str(broker["check"])
+    assert "brokerIP1" in str(broker["advice"])
+
+
+def test_doctor_says_when_there_is_no_name_server(capsys: pytest.CaptureFixture[str]) -> None:
+    code, findings = doctor("127.0.0.1:1", capsys)
+    assert code == 1
+    assert "pocketmq up" in str(findings[0]["advice"])
+    assert run(["doctor", "net", "--namesrv", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().out.startswith("BAD name server 127.0.0.1:1: cannot connect")
+
+
+def test_doctor_knows_the_usual_mistakes_by_the_address() -> None:
+    assert "container" in _unreachable("172.17.0.2:10911")
+    assert "dials itself" in _suspicion("127.0.0.1:10911", "10.1.2.3:9876")
+    assert "no address that can be dialled" in _suspicion("0.0.0.0:10911", "10.1.2.3:9876")
+    assert _suspicion("127.0.0.1:10911", "127.0.0.1:9876") == ""
+    assert "resolves" in _unreachable("broker-a:10911")
