@@ -207,10 +207,11 @@ class TransactionCheck:
 
     async def check(self) -> None:
         """One round: every half message that was there when it began."""
+        # RocketMQ 4.9 makes the topic with its first look, whether there is a half message or not.
+        self._topics.create_internal(TRANS_HALF_TOPIC, 1)
         end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
         if end == 0:
             return
-        self._topics.create_internal(TRANS_HALF_TOPIC, 1)
         half = self._half
         half.read_ops()
         offset = half.half_offset

@@ -407,7 +407,8 @@ class SendMessageProcessor:
             name,
             store_queue_id,
             request.body,
-            properties,
+            # As 4.9.7 stores them, and as the short way does: without the last separator.
+            properties.removesuffix(b"\x02"),
             born_host=connection.peer_host,
             flag=header.flag,
             sys_flag=sys_flag,
