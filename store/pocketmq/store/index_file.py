@@ -228,11 +228,18 @@ class IndexFile:
     # ------------------------------------------------------------ recovery
 
     def repair(
-        self, log_end: int, *, is_last: bool, store_ms_at: Callable[[int], int]
+        self,
+        log_end: int,
+        *,
+        is_last: bool,
+        known_position: int,
+        known_ms: int,
+        store_ms_at: Callable[[int], int],
     ) -> int | None:
         """Keep what is certain after a crash (invariant 4).
 
-        Args: is_last: no file follows, so its last record may have entries that were not written;
+        Args: is_last: no file follows, so its last record may have entries that were not written,
+        unless it is of known_ms or later and before known_position: then the checkpoint has it;
         store_ms_at: store time of the record at a position, -1 when there is none.
         Returns: the position of the record from which on entries have to be made again, -1 when no
         entry is left; None when the file is whole.
@@ -246,6 +253,8 @@ class IndexFile:
                 return -1
             positions = entry_array["position"][1 : size + 1]
             again = int(positions[-1])
+            if is_last and again < known_position and store_ms_at(again) >= known_ms:
+                again = known_position
             size = int(numpy.searchsorted(positions, again))
         kept = entry_array[1 : size + 1]
         slot_array[:] = 0

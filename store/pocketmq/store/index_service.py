@@ -101,31 +101,41 @@ class IndexService:
                 continue
             self.files.append(index_file.IndexFile(file, *shape))
         if not clean:
-            self._unsure = [file for file in self.files if file.end_ms > checkpoint_index_ms]
+            # The header may be older than its file: the last one is always looked at.
+            self._unsure = [
+                file
+                for file in self.files
+                if file.end_ms > checkpoint_index_ms or file.empty or file is self.files[-1]
+            ]
 
-    def recover(self, *, checked_from: int, known_position: int) -> None:
+    def recover(self, *, checked_from: int, known_position: int, known_ms: int) -> None:
         """After the log's recovery: decide from where on records have to be indexed, and begin.
 
-        checked_from: where the log was walked from; known_position: what the checkpoint says is
-        indexed, 0 when it does not know.
+        checked_from: where the log was walked from; known_position, known_ms: up to where the
+        checkpoint says that the index is on the disk, 0 when it does not know.
         """
-        if not self.files:
-            resume = max(checked_from, known_position)
-        elif self._unsure:
-            resume = max(self._repair(), known_position)
+        if self._unsure:
+            resume = self._repair(known_position, known_ms)
+        elif self.files:
+            resume = max(self.files[-1].end_position, checked_from)
         else:
-            resume = max(self.files[-1].end_position, checked_from, known_position)
+            # Files that the checkpoint knows of are lost: all is indexed again.
+            resume = self._log.min_position if known_ms else max(checked_from, known_position)
         self._unsure = []
         self.position = max(resume, self._log.min_position)
         self._behind = self.position < self._log.end
         self.drain()
 
-    def _repair(self) -> int:
+    def _repair(self, known_position: int, known_ms: int) -> int:
         """Repair the files that are not sure to be whole. Returns: the position to go on from."""
         while self._unsure:
             file = self._unsure.pop(0)
             again = file.repair(
-                self._log.end, is_last=file is self.files[-1], store_ms_at=self._store_ms_at
+                self._log.end,
+                is_last=file is self.files[-1],
+                known_position=known_position,
+                known_ms=known_ms,
+                store_ms_at=self._store_ms_at,
             )
             if again is None:
                 continue

@@ -246,6 +246,7 @@ class MessageStore:
         self._index.recover(
             checked_from=report.checked_from,
             known_position=checkpoint.indexed_position if checkpoint.ours else 0,
+            known_ms=checkpoint.index_ms,
         )
         self._refusal = None
 

@@ -1,0 +1,207 @@
+"""The delay levels: scheduled, delivered when due, once, with offsets that survive."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.store.stores import HOST, open_store, read_all
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.message_codec import properties_to_dict
+from pocketmq.store import DelayService, DiskFull, MessageStore
+from pocketmq.store.tags_code import parse_delay_levels
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+def schedule(
+    store: MessageStore,
+    delay: DelayService,
+    level: int,
+    topic: str = "Topic",
+    body: bytes = b"late",
+) -> None:
+    """What the broker does with a message that has a delay level."""
+    properties = f"DELAY\x01{level}\x02TAGS\x01tagA\x02".encode()
+    to, queue_id, properties, code = delay.schedule(topic, 2, properties, level)
+    store.append(to, queue_id, body, properties, 5, 0, 77, HOST, tags_code=code)
+
+
+def test_a_delayed_message_waits_in_its_levels_queue(tmp_path: Path) -> None:
+    """disk.md 10: REAL_TOPIC, REAL_QID; the entry's code is the delivery time."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 3)
+    [record] = read_all(store, SCHEDULE, 2)
+    assert properties_to_dict(record.properties) == {
+        "DELAY": "3",
+        "TAGS": "tagA",
+        "REAL_TOPIC": "Topic",
+        "REAL_QID": "2",
+    }
+    assert store.entries(SCHEDULE, 2, 0, 1)[0][2] == clock.now_ms() + 10_000
+    store.close()
+
+
+def test_a_level_above_the_last_is_the_last(tmp_path: Path) -> None:
+    """Level 99 is stored as 18."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 99)
+    [record] = read_all(store, SCHEDULE, 17)
+    assert properties_to_dict(record.properties)["DELAY"] == "18"
+    assert store.entries(SCHEDULE, 17, 0, 1)[0][2] == clock.now_ms() + 7_200_000
+    store.close()
+
+
+def test_it_is_delivered_when_it_is_due_and_not_before(tmp_path: Path) -> None:
+    """The copy: same body, flag, born time and host; REAL_TOPIC, REAL_QID and DELAY stay in it."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    assert delay.step() is None
+    schedule(store, delay, 2)
+    schedule(store, delay, 1, body=b"sooner")
+    assert delay.step() == 1000
+    clock.advance_ms(999)
+    assert delay.step() == 1
+    assert store.max_offset("Topic", 2) == 0
+    clock.advance_ms(1)
+    while delay.step() == 0:
+        pass
+    assert [bytes(r.body) for r in read_all(store, "Topic", 2)] == [b"sooner"]
+    clock.advance_ms(4000)
+    while delay.step() == 0:
+        pass
+    late = read_all(store, "Topic", 2)[1]
+    assert (bytes(late.body), late.flag, late.born_ms, late.born_host) == (b"late", 5, 77, HOST)
+    assert properties_to_dict(late.properties).keys() == {"DELAY", "TAGS", "REAL_TOPIC", "REAL_QID"}
+    # The copy's entry has the tag's code, so that filters see it.
+    assert store.entries("Topic", 2, 1, 1)[0][2] == 3552231
+    assert delay.step() is None
+    assert delay.offsets == {1: 1, 2: 1}
+    store.close()
+
+
+def test_progress_survives_a_restart_in_rocketmqs_file(tmp_path: Path) -> None:
+    """config/delayOffset.json: level to next offset, integer keys without quotes."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    for _ in range(3):
+        schedule(store, delay, 1)
+    clock.advance_ms(1000)
+    while delay.step() == 0:
+        pass
+    schedule(store, delay, 1)
+    delay.save()
+    assert (tmp_path / "config" / "delayOffset.json").read_bytes() == b'{"offsetTable":{1:3}}'
+    store.close()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    delay.load()
+    assert delay.offsets == {1: 3}
+    clock.advance_ms(1000)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 4
+    store.close()
+
+
+def test_an_offset_beyond_the_queue_is_moved_into_it(tmp_path: Path) -> None:
+    """As after the queue was cut by a recovery."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    (tmp_path / "config").mkdir()
+    offsets = {"offsetTable": {"1": 99, "2": -5}}
+    (tmp_path / "config" / "delayOffset.json").write_text(json.dumps(offsets))
+    delay = DelayService(store, clock)
+    delay.load()
+    assert delay.offsets == {1: 0, 2: 0}
+    schedule(store, delay, 1)
+    clock.advance_ms(1000)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    store.close()
+
+
+def test_a_clock_that_is_set_back_delays_nothing_beyond_its_level(tmp_path: Path) -> None:
+    """R14."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 1)
+    clock.jump_ms(-86_400_000)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    store.close()
+
+
+def test_delayed_messages_wait_while_the_store_takes_none(tmp_path: Path) -> None:
+    """Nothing is skipped on a full disk."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    full = True
+
+    def deliver(*args: object) -> object:
+        if full:
+            raise DiskFull("here", "no space")
+        return store.append(*args)  # type: ignore[arg-type]
+
+    delay = DelayService(store, clock, deliver=deliver)  # type: ignore[arg-type]
+    schedule(store, delay, 1)
+    clock.advance_ms(1000)
+    assert delay.step() == 1000
+    assert delay.offsets == {}
+    full = False
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    store.close()
+
+
+def test_after_a_lost_queue_pending_messages_keep_their_time(tmp_path: Path) -> None:
+    """disk.md 17, 2: 4.9 rebuilds the entries with the tag's hash and delivers all of them at once."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 18)
+    due_ms = clock.now_ms() + 7_200_000
+    store.close()
+    for path in (tmp_path / "consumequeue" / SCHEDULE / "17").iterdir():
+        path.unlink()
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path, clock)
+    assert store.entries(SCHEDULE, 17, 0, 1)[0][2] == due_ms
+    store.close()
+
+
+async def test_the_loop_delivers_and_saves_by_itself(tmp_path: Path) -> None:
+    """run() in the broker's TaskGroup; a message scheduled while it sleeps wakes it."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock, message_delay_level="1s")
+    delay = DelayService(store, clock)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(delay.run())
+        await asyncio.sleep(0)
+        schedule(store, delay, 1)
+        clock.advance_ms(1000)
+        async with asyncio.timeout(30):
+            while store.max_offset("Topic", 2) == 0:
+                await asyncio.sleep(0.001)
+        running.cancel()
+    assert (tmp_path / "config" / "delayOffset.json").read_bytes() == b'{"offsetTable":{1:1}}'
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["", "1", "s", "1s 2x", "-1s", "1.5s"])
+def test_delay_levels_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(IllegalArgument, match="messageDelayLevel"):
+        parse_delay_levels(text)

@@ -1,0 +1,228 @@
+"""The index of keys: RocketMQ's layout, its answers, and its repair after a crash."""
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.store.stores import HOST, LONG_MAX, open_store
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.message_codec import read_record
+from pocketmq.store import MessageStore
+from pocketmq.store.index_keys import key_hashes
+from pocketmq.store.index_service import index_hash
+
+
+def put(store: MessageStore, properties: bytes, topic: str = "Topic") -> int:
+    return store.append(topic, 0, b"", properties, 0, 0, 1, HOST).position
+
+
+def find(store: MessageStore, key: str, topic: str = "Topic", count: int = 64) -> list[int]:
+    found = store.query_by_key(topic, key, count, 0, LONG_MAX)
+    return [read_record(record).position for record in found.records]
+
+
+def test_unique_key_and_each_word_of_keys_are_found(tmp_path: Path) -> None:
+    """disk.md 7."""
+    store = open_store(tmp_path)
+    first = put(store, b"KEYS\x01a bb  c\x02UNIQ_KEY\x01u1\x02TAGS\x01t\x02")
+    second = put(store, b"KEYS\x01a\x02UNIQ_KEY\x01u2\x02")
+    other = put(store, b"KEYS\x01a\x02", "Other")
+    assert find(store, "a") == [first, second]
+    assert find(store, "bb") == find(store, "c") == find(store, "u1") == [first]
+    assert find(store, "u2") == [second]
+    assert find(store, "a", "Other") == [other]
+    assert find(store, "") == find(store, "t") == find(store, "T#t") == find(store, "a bb") == []
+    store.close()
+
+
+def test_keys_of_any_alphabet_are_hashed_as_java_does(tmp_path: Path) -> None:
+    """UTF-16 units, supplementary characters count twice."""
+    store = open_store(tmp_path)
+    for key in ("ключ", "鍵", "😀", "ß" * 40):
+        position = put(store, b"KEYS\x01" + key.encode())
+        assert find(store, key) == [position]
+    store.close()
+
+
+def test_tags_are_indexed_when_asked_for_as_5x_does(tmp_path: Path) -> None:
+    store = open_store(tmp_path, message_index_tags=True)
+    position = put(store, b"TAGS\x01red\x02")
+    assert find(store, "T#red") == [position]
+    store.close()
+
+
+def test_an_answer_is_bounded_sorted_and_by_time(tmp_path: Path) -> None:
+    """disk.md 7: the newest are kept, both times included."""
+    clock = ManualClock(1_700_000_000_000)
+    store = open_store(tmp_path, clock)
+    positions = []
+    for _ in range(50):
+        positions.append(put(store, b"KEYS\x01k\x02"))
+        clock.advance_ms(1000)
+    assert find(store, "k") == positions
+    assert find(store, "k", count=5) == positions[-5:]
+    start = 1_700_000_000_000
+    found = store.query_by_key("Topic", "k", 64, start + 10_000, start + 12_000).records
+    assert [read_record(record).position for record in found] == positions[10:13]
+    assert store.query_by_key("Topic", "k", 64, 0, start - 1).records == []
+    result = store.query_by_key("Topic", "k", 64, 0, LONG_MAX)
+    assert (result.index_last_ms, result.index_last_position) == (start + 49_000, positions[-1])
+    store.close()
+
+
+def test_a_file_has_rocketmqs_layout(tmp_path: Path) -> None:
+    """disk.md 7, read with struct: header, slots, entries, chain of one slot."""
+    clock = ManualClock(1_700_000_000_000)
+    store = open_store(tmp_path, clock, max_hash_slot_num=4, max_index_num=50)
+    positions = []
+    for number in range(10):
+        positions.append(put(store, b"UNIQ_KEY\x01key%d\x02" % number))
+        clock.advance_ms(1500)
+    assert find(store, "key3") == [positions[3]]
+    store.close()
+    [name] = os.listdir(tmp_path / "index")
+    assert len(name) == 17
+    assert name.isdecimal()
+    data = (tmp_path / "index" / name).read_bytes()
+    assert len(data) == 40 + 4 * 4 + 20 * 50
+    header = struct.unpack_from(">qqqqii", data)
+    assert header[:4] == (
+        1_700_000_000_000,
+        1_700_000_013_500,
+        positions[0],
+        positions[9],
+    )
+    slots: dict[int, int] = {}
+    for number in range(1, 11):
+        key_hash = index_hash(f"Topic#key{number - 1}")
+        entry = struct.unpack_from(">iqii", data, 40 + 16 + 20 * number)
+        seconds = (number - 1) * 1500 // 1000
+        assert entry == (key_hash, positions[number - 1], seconds, slots.get(key_hash % 4, 0))
+        slots[key_hash % 4] = number
+    assert struct.unpack_from(">4i", data, 40) == tuple(slots.get(slot, 0) for slot in range(4))
+    assert header[4:] == (len(slots), 11)
+
+
+def test_a_full_file_is_followed_by_another_that_begins_at_its_end(tmp_path: Path) -> None:
+    """disk.md 7: the first entry's seconds count from the end of the file before."""
+    clock = ManualClock(1_700_000_000_000)
+    store = open_store(tmp_path, clock, max_hash_slot_num=4, max_index_num=6)
+    positions = []
+    for number in range(12):
+        positions.append(put(store, b"UNIQ_KEY\x01k%d\x02" % number))
+        clock.advance_ms(2000)
+    for number, position in enumerate(positions):
+        assert find(store, f"k{number}") == [position]
+    store.close()
+    names = sorted(os.listdir(tmp_path / "index"))
+    assert len(names) == 3
+    second = (tmp_path / "index" / names[1]).read_bytes()
+    assert struct.unpack_from(">q", second) == (1_700_000_010_000,)
+    # 10 s after the first file's begin is 2 s after its end (8 s).
+    assert struct.unpack_from(">iqii", second, 40 + 16 + 20)[2] == 2
+
+
+@pytest.mark.parametrize("lost", ["files", "header", "last file", "nothing"])
+def test_after_a_crash_every_key_is_found_again(tmp_path: Path, lost: str) -> None:
+    """disk.md 13: RocketMQ loses the index of older records here."""
+    store = open_store(tmp_path, max_index_num=40)
+    positions = {f"k{n}": put(store, b"UNIQ_KEY\x01k%d\x02" % n) for n in range(150)}
+    assert find(store, "k0") == [positions["k0"]]
+    store.close()
+    names = sorted(os.listdir(tmp_path / "index"))
+    assert len(names) > 3
+    if lost == "files":
+        for name in names:
+            (tmp_path / "index" / name).unlink()
+        (tmp_path / "checkpoint").unlink()
+    elif lost == "header":
+        with (tmp_path / "index" / names[-1]).open("r+b") as file:
+            file.write(bytes(40))
+    elif lost == "last file":
+        (tmp_path / "index" / names[-1]).unlink()
+    if lost in ("header", "last file"):
+        # The checkpoint is older than these files.
+        (tmp_path / "checkpoint").unlink()
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path, max_index_num=40)
+    for key, position in positions.items():
+        assert find(store, key) == [position], key
+    store.close()
+
+
+def test_sizes_of_a_file_are_found_in_its_contents(tmp_path: Path) -> None:
+    """A store that was made with other numbers of slots and entries is read all the same."""
+    for slots, entries in ((1, 9), (50, 150), (64, 128), (7, 5000)):
+        root = tmp_path / f"{slots}-{entries}"
+        store = open_store(root, max_hash_slot_num=slots, max_index_num=entries)
+        positions = {f"k{n}": put(store, b"UNIQ_KEY\x01k%d\x02" % n) for n in range(30)}
+        store.close()
+        store = open_store(root)
+        for key, position in positions.items():
+            assert find(store, key) == [position]
+        store.close()
+
+
+def test_an_index_file_of_no_known_shape_is_left_alone(tmp_path: Path) -> None:
+    """Never delete on doubt."""
+    store = open_store(tmp_path)
+    position = put(store, b"UNIQ_KEY\x01k\x02")
+    store.close()
+    strange = tmp_path / "index" / "20200101000000000"
+    strange.write_bytes(b"\x01" * 1001)
+    store = open_store(tmp_path)
+    assert find(store, "k") == [position]
+    put(store, b"UNIQ_KEY\x01k2\x02")
+    assert len(find(store, "k2")) == 1
+    store.close()
+    assert strange.read_bytes() == b"\x01" * 1001
+
+
+def test_without_an_index_nothing_is_found_and_nothing_is_written(tmp_path: Path) -> None:
+    """messageIndexEnable=false."""
+    store = open_store(tmp_path, message_index_enable=False)
+    put(store, b"UNIQ_KEY\x01k\x02")
+    assert find(store, "k") == []
+    store.close()
+    assert not (tmp_path / "index").exists()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_characters=" \x01\x02", codec="utf-8"), max_size=20),
+            st.lists(
+                st.text(
+                    st.characters(exclude_characters=" \x01\x02", codec="utf-8"),
+                    min_size=1,
+                    max_size=40,
+                ),
+                max_size=4,
+            ),
+        ),
+        max_size=30,
+    )
+)
+def test_hashing_many_keys_at_once_is_hashing_each(records: list[tuple[str, list[str]]]) -> None:
+    """Java's hash of "TOPIC#KEY", whatever lengths and alphabets are mixed."""
+    start = string_hash("Topic#") & 0xFFFF_FFFF
+    batch = []
+    expected: list[tuple[int, int]] = []
+    for place, (unique, keys) in enumerate(records):
+        properties = f"UNIQ_KEY\x01{unique}\x02KEYS\x01{' '.join(keys)}\x02".encode()
+        batch.append((start, place + 1, 5, properties))
+        words = [unique] * bool(unique) + keys
+        expected += [(index_hash(f"Topic#{word}"), place + 1) for word in words]
+    found = key_hashes(batch, 0, tags=False)
+    ours = (
+        []
+        if found is None
+        else list(zip(found.hashes.tolist(), found.positions.tolist(), strict=True))
+    )
+    assert ours == expected

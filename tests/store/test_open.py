@@ -1,0 +1,157 @@
+"""Opening a store: one broker a directory, clear refusals, side files that are whole or not there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.store.stores import open_store, read_all, send
+
+from pocketmq.store import ConfigFile, StoreForeign, StoreLocked, StoreUnreadable
+
+
+def test_a_store_that_is_open_is_refused_to_others(tmp_path: Path) -> None:
+    """Same process and another one; the lock goes with its holder."""
+    store = open_store(tmp_path)
+    with pytest.raises(StoreLocked, match="in use by another broker"):
+        open_store(tmp_path)
+    code = (
+        "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR)\n"
+        "try: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+        "except OSError: sys.exit(3)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "lock")]
+    assert subprocess.run(command, check=False).returncode == 3
+    store.close()
+    assert subprocess.run(command, check=False).returncode == 0
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+    open_store(tmp_path).close()
+
+
+def test_queues_without_a_log_are_not_thrown_away(tmp_path: Path) -> None:
+    """RocketMQ deletes them; the log may be on a disk that is not mounted."""
+    store = open_store(tmp_path)
+    send(store)
+    store.close()
+    os.rename(tmp_path / "commitlog", tmp_path / "elsewhere")
+    with pytest.raises(StoreForeign, match="mount it or set storePathCommitLog"):
+        open_store(tmp_path)
+    store = open_store(tmp_path, store_path_commit_log=str(tmp_path / "elsewhere"))
+    assert len(read_all(store)) == 1
+    store.close()
+
+
+def test_a_log_with_a_missing_or_a_strange_file_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for _ in range(80):
+        send(store, body=b"x" * 3000)
+    store.close()
+    names = sorted(os.listdir(tmp_path / "commitlog"))
+    os.rename(tmp_path / "commitlog" / names[1], tmp_path / "away")
+    with pytest.raises(StoreForeign, match=f"{names[1]} should stand"):
+        open_store(tmp_path)
+    os.rename(tmp_path / "away", tmp_path / "commitlog" / names[1])
+    with (tmp_path / "commitlog" / names[0]).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(StoreForeign, match="changed by another program"):
+        open_store(tmp_path)
+
+
+def test_a_store_that_cannot_be_made_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreUnreadable, match="file"):
+        open_store(tmp_path / "file" / "store")
+
+
+def test_the_sizes_of_an_existing_store_are_kept(tmp_path: Path) -> None:
+    """disk.md 2: they are part of its identity; RocketMQ refuses to start with others."""
+    store = open_store(tmp_path)
+    for _ in range(60):
+        send(store, body=b"x" * 3000)
+    store.close()
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=60_000
+    )
+    for _ in range(60):
+        send(store, body=b"x" * 3000)
+    assert len(read_all(store)) == 120
+    store.close()
+    assert {p.stat().st_size for p in (tmp_path / "commitlog").iterdir()} == {64 << 10}
+    queue = tmp_path / "consumequeue" / "Topic" / "0"
+    assert {p.stat().st_size for p in queue.iterdir()} == {1000}
+
+
+def test_a_preallocated_file_that_was_never_used_does_not_matter(tmp_path: Path) -> None:
+    """disk.md 2: after a crash it is there, all zeros; and an empty one of a crash in the making."""
+    store = open_store(tmp_path)
+    send(store)
+    store.close()
+    for start, size in ((64 << 10, 64 << 10), (128 << 10, 0)):
+        with (tmp_path / "commitlog" / f"{start:020d}").open("wb") as file:
+            file.truncate(size)
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path)
+    assert send(store) == 1
+    assert len(read_all(store)) == 2
+    store.close()
+
+
+def test_opening_does_not_get_slower_with_what_is_stored(tmp_path: Path) -> None:
+    """Reads at start after a clean stop: about the same for ten times the messages."""
+    reads = []
+    for count in (2_000, 20_000):
+        root = tmp_path / str(count)
+        sizes: dict[str, int] = {
+            "mapped_file_size_commit_log": 64 << 20,
+            "mapped_file_size_consume_queue": 6_000_000,
+        }
+        store = open_store(root, None, **sizes)
+        for _ in range(count):
+            send(store, body=b"x" * 1000)
+        store.close()
+        store = open_store(root, None, **sizes)
+        reads.append(store.recovery.records)
+        assert len(read_all(store, offset=count - 10)) == 10
+        store.close()
+    assert reads[1] < reads[0] * 2
+
+
+def test_a_side_file_is_replaced_as_a_whole_and_the_old_one_kept(tmp_path: Path) -> None:
+    file = ConfigFile(str(tmp_path / "config" / "topics.json"))
+    assert file.load() is None
+    file.save({"a": 1})
+    file.save({"a": 2, "table": {0: 3, 1: 4}})
+    assert Path(file.path).read_bytes() == b'{"a":2,"table":{0:3,1:4}}'
+    assert json.loads(Path(file.path + ".bak").read_bytes()) == {"a": 1}
+    assert not Path(file.path + ".tmp").exists()
+    assert file.load() == {"a": 2, "table": {"0": 3, "1": 4}}
+    # A crash in a save: a half .tmp; then the file itself missing, empty, cut.
+    Path(file.path + ".tmp").write_bytes(b"{")
+    assert file.load() == {"a": 2, "table": {"0": 3, "1": 4}}
+    for content in (b"", b"  ", b'{"a":'):
+        Path(file.path).write_bytes(content)
+        assert file.load() == {"a": 1}
+    Path(file.path).unlink()
+    assert file.load() == {"a": 1}
+
+
+@pytest.mark.parametrize("fails", ["fsync", "replace", "link"])
+def test_a_save_that_fails_leaves_the_old_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    file = ConfigFile(str(tmp_path / "offsets.json"))
+    file.save({"a": 1})
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, fail)
+        if fails == "link":
+            file.save({"a": 2})
+        else:
+            with pytest.raises(OSError, match="Input/output error"):
+                file.save({"a": 2})
+    assert file.load() == {"a": 2 if fails == "link" else 1}
