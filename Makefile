@@ -56,7 +56,7 @@ bench-quick: setup
 	$(BIN)/python -m benchmarks.compare --quick $(ARGS)
 
 bench-spark: setup
-	$(BIN)/python benchmarks/bench_spark.py $(ARGS)
+	$(BIN)/python -m benchmarks.bench_spark $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

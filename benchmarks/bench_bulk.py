@@ -1,7 +1,7 @@
 """How fast whole stores become Arrow columns, as a ratio to `cat FILES | cat > /dev/null` on the same files.
 
-    python benchmarks/bench_bulk.py                1 GiB of 1 KiB messages in eight queues, page cache warm
-    python benchmarks/bench_bulk.py --quick        64 MiB, for a look
+    python -m benchmarks.bench_bulk                1 GiB of 1 KiB messages in eight queues, page cache warm
+    python -m benchmarks.bench_bulk --quick        64 MiB, for a look
 
 Each figure is the median of pairs: the unit is measured beside every run, since a shared machine changes its
 mind. A ratio of 2 is twice as fast as cat. One core: pyarrow's threads are switched off.
@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from benchmarks import bulk_store
 
 from pocketmq.remoting.message_codec import properties_to_dict, read_record, unpack_host
 from pocketmq.store import bulk
-
-sys.path.insert(0, str(Path(__file__).parent))
-import bulk_store
 
 GIB_OF_MESSAGES = 874_000
 SIXTEEN = (

@@ -1,7 +1,7 @@
 """Stores in Spark, and the decoder below it, as ratios to `cat FILES | cat > /dev/null` (see bench_bulk.py).
 
 make bench-spark                               1 GiB of 1 KiB messages, local[2], page cache warm
-python benchmarks/bench_spark.py --quick       64 MiB, for a look (start costs dominate)
+python -m benchmarks.bench_spark --quick       64 MiB, for a look (start costs dominate)
 """
 
 import argparse
@@ -12,10 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.spark import session
-
-sys.path.insert(0, str(Path(__file__).parent))
-from bench_bulk import (
+from benchmarks.bench_bulk import (
     GIB_OF_MESSAGES,
     SIXTEEN,
     Figure,
@@ -25,6 +22,8 @@ from bench_bulk import (
     print_table,
     selective_figures,
 )
+
+from pocketmq.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
