@@ -113,7 +113,7 @@ async def test_the_client_may_choose_the_level(broker: Broker, peer: Peer) -> No
     ],
 )
 async def test_given_up_it_goes_to_the_dead_letters_at_once(
-    broker: Broker, peer: Peer, level: int, more: dict[str, int], retry_max_times: int
+    broker: Broker, peer: Peer, level: int, more: dict[str, Any], retry_max_times: int
 ) -> None:
     """A negative level, the group's maximum, or the client's own."""
     broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=retry_max_times))

@@ -1,0 +1,405 @@
+"""Transactions: half messages, their end, check-back, and what a restart makes of them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import Peer, number, records, serving
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.topic_validator import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message_codec import (
+    parse_offset_msg_id,
+    properties_to_dict,
+    read_record,
+)
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+BORN = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(BORN)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Broker]:
+    async with serving(tmp_path, clock=clock) as running:
+        yield running
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    async with await Peer.at(broker) as connected:
+        await connected.heartbeat("", {}, producer="pg")
+        yield connected
+
+
+async def prepare(peer: Peer, body: bytes = b"half", **properties: str) -> RemotingCommand:
+    """Send a half message to queue 1 of T."""
+    own: dict[str, Any] = {
+        "TRAN_MSG": "true",
+        "PGROUP": "pg",
+        "UNIQ_KEY": body.decode() + "-id",
+        **properties,
+    }
+    answer = await peer.produce("T", body, queue_id=1, sys_flag=4, **own)
+    assert answer.code == ResponseCode.SUCCESS
+    return answer
+
+
+def ending(answer: RemotingCommand, decision: int, **changed: Any) -> dict[str, Any]:
+    """The header of END_TRANSACTION for what a send was answered."""
+    assert answer.ext is not None
+    return {
+        "producerGroup": "pg",
+        "tranStateTableOffset": number(answer, "queueOffset"),
+        "commitLogOffset": parse_offset_msg_id(answer.ext["msgId"])[1],
+        "commitOrRollback": decision,
+        "fromTransactionCheck": False,
+        "msgId": "id",
+        **changed,
+    }
+
+
+async def end(
+    peer: Peer, answer: RemotingCommand, decision: int, **changed: Any
+) -> RemotingCommand:
+    return await peer.ask(RequestCode.END_TRANSACTION, ending(answer, decision, **changed))
+
+
+async def found(peer: Peer) -> list[bytes]:
+    return await peer.bodies("g", "T", queue_id=1)
+
+
+async def check(broker: Broker) -> None:
+    await broker._check.check()
+
+
+async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(
+    broker: Broker, peer: Peer
+) -> None:
+    """wire.md 3.8: half topic with REAL_TOPIC and REAL_QID; the answer has the half queue's offset."""
+    await peer.produce("T")
+    for offset in range(2):
+        answer = await prepare(peer, b"half%d" % offset, TAGS="t", KEYS="k")
+        assert (number(answer, "queueId"), number(answer, "queueOffset")) == (1, offset)
+    broker.topics.create_internal(TRANS_HALF_TOPIC, 1)
+    (first, _) = records(await peer.pull("x", TRANS_HALF_TOPIC, 0, sys_flag=4, subscription="*"))
+    properties = properties_to_dict(first.properties)
+    assert (first.topic, first.queue_id, first.sys_flag & 0xC) == (TRANS_HALF_TOPIC, 0, 0)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "1")
+    assert properties["PGROUP"] == "pg"
+    pulled = await peer.pull("g", "T", 0, queue_id=1, sys_flag=4, subscription="*")
+    assert pulled.code == ResponseCode.PULL_NOT_FOUND
+
+    assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    (record,) = records(await peer.pull("g", "T", 0, queue_id=1, sys_flag=4, subscription="*"))
+    assert bytes(record.body) == b"half1"
+    assert record.sys_flag & 0xC == COMMIT
+    assert record.prepared_offset == ending(answer, 0)["commitLogOffset"]
+    assert record.born_ms == BORN
+    properties = properties_to_dict(record.properties)
+    # 4.9.7 leaves TRAN_MSG in the record, and clients make the transaction id of it (S51).
+    assert properties["TRAN_MSG"] == "true"
+    assert properties["UNIQ_KEY"] == "half1-id"
+    assert properties["TAGS"] == "t"
+
+
+async def test_what_is_rolled_back_is_never_delivered_and_never_asked_about(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    answer = await prepare(peer)
+    assert (await end(peer, answer, ROLLBACK)).code == ResponseCode.SUCCESS
+    op = broker.store.record_at(broker.store.entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][0])
+    assert op is not None
+    record = read_record(op)
+    assert (bytes(record.body), properties_to_dict(record.properties)["TAGS"]) == (b"0", "d")
+    clock.advance_ms(60_000)
+    await check(broker)
+    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
+    assert broker.half.half_offset == 1
+    assert broker.store.max_offset("T", 1) == 0
+
+
+async def test_an_undecided_end_is_not_answered(broker: Broker, peer: Peer) -> None:
+    """Trap 9: type 0, and any other number, say nothing and do nothing."""
+    answer = await prepare(peer)
+    for decision in (UNKNOWN, 4, 99):
+        peer.send(RequestCode.END_TRANSACTION, ending(answer, decision))
+    assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "remark"),
+    [
+        ({"producerGroup": "other"}, "The producer group wrong"),
+        ({"tranStateTableOffset": 5}, "The transaction state table offset wrong"),
+        ({"commitLogOffset": 10**9}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": 3}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": -1}, "Find prepared transaction message failed"),
+    ],
+)
+async def test_a_forged_end_is_refused(
+    broker: Broker, peer: Peer, changed: dict[str, Any], remark: str
+) -> None:
+    """Group, half offset and position must be the half record's: nothing is written."""
+    answer = await prepare(peer)
+    for decision in (COMMIT, ROLLBACK):
+        refused = await end(peer, answer, decision, **changed)
+        assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert broker.store.put_count == 1
+
+
+async def test_an_end_that_names_an_ordinary_message_is_refused(broker: Broker, peer: Peer) -> None:
+    """A record of another topic that carries PGROUP is no half message."""
+    answer = await peer.produce("T", PGROUP="pg", REAL_TOPIC="U", REAL_QID="0")
+    refused = await end(peer, answer, COMMIT)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert broker.store.put_count == 1
+
+
+async def test_a_decision_that_comes_twice_is_carried_out_once(broker: Broker, peer: Peer) -> None:
+    """Ours: RocketMQ delivers once more."""
+    answer = await prepare(peer)
+    for decision in (COMMIT, COMMIT, ROLLBACK):
+        assert (await end(peer, answer, decision)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+    assert broker.store.max_offset(TRANS_OP_HALF_TOPIC, 0) == 1
+
+
+async def test_a_broker_may_refuse_transactions(broker: Broker, peer: Peer) -> None:
+    broker.config.reject_transaction_message = True
+    answer = await peer.produce("T", sys_flag=4, TRAN_MSG="true", PGROUP="pg")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
+
+
+# ---------------------------------------------------------------- check-back
+
+
+async def asked(peer: Peer) -> tuple[RemotingCommand, dict[str, Any]]:
+    """The next CHECK_TRANSACTION_STATE, and the end of transaction that answers it."""
+    request = await peer.request(RequestCode.CHECK_TRANSACTION_STATE)
+    assert request.is_oneway
+    assert request.ext is not None
+    header = {
+        "producerGroup": "pg",
+        "tranStateTableOffset": request.ext["tranStateTableOffset"],
+        "commitLogOffset": request.ext["commitLogOffset"],
+        "commitOrRollback": COMMIT,
+        "fromTransactionCheck": True,
+        "msgId": request.ext["msgId"],
+    }
+    return request, header
+
+
+async def test_an_undecided_message_is_asked_about_when_it_is_old_enough(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """transactionTimeOut 6 s; the body is the message as it will be, the offsets those to answer with."""
+    await prepare(peer, TAGS="t")
+    clock.advance_ms(5_999)
+    await check(broker)
+    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
+    clock.advance_ms(1)
+    await check(broker)
+    request, header = await asked(peer)
+    record = read_record(request.body)
+    assert (record.topic, record.queue_id, bytes(record.body)) == ("T", 1, b"half")
+    properties = properties_to_dict(record.properties)
+    assert (properties["PGROUP"], properties["TRANSACTION_CHECK_TIMES"]) == ("pg", "1")
+    assert request.ext is not None
+    assert request.ext["msgId"] == request.ext["transactionId"] == "half-id"
+    assert parse_offset_msg_id(request.ext["offsetMsgId"])[1] == int(header["commitLogOffset"])
+    assert (await peer.ask(RequestCode.END_TRANSACTION, header)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+    clock.advance_ms(60_000)
+    await check(broker)
+    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
+    assert await found(peer) == [b"half"]
+    half = broker.topics.get(TRANS_HALF_TOPIC)
+    assert half is not None
+    assert (half.read_queue_nums, half.perm) == (1, 6)
+
+
+async def test_a_message_that_is_never_decided_is_given_up(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """transactionCheckMax checks, then TRANS_CHECK_MAX_TIME_TOPIC; it is not asked about again."""
+    broker.config.transaction_check_max = 3
+    await prepare(peer)
+    for times in range(1, 4):
+        clock.advance_ms(10_000)
+        await check(broker)
+        request, _ = await asked(peer)
+        checked = properties_to_dict(read_record(request.body).properties)
+        assert checked["TRANSACTION_CHECK_TIMES"] == str(times)
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"half"]
+    halves = broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == halves == broker.half.half_offset
+
+
+async def test_a_message_older_than_the_files_is_given_up(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """fileReservedTime: its record would be deleted soon."""
+    await prepare(peer)
+    clock.advance_ms(broker.store.config.file_reserved_time * 3_600_000 + 1)
+    await check(broker)
+    assert broker.store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0) == 1
+
+
+async def test_without_a_producer_online_the_check_is_counted_all_the_same(
+    broker: Broker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As RocketMQ's; the next round asks whoever has come."""
+    async with await Peer.at(broker) as gone:
+        await prepare(gone)
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert "Check transaction failed, channel is null. groupId=pg" in caplog.text
+    async with await Peer.at(broker) as late:
+        await late.heartbeat("", {}, producer="pg")
+        clock.advance_ms(10_000)
+        await check(broker)
+        request, header = await asked(late)
+        checked = properties_to_dict(read_record(request.body).properties)
+        assert checked["TRANSACTION_CHECK_TIMES"] == "2"
+        await late.ask(RequestCode.END_TRANSACTION, header)
+        assert await found(late) == [b"half"]
+
+
+async def test_a_decision_that_comes_after_the_question_counts_once(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """The producer's own commit and its answer to the check cross: the message is delivered once."""
+    answer = await prepare(peer)
+    clock.advance_ms(10_000)
+    await check(broker)
+    _, header = await asked(peer)
+    assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    assert (await peer.ask(RequestCode.END_TRANSACTION, header)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+    clock.advance_ms(60_000)
+    await check(broker)
+    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+
+
+async def test_a_message_with_its_own_immunity_is_left_alone_that_long(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """CHECK_IMMUNITY_TIME_IN_SECONDS; younger ones behind it are looked at, and a late end finds it."""
+    immune = await prepare(peer, b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="30")
+    await prepare(peer, b"plain")
+    clock.advance_ms(10_000)
+    await check(broker)
+    request, header = await asked(peer)
+    assert bytes(read_record(request.body).body) == b"plain"
+    await peer.ask(RequestCode.END_TRANSACTION, header)
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert (await end(peer, immune, COMMIT)).code == ResponseCode.SUCCESS
+    clock.advance_ms(60_000)
+    await check(broker)
+    assert sorted(await found(peer)) == [b"immune", b"plain"]
+    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+
+    late = await prepare(peer, b"late", CHECK_IMMUNITY_TIME_IN_SECONDS="30")
+    clock.advance_ms(30_000)
+    await check(broker)
+    request, _ = await asked(peer)
+    assert bytes(read_record(request.body).body) == b"late"
+    assert (await end(peer, late, ROLLBACK)).code == ResponseCode.SUCCESS
+
+
+async def test_a_clock_that_is_set_back_stops_no_check(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """A message from the future is asked about at once."""
+    await prepare(peer)
+    clock.jump_ms(-3_600_000)
+    await check(broker)
+    await asked(peer)
+
+
+async def test_many_half_messages_move_the_offset_on(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """700 of them, every second one decided; a round has no limit but the queue's end."""
+    answers = [await prepare(peer, b"%d" % place) for place in range(700)]
+    for answer in answers[::2]:
+        assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert broker.half.half_offset == 700
+    for _ in range(350):
+        _, header = await asked(peer)
+        await peer.ask(RequestCode.END_TRANSACTION, {**header, "commitOrRollback": ROLLBACK})
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1050
+    assert broker.half.op_offset == broker.store.max_offset(TRANS_OP_HALF_TOPIC, 0)
+    assert broker.half._decided == {}
+    assert broker.half._replaced_by == {}
+
+
+# ---------------------------------------------------------------- restarts
+
+
+async def test_half_messages_and_decisions_survive_a_restart(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Invariant 5: decided ones stay decided, the others are asked about, nothing comes twice."""
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        done = await prepare(peer, b"done")
+        await prepare(peer, b"open")
+        await end(peer, done, COMMIT)
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        await peer.heartbeat("", {}, producer="pg")
+        assert (await end(peer, done, COMMIT)).code == ResponseCode.SUCCESS
+        clock.advance_ms(10_000)
+        await check(broker)
+        request, header = await asked(peer)
+        assert bytes(read_record(request.body).body) == b"open"
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        await peer.heartbeat("", {}, producer="pg")
+        assert (await peer.ask(RequestCode.END_TRANSACTION, header)).code == ResponseCode.SUCCESS
+        clock.advance_ms(60_000)
+        await check(broker)
+        assert sorted(await found(peer)) == [b"done", b"open"]
+
+
+async def test_a_check_whose_offsets_were_not_saved_asks_nobody_twice(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A crash between the check and the save of consumerOffset.json: invariant 3."""
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        first = await prepare(peer)
+        clock.advance_ms(10_000)
+        await check(broker)
+        assert broker.half.half_offset == 1
+        broker.offsets.offsets.clear()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        await peer.heartbeat("", {}, producer="pg")
+        assert broker.half.half_offset == 0
+        # The producer's late decision names the replaced message: it counts for the new one.
+        assert (await end(peer, first, COMMIT)).code == ResponseCode.SUCCESS
+        clock.advance_ms(60_000)
+        await check(broker)
+        assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
+        assert await found(peer) == [b"half"]
