@@ -1,42 +1,140 @@
 """The RocketMQ client: producers and consumers for asyncio, in pure Python.
 
 `pocketmq.client.sync` has the same for programs without an event loop; `pocketmq.admin` administers.
+A name is loaded when it is first used, so that importing this package costs nothing.
 """
 
-from pocketmq.client.acl import Credentials
-from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener
-from pocketmq.client.errors import (
-    AnswerTimeout,
-    BrokerRefused,
-    CallerError,
-    ConnectionBroken,
-    IllegalGroup,
-    IllegalMessage,
-    IllegalTopic,
-    MessageTooLarge,
-    NoPermission,
-    NoRoute,
-    NotRunning,
-    OutcomeUnknown,
-    SendFailed,
-    SendOutcomeUnknown,
-    TopicNotExist,
-    TransientError,
-    Unauthorised,
-    Unreachable,
-)
-from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
-from pocketmq.client.producer import Producer, send_all
-from pocketmq.client.push_consumer import PushConsumer
-from pocketmq.client.request_reply import ReplyTimeout, reply_to
-from pocketmq.client.send_result import SendResult, SendStatus
-from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pocketmq.client.acl import Credentials
+    from pocketmq.client.allocate import (
+        AllocateStrategy,
+        averagely,
+        averagely_by_circle,
+        by_config,
+        by_machine_room,
+        consistent_hash,
+        machine_room_nearby,
+    )
+    from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener
+    from pocketmq.client.errors import (
+        AnswerTimeout,
+        BrokerRefused,
+        CallerError,
+        ConnectionBroken,
+        IllegalGroup,
+        IllegalMessage,
+        IllegalTopic,
+        MessageTooLarge,
+        NoPermission,
+        NoRoute,
+        NotRunning,
+        OutcomeUnknown,
+        SendFailed,
+        SendOutcomeUnknown,
+        SubscriptionIllegal,
+        TopicNotExist,
+        TransientError,
+        Unauthorised,
+        Unreachable,
+    )
+    from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
+    from pocketmq.client.lite_pull_consumer import LitePullConsumer
+    from pocketmq.client.producer import Producer, send_all
+    from pocketmq.client.pull_consumer import PullConsumer
+    from pocketmq.client.pull_result import PullResult, PullStatus
+    from pocketmq.client.push_consumer import PushConsumer
+    from pocketmq.client.request_reply import ReplyTimeout, reply_to
+    from pocketmq.client.send_result import SendResult, SendStatus
+    from pocketmq.client.transaction import TransactionProducer, TransactionResult, TransactionState
+    from pocketmq.remoting.errors import PocketMQError
+    from pocketmq.remoting.flags import Compression
+    from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+
+_HOME = {
+    "pocketmq.client.acl": ("Credentials",),
+    "pocketmq.client.allocate": (
+        "AllocateStrategy",
+        "averagely",
+        "averagely_by_circle",
+        "by_config",
+        "by_machine_room",
+        "consistent_hash",
+        "machine_room_nearby",
+    ),
+    "pocketmq.client.consume": (
+        "ConsumeContext",
+        "ConsumeResult",
+        "Listener",
+    ),
+    "pocketmq.client.errors": (
+        "AnswerTimeout",
+        "BrokerRefused",
+        "CallerError",
+        "ConnectionBroken",
+        "IllegalGroup",
+        "IllegalMessage",
+        "IllegalTopic",
+        "MessageTooLarge",
+        "NoPermission",
+        "NoRoute",
+        "NotRunning",
+        "OutcomeUnknown",
+        "SendFailed",
+        "SendOutcomeUnknown",
+        "SubscriptionIllegal",
+        "TopicNotExist",
+        "TransientError",
+        "Unauthorised",
+        "Unreachable",
+    ),
+    "pocketmq.client.heartbeat": (
+        "ConsumeFromWhere",
+        "MessageModel",
+    ),
+    "pocketmq.client.lite_pull_consumer": ("LitePullConsumer",),
+    "pocketmq.client.producer": (
+        "Producer",
+        "send_all",
+    ),
+    "pocketmq.client.pull_consumer": ("PullConsumer",),
+    "pocketmq.client.pull_result": (
+        "PullResult",
+        "PullStatus",
+    ),
+    "pocketmq.client.push_consumer": ("PushConsumer",),
+    "pocketmq.client.request_reply": (
+        "ReplyTimeout",
+        "reply_to",
+    ),
+    "pocketmq.client.send_result": (
+        "SendResult",
+        "SendStatus",
+    ),
+    "pocketmq.client.transaction": (
+        "TransactionProducer",
+        "TransactionResult",
+        "TransactionState",
+    ),
+    "pocketmq.remoting.errors": ("PocketMQError",),
+    "pocketmq.remoting.message": (
+        "Message",
+        "MessageExt",
+        "MessageQueue",
+        "Property",
+    ),
+    "pocketmq.remoting.flags": ("Compression",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "AllocateStrategy",
     "AnswerTimeout",
     "BrokerRefused",
     "CallerError",
+    "Compression",
     "ConnectionBroken",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -46,6 +144,7 @@ __all__ = [
     "IllegalMessage",
     "IllegalTopic",
     "Listener",
+    "LitePullConsumer",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -58,16 +157,42 @@ __all__ = [
     "PocketMQError",
     "Producer",
     "Property",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "PushConsumer",
     "ReplyTimeout",
     "SendFailed",
     "SendOutcomeUnknown",
     "SendResult",
     "SendStatus",
+    "SubscriptionIllegal",
     "TopicNotExist",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "TransientError",
     "Unauthorised",
     "Unreachable",
+    "averagely",
+    "averagely_by_circle",
+    "by_config",
+    "by_machine_room",
+    "consistent_hash",
+    "machine_room_nearby",
     "reply_to",
     "send_all",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

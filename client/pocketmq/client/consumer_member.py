@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pocketmq.client.allocate import AllocateStrategy
 from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.errors import CallerError
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from pocketmq.client.namespace import is_retry_topic
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
@@ -23,7 +24,7 @@ from pocketmq.client.pull_service import PullRequest
 from pocketmq.client.queue_json import queue_key
 from pocketmq.client.rebalance import Rebalance
 from pocketmq.remoting.codes import OUR_VERSION, version_name
-from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class MemberSettings:
     strategy: AllocateStrategy
     orderly: bool = False
     subscribe_retry_topic: bool = False
+
+
+class NoListener(CallerError):
+    """A message was to be consumed directly by a consumer that has no listener."""
 
 
 class ConsumerMember:
@@ -208,6 +213,19 @@ class ConsumerMember:
         finally:
             self.paused = was_paused
         self.instance.rebalance_now()
+
+    # ------------------------------------------------------------ what only push consumers do
+
+    async def pull(self, request: PullRequest) -> None:
+        """Other kinds fetch by themselves: a pull request is never made for them."""
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> dict[str, object]:
+        """CONSUME_MESSAGE_DIRECTLY. Raises: NoListener."""
+        raise NoListener(
+            f"consumer group {self.group!r} has no listener here: it is no push consumer"
+        )
 
     # ------------------------------------------------------------ how it is
 

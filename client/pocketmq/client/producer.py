@@ -41,6 +41,22 @@ SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues."""
 
 
+class ProducerOptions(ClientOptions, total=False):
+    """Keyword arguments of Producer, for classes that hand them on."""
+
+    send_timeout_ms: int
+    retry_times: int
+    max_message_size: int
+    compress_over: int
+    compression: Compression
+    latency_fault_tolerance: bool
+    retry_when_not_stored_ok: bool
+    create_topic_key: str
+    default_topic_queue_nums: int
+    trace: bool
+    trace_topic: str | None
+
+
 class Producer:
     """A producer of one group; start it by `async with`, or by start() and shutdown().
 

@@ -46,6 +46,35 @@ QueuesChanged = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 """on_queues_changed(topic, all queues, our queues)."""
 
 
+class PushConsumerOptions(ClientOptions, total=False):
+    """Keyword arguments of PushConsumer, for classes that hand them on."""
+
+    orderly: bool
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int | None
+    concurrency: int
+    consume_batch_size: int
+    pull_batch_size: int
+    pull_interval_ms: int
+    pull_threshold_count: int
+    pull_threshold_mib: int
+    pull_threshold_count_for_topic: int | None
+    pull_threshold_mib_for_topic: int | None
+    max_span: int
+    max_reconsume_times: int
+    consume_timeout_ms: int
+    suspend_ms: int
+    post_subscription_when_pull: bool
+    strategy: AllocateStrategy
+    filter_hook: FilterHook | None
+    on_queues_changed: QueuesChanged | None
+    trace: bool
+    trace_topic: str | None
+    offset_folder: Path | None
+    drain_timeout_ms: int
+
+
 class PushConsumer:
     """A member of a consumer group; start it by `async with`, or by start() and shutdown().
 

@@ -183,7 +183,8 @@ class PushMember(ConsumerMember):
         if self._retry_topic in self.rebalance.subscriptions:
             # The first heartbeat of a group creates its retry topic: look again, not in half a minute.
             await self.instance.update_route(self._retry_topic)
-        self.instance.rebalance_now()
+        if self.rebalance.topic_queues:
+            self.instance.rebalance_now()
 
     def _make_consume_service(self) -> ConsumeMessageConcurrently | ConsumeMessageOrderly:
         settings = self.push_settings

@@ -1,4 +1,4 @@
-"""Waiting for the signal that asks a service to stop."""
+"""Waiting for the signal that asks a service to stop, with or without an event loop."""
 
 import asyncio
 import signal
@@ -24,17 +24,33 @@ async def wait_for_signal() -> signal.Signals:
         if not came.done():
             came.set_result(signal.Signals(number))
 
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("signals reach the main thread only: run the event loop there")
-    with _handlers(loop, note):
+    with _handlers(lambda number: loop.call_soon_threadsafe(note, number)):
         return await came
 
 
+def block_until_signal() -> signal.Signals:
+    """The same for a program without an event loop."""
+    came = threading.Event()
+    numbers: list[int] = []
+
+    def note(number: int) -> None:
+        numbers.append(number)
+        came.set()
+
+    with _handlers(note):
+        # Windows does not interrupt a wait without a limit.
+        while not came.wait(1):
+            pass
+    return signal.Signals(numbers[0])
+
+
 @contextmanager
-def _handlers(loop: asyncio.AbstractEventLoop, note: Callable[[int], None]) -> Iterator[None]:
+def _handlers(note: Callable[[int], object]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("signals reach the main thread only: wait for them there")
+
     def handle(number: int, frame: FrameType | None) -> None:
-        # signal.signal works on Windows too; the loop is woken by the call.
-        loop.call_soon_threadsafe(note, number)
+        note(number)
 
     before = {number: signal.signal(number, handle) for number in _STOPPING}
     try:

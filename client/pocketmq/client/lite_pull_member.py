@@ -1,0 +1,368 @@
+"""LitePullMember: a lite pull consumer at work: fetches ahead into a cache that poll() empties.
+
+A queue comes by rebalance (subscribe) or by assign(); each has one fetcher:
+
+    offset of the next fetch    after seek(): that place; else where the last fetch ended
+    offset to commit            behind what poll() has handed out
+Source: DefaultLitePullConsumerImpl, AssignedMessageQueue, RocketMQ 4.9.8 (wire.md 4.5).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pocketmq.client.consumer_member import ConsumerMember, MemberSettings
+from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS
+from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.errors import BrokerBusy, CallerError
+from pocketmq.client.namespace import without_namespace
+from pocketmq.client.offset_store import OffsetStore, ReadFrom
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_result import PullStatus
+from pocketmq.client.pull_service import PullRequest
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.subscription import ALL, TAG, SubscriptionData, build_subscription
+
+if TYPE_CHECKING:
+    from pocketmq.client.instance import MQClientInstance
+
+log = logging.getLogger(__name__)
+
+FLOW_CONTROL_DELAY_MS = 50
+EXCEPTION_DELAY_MS = 1_000
+BROKER_FLOW_CONTROL_DELAY_MS = 20
+BROKER_SUSPEND_MS_MAX = 20_000
+PULL_TIMEOUT_MS = 30_000
+
+
+class NotAssigned(CallerError):
+    """The queue is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiteSettings:
+    """What a lite pull consumer is told, besides MemberSettings."""
+
+    namespace: str | None = None
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    pull_batch_size: int = 10
+    pull_threshold_count: int = 1_000
+    pull_threshold_mib: int = 100
+    pull_threshold_count_for_all: int = 10_000
+    max_span: int = 2_000
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """A queue of ours. Offsets are the next to read; None where not known yet."""
+
+    queue: MessageQueue
+    process_queue: ProcessQueue
+    pull_offset: int | None = None
+    consume_offset: int | None = None
+    paused: bool = False
+    fetcher: "asyncio.Task[None] | None" = None
+
+
+class _Chunk(NamedTuple):
+    assigned: Assigned
+    process_queue: ProcessQueue
+    messages: list[MessageExt]
+
+
+class LitePullMember(ConsumerMember):
+    """Owner: LitePullConsumer, between start() and shutdown()."""
+
+    def __init__(
+        self,
+        member_settings: MemberSettings,
+        settings: LiteSettings,
+        instance: "MQClientInstance",
+        offsets: OffsetStore,
+    ) -> None:
+        super().__init__(member_settings, instance, offsets)
+        self.lite_settings = settings
+        self.runner = Runner(f"LitePullConsumer {member_settings.group}")
+        self.assigned: dict[MessageQueue, Assigned] = {}
+        self.assign_expressions: dict[str, str] = {}
+        self._ready: asyncio.Queue[_Chunk] = asyncio.Queue()
+        self._ready_count = 0
+        self._room = asyncio.Event()
+        self._next_commit_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._leaving = False
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal."""
+        self.instance.register_consumer(self)
+        try:
+            for topic in self.subscribed_topics():
+                await self.instance.update_route(topic)
+            await self.instance.check_client_in_broker(self)
+            await self.runner.start()
+        except BaseException:
+            self.instance.consumers.pop(self.group, None)
+            raise
+
+        async def sample() -> None:
+            self.stats.sample(self.clock.monotonic_ms())
+
+        self.runner.every(SAMPLE_INTERVAL_MS, sample, first_ms=SAMPLE_INTERVAL_MS, name="stats")
+        await self.instance.heartbeat_all()
+        self.instance.rebalance_now()
+
+    async def shutdown(self, *, commit_polled: bool) -> None:
+        """Stop fetching, commit, unregister; commit_polled: what the last poll() gave is done, too."""
+        self._leaving = True
+        if commit_polled and self.lite_settings.auto_commit:
+            self.note_consumed()
+        await self.offsets.persist(list(self.assigned), final=True)
+        self.rebalance.destroy()
+        await self.instance.unregister_consumer(self.group)
+        await self.runner.stop()
+
+    def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
+        self.subscribe(topic, expression, expression_type)
+
+        async def spread() -> None:
+            await self.instance.update_route(topic)
+            await self.instance.heartbeat_all()
+            self.instance.rebalance_now()
+
+        self.runner.spawn(spread(), name=f"subscribe {topic}")
+
+    # ------------------------------------------------------------ which queues
+
+    def dispatch(self, request: PullRequest) -> None:
+        """Rebalance has given us a queue."""
+        self._begin(Assigned(request.queue, request.process_queue, request.next_offset))
+
+    async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        """Rebalance takes a queue away: what was polled before the last commit counts."""
+        self._end(queue)
+        return await super().give_up(queue, process_queue)
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Exactly these queues, whatever other consumers of the group do."""
+        wanted = set(queues)
+        for queue in [each for each in self.assigned if each not in wanted]:
+            self.assigned[queue].process_queue.dropped = True
+            self._end(queue)
+        for queue in sorted(wanted):
+            if queue not in self.assigned:
+                self._begin(Assigned(queue, ProcessQueue(self.clock.monotonic_ms())))
+
+    def owned_queues(self) -> list[MessageQueue]:
+        return list(self.assigned)
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            if queue in self.assigned:
+                self.seek(queue, offset)
+
+    def _begin(self, assigned: Assigned) -> None:
+        self.assigned[assigned.queue] = assigned
+        assigned.fetcher = self.runner.spawn(self._fetch(assigned), name=f"fetch {assigned.queue}")
+
+    def _end(self, queue: MessageQueue) -> None:
+        assigned = self.assigned.pop(queue, None)
+        if assigned is not None and assigned.fetcher is not None:
+            assigned.fetcher.cancel()
+
+    def of(self, queue: MessageQueue) -> Assigned:
+        """Raises: NotAssigned."""
+        found = self.assigned.get(queue)
+        if found is None:
+            raise NotAssigned(
+                f"{queue} is not assigned to this consumer; it has {sorted(self.assigned)}"
+            )
+        return found
+
+    # ------------------------------------------------------------ fetching
+
+    async def _fetch(self, assigned: Assigned) -> None:
+        """Fetch one queue until it is taken away or sought anew."""
+        queue, process_queue = assigned.queue, assigned.process_queue
+        while not process_queue.dropped and not self._leaving:
+            if assigned.paused or self.paused:
+                await asyncio.sleep(FLOW_CONTROL_DELAY_MS / 1000)
+                continue
+            if self._too_much_cached(process_queue):
+                await self._wait_for_room()
+                continue
+            try:
+                if assigned.pull_offset is None:
+                    assigned.pull_offset = await self.start_offset(queue)
+                    continue
+                await self._fetch_once(assigned, assigned.pull_offset)
+            except PocketMQError as error:
+                log.warning("fetch failed queue=%s %s", queue, error)
+                busy = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
+                delay = BROKER_FLOW_CONTROL_DELAY_MS if busy else EXCEPTION_DELAY_MS
+                await asyncio.sleep(delay / 1000)
+
+    def _too_much_cached(self, process_queue: ProcessQueue) -> bool:
+        settings = self.lite_settings
+        return (
+            self._ready_count > settings.pull_threshold_count_for_all
+            or process_queue.message_count > settings.pull_threshold_count
+            or process_queue.message_size > settings.pull_threshold_mib << 20
+            or process_queue.span_exceeds(settings.max_span)
+        )
+
+    async def _wait_for_room(self) -> None:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(FLOW_CONTROL_DELAY_MS / 1000):
+                await self._room.wait()
+        except TimeoutError:
+            pass
+
+    async def _fetch_once(self, assigned: Assigned, offset: int) -> None:
+        queue, instance = assigned.queue, self.instance
+        subscription = self._subscription(queue.topic)
+        address = await instance.any_address(queue.topic, queue.broker_name)
+        began = self.clock.monotonic_ms()
+        assigned.process_queue.last_pull_ms = began
+        flag = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
+        fields = pull_fields(
+            self.group,
+            queue,
+            subscription,
+            offset,
+            self.lite_settings.pull_batch_size,
+            flag,
+            BROKER_SUSPEND_MS_MAX,
+        )
+        result, body = await instance.api.pull(address, fields, PULL_TIMEOUT_MS)
+        if assigned.process_queue.dropped:
+            return
+        if result.status is PullStatus.FOUND:
+            messages = decode_messages(body, queue.broker_name, result.offset_delta)
+            kept = filter_by_tags(messages, subscription)
+            complete(kept, result.min_offset, result.max_offset)
+            if kept:
+                assigned.process_queue.put(kept)
+                self._ready_count += len(kept)
+                self._ready.put_nowait(_Chunk(assigned, assigned.process_queue, kept))
+                cost = self.clock.monotonic_ms() - began
+                self.stats.pulled(queue.topic, len(kept), cost)
+        elif result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "the fetch offset is illegal, corrected queue=%s offset=%s to=%s",
+                queue,
+                offset,
+                result.next_begin_offset,
+            )
+        assigned.pull_offset = result.next_begin_offset
+        if assigned.process_queue.message_count == 0:
+            # Nothing of it waits for poll(): what was filtered out is consumed.
+            assigned.consume_offset = result.next_begin_offset
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        known = self.rebalance.subscriptions.get(topic)
+        if known is not None:
+            return known
+        return build_subscription(topic, self.assign_expressions.get(topic, ALL), TAG)
+
+    # ------------------------------------------------------------ what the caller does
+
+    async def poll(self, timeout_ms: int) -> list[MessageExt]:
+        """What was fetched next, of one queue; [] when nothing came in time."""
+        self._commit_if_due()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    chunk = await self._ready.get()
+                    self._ready_count -= len(chunk.messages)
+                    if not chunk.process_queue.dropped:
+                        break
+        except TimeoutError:
+            return []
+        assigned, process_queue = chunk.assigned, chunk.process_queue
+        offset = process_queue.remove(chunk.messages, self.clock.monotonic_ms())
+        if offset >= 0:
+            assigned.consume_offset = offset
+        self._room.set()
+        namespace = self.lite_settings.namespace
+        if namespace:
+            for message in chunk.messages:
+                message.topic = without_namespace(namespace, message.topic)
+        self.stats.consumed(chunk.assigned.queue.topic, len(chunk.messages), 0, 0)
+        return chunk.messages
+
+    def _commit_if_due(self) -> None:
+        if not self.lite_settings.auto_commit:
+            return
+        now = self.clock.monotonic_ms()
+        if now >= self._next_commit_ms:
+            self.note_consumed()
+            self._next_commit_ms = now + self.lite_settings.auto_commit_interval_ms
+
+    def note_consumed(self) -> None:
+        """What poll() has given counts as done; the timer or commit() tells the broker."""
+        for queue, assigned in self.assigned.items():
+            if assigned.consume_offset is not None:
+                self.offsets.table.update(queue, assigned.consume_offset, increase_only=False)
+
+    async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
+        """Store offsets at the broker now: those given, else of all that poll() has given."""
+        if offsets is None:
+            self.note_consumed()
+            queues = list(self.assigned)
+        else:
+            for queue, offset in offsets.items():
+                self.offsets.table.update(queue, offset, increase_only=False)
+            queues = list(offsets)
+        await self.offsets.persist(queues, final=True)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return await self.offsets.read(queue, ReadFrom.MEMORY_FIRST)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Fetch on from there; what was fetched ahead of it is forgotten. Raises: NotAssigned."""
+        if offset < 0:
+            raise IllegalArgument(f"an offset is 0 or more, not {offset}")
+        old = self.of(queue)
+        old.process_queue.dropped = True
+        if old.fetcher is not None:
+            old.fetcher.cancel()
+        process_queue = ProcessQueue(self.clock.monotonic_ms())
+        if queue in self.rebalance.table:
+            self.rebalance.table[queue] = process_queue
+        self._begin(Assigned(queue, process_queue, offset, offset, old.paused))
+
+
+def pull_fields(
+    group: str,
+    queue: MessageQueue,
+    subscription: SubscriptionData,
+    offset: int,
+    count_max: int,
+    flag: PullSysFlag,
+    suspend_ms: int,
+) -> dict[str, str]:
+    """PullMessageHeader of a pull that brings its own subscription."""
+    return {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count_max),
+        "sysFlag": str(int(flag)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(suspend_ms),
+        # A tag subscription of its own has no version at the broker (wire.md 4.5).
+        "subVersion": "0" if subscription.is_tag else str(subscription.sub_version),
+        "subscription": subscription.sub_string,
+        "expressionType": subscription.expression_type,
+        "bname": queue.broker_name,
+    }

@@ -1,0 +1,236 @@
+"""TransactionProducer: a message that becomes visible when the local transaction commits (wire.md 3.8).
+
+    def execute(message: Message) -> TransactionState: ...    # the local transaction
+    def check(message: MessageExt) -> TransactionState: ...   # asked later when that was UNKNOWN
+
+    async with TransactionProducer("group", check=check, name_server="127.0.0.1:9876") as producer:
+        sent = await producer.send_in_transaction(Message("TopicTest", b"order 7"), execute)
+
+1. The half message is stored first; when that fails the local transaction is not run.
+2. END_TRANSACTION is one-way: where it gets lost, or the answer was UNKNOWN, the broker asks `check` of any
+   member of the group.
+Plain functions run in a thread, coroutine functions on the event loop. Source: TransactionMQProducer,
+DefaultMQProducerImpl.sendMessageInTransaction, RocketMQ 4.9.7.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from pocketmq.client import trace
+from pocketmq.client.namespace import check_send_topic, without_namespace
+from pocketmq.client.producer import Producer, ProducerOptions
+from pocketmq.client.runner import Runner
+from pocketmq.client.send_result import SendResult, SendStatus
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.message import Message, MessageExt, Property
+from pocketmq.remoting.message_codec import parse_offset_msg_id
+
+if TYPE_CHECKING:
+    pass
+
+log = logging.getLogger(__name__)
+
+
+class TransactionState(Enum):
+    """How a local transaction ended; the value is the flag that travels."""
+
+    COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+    ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+    UNKNOWN = 0
+
+
+_JAVA_NAME = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
+
+Execute = Callable[[Message], TransactionState | Awaitable[TransactionState]]
+Check = Callable[[MessageExt], TransactionState | Awaitable[TransactionState]]
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """The stored half message and how the local transaction ended."""
+
+    send_result: SendResult
+    state: TransactionState
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages can be part of a transaction. Options: see Producer."""
+
+    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None:
+        super().__init__(group, **options)
+        self._check = check
+        self._runner = Runner(f"TransactionProducer {group}")
+        self._known = False
+
+    async def start(self) -> None:
+        """As Producer.start; the brokers learn of the group at once, so that they can ask it."""
+        await self._runner.start()
+        try:
+            await super().start()
+        except BaseException:
+            await self._runner.stop()
+            raise
+
+    async def shutdown(self) -> None:
+        await self._runner.stop()
+        await super().shutdown()
+
+    async def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Store the half message, run the local transaction, tell the broker how it ended.
+
+        An exception of `execute` counts as UNKNOWN and is logged: `check` decides later. A half message that
+        was not stored as safely as asked is rolled back without running it.
+        Raises: what send() raises; then nothing was run.
+        """
+        _, engine = self._running()
+        check_send_topic(message.topic)
+        properties = {
+            name: value
+            for name, value in message.properties.items()
+            if name != Property.DELAY.value
+        }
+        properties[Property.TRAN_MSG.value] = "true"
+        properties[Property.PGROUP.value] = self._inner_group
+        half = replace(message, properties=properties)
+        outgoing = engine.outgoing(half, int(MessageSysFlag.TRANSACTION_PREPARED))
+        sent = await engine.send(outgoing, timeout_ms=timeout_ms)
+        # The check may come by any broker connection of the group: they must know us.
+        await self._make_known()
+        half.properties[Property.UNIQ_KEY.value] = sent.msg_id
+        half.transaction_id = sent.transaction_id or sent.msg_id
+        state = TransactionState.ROLLBACK
+        if sent.status is SendStatus.SEND_OK:
+            state = await self._ask(execute, half)
+        try:
+            await self._end(sent, state)
+        except PocketMQError as error:
+            log.warning(
+                "the end of a transaction could not be told, the broker will ask message=%s state=%s %s",
+                sent.msg_id,
+                state.name,
+                error,
+            )
+        self._trace_end(half, sent.msg_id, sent.offset_msg_id, state, from_check=False)
+        return TransactionResult(self._shown(sent), state)
+
+    async def _make_known(self) -> None:
+        instance, _ = self._running()
+        if not self._known:
+            await instance.heartbeat_all()
+            self._known = True
+
+    async def _ask(self, function: Callable[[M], Any], message: M) -> TransactionState:
+        """The local transaction's state; an exception is UNKNOWN."""
+        try:
+            if inspect.iscoroutinefunction(function):
+                state = await function(message)
+            else:
+                state = await asyncio.to_thread(function, message)
+                if inspect.isawaitable(state):
+                    state = await state
+        except Exception:
+            log.exception("the local transaction failed, its state is unknown group=%s", self.group)
+            return TransactionState.UNKNOWN
+        if not isinstance(state, TransactionState):
+            log.error(
+                "the local transaction returned %r instead of a TransactionState group=%s",
+                state,
+                self.group,
+            )
+            return TransactionState.UNKNOWN
+        return state
+
+    async def _end(self, sent: SendResult, state: TransactionState) -> None:
+        from pocketmq.remoting.headers import EndTransactionHeader
+
+        instance, _ = self._running()
+        _, position = parse_offset_msg_id(sent.offset_msg_id)
+        queue = sent.message_queue
+        address = await instance.master_address(queue.topic, queue.broker_name)
+        await instance.api.end_transaction(
+            address,
+            EndTransactionHeader(
+                producer_group=self._inner_group,
+                tran_state_table_offset=sent.queue_offset,
+                commit_log_offset=position,
+                commit_or_rollback=state.value,
+                msg_id=sent.msg_id,
+                from_transaction_check=False,
+                transaction_id=sent.transaction_id,
+                topic=queue.topic,
+                bname=queue.broker_name,
+            ),
+        )
+
+    # ------------------------------------------------------------ asked by a broker
+
+    def _start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
+        self._runner.spawn(self._answer(address, message, fields), name="check transaction")
+
+    async def _answer(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
+        from pocketmq.remoting.headers import CheckTransactionStateHeader, EndTransactionHeader
+
+        asked = CheckTransactionStateHeader.parse(fields)
+        message.topic = without_namespace(self.config.namespace, message.topic)
+        message.transaction_id = asked.transaction_id or message.msg_id
+        state = await self._ask(self._check, message)
+        instance, _ = self._running()
+        header: EndTransactionHeader = EndTransactionHeader(
+            producer_group=self._inner_group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=state.value,
+            msg_id=message.properties.get(Property.UNIQ_KEY.value) or message.msg_id,
+            from_transaction_check=True,
+            transaction_id=asked.transaction_id,
+            topic=asked.topic,
+            bname=asked.bname,
+        )
+        await instance.api.end_transaction(address, header)
+        self._trace_end(message, message.msg_id, message.offset_msg_id, state, from_check=True)
+
+    def _trace_end(
+        self,
+        message: Message,
+        msg_id: str,
+        offset_msg_id: str,
+        state: TransactionState,
+        *,
+        from_check: bool,
+    ) -> None:
+        if self._tracer is None:
+            return
+        host = ""
+        if offset_msg_id:
+            host, _ = parse_offset_msg_id(offset_msg_id)
+        self._tracer.append(
+            [
+                trace.end_transaction(
+                    time_ms=self.config.clock.now_ms(),
+                    region="DefaultRegion",
+                    group=self.group,
+                    topic=message.topic,
+                    msg_id=msg_id,
+                    tags=message.tags,
+                    keys=message.keys,
+                    store_host=host,
+                    message_type=trace.MessageType.TRANSACTION_COMMIT,
+                    transaction_id=message.transaction_id,
+                    state=_JAVA_NAME[state],
+                    from_check=from_check,
+                )
+            ]
+        )
