@@ -1,0 +1,71 @@
+"""Admin: the front door of administration.
+
+    async with Admin(name_server="127.0.0.1:9876") as admin:
+        await admin.topics.create("TopicTest", queues=4)
+
+Attributes: topics, groups, messages, settings (see their modules), site (who is master where). Names are
+whole: the option `namespace` is not put before topics and groups here.
+"""
+
+from types import TracebackType
+from typing import Self, Unpack
+
+from pocketmq.admin.groups import Groups
+from pocketmq.admin.messages import Messages
+from pocketmq.admin.settings import SiteSettings
+from pocketmq.admin.site import Site
+from pocketmq.admin.topics import Topics
+from pocketmq.admin.types import ClusterBroker
+from pocketmq.client.api import MQClientApi
+from pocketmq.client.config import ClientConfig, ClientOptions
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.command import Encoding
+from pocketmq.remoting.tls import client_context
+
+
+class Admin:
+    """Connections for administration; no heartbeat is sent, so no broker counts it as a client."""
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        """Raises: IllegalArgument for a bad option."""
+        options.setdefault("request_timeout_ms", 5_000)
+        config = ClientConfig.of(options)
+        tls = config.tls
+        self._remoting = RemotingClient(
+            {},
+            config.clock,
+            connect_timeout_ms=config.connect_timeout_ms,
+            tls=client_context() if tls is True else tls or None,
+            before_send=config.credentials.sign if config.credentials else None,
+        )
+        api = MQClientApi(
+            self._remoting,
+            config.name_servers,
+            timeout_ms=config.request_timeout_ms,
+            encoding=Encoding[config.header_encoding],
+        )
+        self.site = Site(api)
+        self.topics = Topics(self.site)
+        self.groups = Groups(self.site)
+        self.messages = Messages(self.site, self.topics, self.groups)
+        self.settings = SiteSettings(self.site)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self.site.api.name_servers
+
+    async def __aenter__(self) -> Self:
+        await self._remoting.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._remoting.__aexit__(exc_type, exc, traceback)
+
+    async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
+        """Every broker address that the name servers know."""
+        return await self.site.brokers(cluster)

@@ -1,0 +1,291 @@
+"""Groups: create, delete, list, members, progress, offsets."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pocketmq.admin.site import Site
+from pocketmq.admin.types import (
+    GroupConfig,
+    GroupConnection,
+    Member,
+    OffsetReset,
+    QueueProgress,
+    RunningInfo,
+    queue_of,
+)
+from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.subscription import SubscriptionData
+
+_CALL_TIMEOUT_MS = 15_000
+
+
+class Groups:
+    """What `admin.groups` can do."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._api = site.api
+
+    # ------------------------------------------------------------ configuration
+
+    async def create(
+        self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Make or change a group on the masters chosen as for topics. Returns: their names."""
+        masters = await self._site.masters(cluster, broker)
+        for master in masters:
+            await self._api.ask(
+                master.address,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                None,
+                fastjson.dumps(config.to_json()),
+                about=f"group {config.group!r}",
+            )
+        return [master.name for master in masters]
+
+    async def delete(
+        self, group: str, *, with_offsets: bool = False, cluster: str | None = None
+    ) -> list[str]:
+        """Delete a group's configuration, and its offsets if wanted. Returns: names of the brokers."""
+        masters = await self._site.masters(cluster)
+        header = headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets)
+        for master in masters:
+            await self._api.ask(
+                master.address,
+                RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                header,
+                about=f"group {group!r}",
+            )
+        return [master.name for master in masters]
+
+    async def configs(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, GroupConfig]]:
+        """Every configured group by broker name."""
+        found: dict[str, dict[str, GroupConfig]] = {}
+        for master in await self._site.masters(cluster, broker):
+            answer = await self._api.ask(
+                master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            )
+            table = fastjson.loads(answer.body).get("subscriptionGroupTable") or {}
+            found[master.name] = {
+                str(name): GroupConfig.from_json(data) for name, data in table.items()
+            }
+        return found
+
+    async def names(self) -> list[str]:
+        """Every configured group."""
+        return sorted({name for groups in (await self.configs()).values() for name in groups})
+
+    # ------------------------------------------------------------ members
+
+    async def connection(self, group: str) -> GroupConnection:
+        """Who consumes as the group now, from the first broker that knows.
+
+        Raises: ConsumerNotOnline when nobody does.
+        """
+        last: PocketMQError | None = None
+        for _, address in await self._site.masters_of_group(group):
+            try:
+                answer = await self._api.ask(
+                    address,
+                    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                    headers.GetConsumerConnectionListHeader(group),
+                    about=f"group {group!r}",
+                )
+            except (ConsumerNotOnline, RemotingError) as error:
+                last = error
+                continue
+            return _connection(fastjson.loads(answer.body))
+        assert last is not None
+        raise last
+
+    async def producers(self, group: str) -> list[Member]:
+        """Who produces as the group now; none is []."""
+        found: dict[str, Member] = {}
+        for master in await self._site.masters():
+            try:
+                answer = await self._api.ask(
+                    master.address,
+                    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+                    headers.GetProducerConnectionListHeader(group),
+                    about=f"group {group!r}",
+                )
+            except BrokerFailed:
+                continue
+            for data in fastjson.loads(answer.body).get("connectionSet") or ():
+                member = Member.from_json(data)
+                found[member.client_id] = member
+        return [found[client_id] for client_id in sorted(found)]
+
+    async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> RunningInfo:
+        """What a consumer says of itself: queues, caches, rates; with `stack` its threads.
+
+        Raises: BrokerRefused (not online, no answer within 10 s).
+        """
+        last: PocketMQError | None = None
+        for _, address in await self._site.masters_of_group(group):
+            try:
+                answer = await self._api.ask(
+                    address,
+                    RequestCode.GET_CONSUMER_RUNNING_INFO,
+                    headers.GetConsumerRunningInfoHeader(group, client_id, stack),
+                    timeout_ms=_CALL_TIMEOUT_MS,
+                    about=f"group {group!r}, client {client_id!r}",
+                )
+            except (BrokerRefused, RemotingError) as error:
+                last = error
+                continue
+            return _running_info(client_id, fastjson.loads(answer.body))
+        assert last is not None
+        raise last
+
+    # ------------------------------------------------------------ progress
+
+    async def progress(
+        self, group: str, topic: str | None = None, *, owners: bool = False
+    ) -> list[QueueProgress]:
+        """How far the group is in each queue that it has offsets of, by queue.
+
+        owners: also ask each member which queues it has; members that do not answer have none.
+        """
+        rows: dict[MessageQueue, QueueProgress] = {}
+        for _, address in await self._site.masters_of_group(group):
+            answer = await self._api.ask(
+                address,
+                RequestCode.GET_CONSUME_STATS,
+                headers.GetConsumeStatsHeader(group, topic),
+                about=f"group {group!r}",
+            )
+            for key, row in fastjson.loads(answer.body)["offsetTable"].items():
+                queue = queue_of(key)
+                rows[queue] = QueueProgress(
+                    queue,
+                    int(row["brokerOffset"]),
+                    int(row["consumerOffset"]),
+                    int(row["lastTimestamp"]),
+                )
+        owner = await self.owners(group) if owners else {}
+        return [
+            QueueProgress(
+                queue, row.broker_offset, row.consumer_offset, row.last_ms, owner.get(queue)
+            )
+            for queue, row in sorted(rows.items())
+        ]
+
+    async def owners(self, group: str) -> dict[MessageQueue, str]:
+        """Which member has which queue, as the members say it."""
+        try:
+            members = (await self.connection(group)).members
+        except ConsumerNotOnline:
+            return {}
+        found: dict[MessageQueue, str] = {}
+
+        async def ask(member: Member) -> None:
+            try:
+                info = await self.running_info(group, member.client_id)
+            except PocketMQError:
+                return
+            for queue in info.queues:
+                found[queue] = member.client_id
+
+        async with asyncio.TaskGroup() as tasks:
+            for member in members:
+                tasks.create_task(ask(member))
+        return found
+
+    # ------------------------------------------------------------ offsets
+
+    async def reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, dry: bool = False
+    ) -> list[OffsetReset]:
+        """Move the group to the first message stored at or after a time; -1: to the end.
+
+        While members are online the broker tells them, and they write the new offsets; else the
+        offsets are written here. force: False moves backwards only. dry: say what would be done.
+        """
+        plan = await self._plan_reset(group, topic, timestamp_ms, force=force)
+        if dry:
+            return plan
+        by_broker = dict(await self._site.masters_of(topic))
+        online = False
+        header = headers.ResetOffsetHeader(topic, group, timestamp_ms, force)
+        for address in by_broker.values():
+            found = await self._api.answer(
+                address,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                header,
+                timeout_ms=_CALL_TIMEOUT_MS,
+                about=f"group {group!r}, topic {topic!r}",
+            )
+            online = online or found.code == ResponseCode.SUCCESS
+        if not online:
+            for step in plan:
+                await self.place(group, step.queue, step.new_offset)
+        return plan
+
+    async def _plan_reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool
+    ) -> list[OffsetReset]:
+        old = {row.queue: row.consumer_offset for row in await self.progress(group, topic)}
+        addresses = dict(await self._site.masters_of(topic))
+        plan: list[OffsetReset] = []
+        for queue in (await self._site.route(topic)).subscribe_queues(topic):
+            address = addresses[queue.broker_name]
+            if timestamp_ms < 0:
+                wanted = await self._api.max_offset(address, queue)
+            else:
+                wanted = await self._api.search_offset(address, queue, timestamp_ms)
+            known = old.get(queue, 0)
+            plan.append(OffsetReset(queue, known, wanted if force or wanted < known else known))
+        return sorted(plan, key=lambda step: step.queue)
+
+    async def place(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Write one offset, whatever it was. Members that are online may write theirs over it."""
+        addresses = dict(await self._site.masters_of(queue.topic))
+        await self._api.update_consumer_offset(
+            addresses[queue.broker_name], group, queue, offset, oneway=False
+        )
+
+    async def copy_offsets(self, source: str, target: str, topic: str) -> list[OffsetReset]:
+        """Give `target` the offsets that `source` has of a topic."""
+        rows = await self.progress(source, topic)
+        old = {row.queue: row.consumer_offset for row in await self.progress(target, topic)}
+        steps: list[OffsetReset] = []
+        for row in rows:
+            await self.place(target, row.queue, row.consumer_offset)
+            steps.append(OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset))
+        return steps
+
+
+def _connection(data: Mapping[str, Any]) -> GroupConnection:
+    members = [Member.from_json(each) for each in data.get("connectionSet") or ()]
+    return GroupConnection(
+        tuple(sorted(members, key=lambda member: member.client_id)),
+        str(data.get("consumeType") or ""),
+        str(data.get("messageModel") or ""),
+        str(data.get("consumeFromWhere") or ""),
+        {
+            str(topic): SubscriptionData.from_json(each)
+            for topic, each in (data.get("subscriptionTable") or {}).items()
+        },
+    )
+
+
+def _running_info(client_id: str, data: Mapping[str, Any]) -> RunningInfo:
+    subscriptions: Iterable[Any] = data.get("subscriptionSet") or ()
+    found = [SubscriptionData.from_json(each) for each in subscriptions]
+    return RunningInfo(
+        client_id,
+        {str(name): str(value) for name, value in (data.get("properties") or {}).items()},
+        {each.topic: each for each in found},
+        {queue_of(key): dict(row) for key, row in (data.get("mqTable") or {}).items()},
+        {str(topic): dict(row) for topic, row in (data.get("statusTable") or {}).items()},
+        data.get("jstack"),
+        data,
+    )

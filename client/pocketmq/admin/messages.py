@@ -1,0 +1,269 @@
+"""Messages: by id, by key, by time; what became of them; hand one to a consumer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+from pocketmq.admin.groups import Groups
+from pocketmq.admin.site import RETRY_PREFIX, Site
+from pocketmq.admin.topics import Topics
+from pocketmq.admin.tracks import Track, track
+from pocketmq.admin.types import ConsumeResultOfOne
+from pocketmq.client.errors import NoRoute, QueryNotFound
+from pocketmq.client.pull_result import PullStatus
+from pocketmq.client.send_result import SendResult
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.message_codec import (
+    parse_offset_msg_id,
+    properties_to_text,
+    read_records,
+    to_messages,
+)
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+_FOREVER_MS = (1 << 63) - 1
+_PULL_COUNT = 32
+_CALL_TIMEOUT_MS = 15_000
+_PULL_SUBSCRIPTION = 4
+# What says how a message came into the dead letters, and must not steer where it goes now.
+_NOT_RESENT = frozenset(
+    ("DELAY", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "WAIT")
+    + ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "CLUSTER")
+)
+
+
+class Messages:
+    """What `admin.messages` can do."""
+
+    def __init__(self, site: Site, topics: Topics, groups: Groups) -> None:
+        self._site = site
+        self._api = site.api
+        self._topics = topics
+        self._groups = groups
+
+    # ------------------------------------------------------------ by id and key
+
+    async def by_offset_id(self, msg_id: str, topic: str | None = None) -> MessageExt:
+        """The message of an offset id, asked of the broker that the id names.
+
+        Raises: MessageCodecError when it is no such id; BrokerFailed when nothing is there.
+        """
+        address, position = parse_offset_msg_id(msg_id)
+        message = await self._api.view_message(address, position, topic)
+        message.broker_name = await self._broker_name(address)
+        return message
+
+    async def _broker_name(self, address: str) -> str:
+        for broker in await self._site.brokers():
+            if broker.address == address:
+                return broker.name
+        return ""
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[MessageExt]:
+        """Messages that carry the key, newest last. Raises: NoRoute."""
+        found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
+        return [message for message in found if key in (message.keys or "").split(" ")]
+
+    async def by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
+        """Messages of a client's message id: one, or the copies of retries. Raises: NoRoute."""
+        found = await self._query(topic, unique_key, 32, 0, _FOREVER_MS, unique=True)
+        return [m for m in found if m.properties.get("UNIQ_KEY") == unique_key]
+
+    async def _query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        for name, address in await self._site.masters_of(topic):
+            for message in await self._api.query_message(
+                address, topic, key, count_max, begin_ms, end_ms, unique=unique
+            ):
+                message.broker_name = name
+                if message.topic == topic:
+                    found.append(message)
+        return sorted(found, key=lambda m: (m.store_timestamp, m.queue_offset))[-count_max:]
+
+    async def by_id(self, msg_id: str, topic: str | None = None) -> MessageExt:
+        """The message of any id: an offset id, or with `topic` a client's message id.
+
+        Raises: QueryNotFound, NoRoute, MessageCodecError, BrokerFailed.
+        """
+        if topic is not None:
+            found = await self.by_unique_key(topic, msg_id)
+            if found:
+                return found[-1]
+        try:
+            address, _ = parse_offset_msg_id(msg_id)
+            if topic is None or any(
+                broker.address == address for broker in await self._site.brokers()
+            ):
+                return await self.by_offset_id(msg_id, topic)
+        except MessageCodecError:
+            if topic is None:
+                raise
+        raise QueryNotFound(
+            ResponseCode.QUERY_NOT_FOUND,
+            "no message has this id",
+            "",
+            f"message {msg_id}, topic {topic!r}",
+        )
+
+    # ------------------------------------------------------------ by place and time
+
+    async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """The message at an offset of a queue; None when it is not there."""
+        addresses = dict(await self._site.masters_of(queue.topic))
+        found, _ = await self._pull(addresses[queue.broker_name], queue, offset, 1)
+        return found[0] if found and found[0].queue_offset == offset else None
+
+    async def between(
+        self,
+        topic: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        queues: Iterable[MessageQueue] | None = None,
+        expression: str = "*",
+    ) -> AsyncIterator[MessageExt]:
+        """Messages stored from begin_ms on and before end_ms, queue by queue in their order.
+
+        The ends of the queues are taken once: what arrives later is not waited for. Raises: NoRoute.
+        """
+        addresses = dict(await self._site.masters_of(topic))
+        chosen = queues
+        if chosen is None:
+            chosen = (await self._site.route(topic)).subscribe_queues(topic)
+        for queue in chosen:
+            address = addresses[queue.broker_name]
+            at = await self._api.min_offset(address, queue)
+            if begin_ms > 0:
+                at = max(at, await self._api.search_offset(address, queue, begin_ms))
+            end = await self._api.max_offset(address, queue)
+            while at < end:
+                messages, following = await self._pull(address, queue, at, _PULL_COUNT, expression)
+                for message in messages:
+                    if message.queue_offset >= end:
+                        break
+                    if end_ms is not None and message.store_timestamp >= end_ms:
+                        following = end
+                        break
+                    if message.store_timestamp >= begin_ms:
+                        yield message
+                if following <= at:
+                    break
+                at = following
+
+    async def _pull(
+        self,
+        address: str,
+        queue: MessageQueue,
+        offset: int,
+        count: int,
+        expression: str = "*",
+    ) -> tuple[list[MessageExt], int]:
+        """Messages from `offset` on, and the offset to go on at. Nothing is waited for or committed."""
+        header = headers.PullMessageHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=_PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=expression,
+            expression_type="TAG",
+        )
+        result, body = await self._api.pull(address, header.ext(), _CALL_TIMEOUT_MS)
+        messages: list[MessageExt] = []
+        if result.status is PullStatus.FOUND:
+            for record in read_records(body):
+                messages += to_messages(record, queue.broker_name)
+        return messages, result.next_begin_offset
+
+    # ------------------------------------------------------------ dead letters
+
+    async def resend_dead(self, message: MessageExt, group: str) -> SendResult:
+        """Give a dead letter to its group again, and to no other: by the group's retry topic.
+
+        Its count of failures begins anew. The dead letter itself stays where it is.
+        """
+        topic = RETRY_PREFIX + group
+        addresses = dict(await self._site.masters_of(topic))
+        name = message.broker_name if message.broker_name in addresses else min(addresses)
+        properties = {
+            key: value for key, value in message.properties.items() if key not in _NOT_RESENT
+        }
+        properties.setdefault("RETRY_TOPIC", message.topic)
+        header = headers.SendMessageV2Header(
+            producer_group=TOOLS_GROUP,
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=properties_to_text(properties),
+            reconsume_times=0,
+            batch=None,
+        )
+        return await self._api.send(
+            addresses[name],
+            RequestCode.SEND_MESSAGE_V2,
+            header.ext(),
+            message.body,
+            unique_key=properties.get("UNIQ_KEY", ""),
+            queue=MessageQueue(topic, name, 0),
+            timeout_ms=_CALL_TIMEOUT_MS,
+        )
+
+    # ------------------------------------------------------------ what became of it
+
+    async def track(self, message: MessageExt, *, group: str | None = None) -> list[Track]:
+        """What became of a message, in each group of its topic or in one."""
+        try:
+            groups = [group] if group else await self._topics.groups(message.topic)
+        except NoRoute:
+            return []
+        async with asyncio.TaskGroup() as tasks:
+            asked = [
+                tasks.create_task(track(self._groups, message, each), name=f"track {each}")
+                for each in groups
+            ]
+        return [task.result() for task in asked]
+
+    async def consume_directly(
+        self, message: MessageExt, group: str, client_id: str
+    ) -> ConsumeResultOfOne:
+        """Hand a stored message to one online consumer, past its queues and offsets.
+
+        Raises: BrokerRefused (not online, no answer within 10 s).
+        """
+        offset_id = message.offset_msg_id
+        address, _ = parse_offset_msg_id(offset_id)
+        answer = await self._api.ask(
+            address,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            headers.ConsumeMessageDirectlyHeader(
+                consumer_group=group, client_id=client_id, msg_id=offset_id, topic=message.topic
+            ),
+            timeout_ms=_CALL_TIMEOUT_MS,
+            about=f"message {offset_id}, group {group!r}, client {client_id!r}",
+        )
+        data = fastjson.loads(answer.body)
+        return ConsumeResultOfOne(
+            str(data.get("consumeResult")),
+            int(data.get("spentTimeMills") or 0),
+            data.get("remark"),
+        )

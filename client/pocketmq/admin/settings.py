@@ -1,0 +1,106 @@
+"""Settings and numbers of brokers and name servers, and the name servers' key-value table."""
+
+from pocketmq.admin.site import Site
+from pocketmq.client.errors import BrokerFailed, QueryNotFound
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.settings import format_properties, parse_properties
+
+
+class SiteSettings:
+    """What `admin.settings` can do; brokers are named by `ip:port`."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._api = site.api
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        """A broker's numbers (GET_BROKER_RUNTIME_INFO)."""
+        answer = await self._api.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = fastjson.loads(answer.body).get("table") or {}
+        return {str(name): str(value) for name, value in table.items()}
+
+    async def broker(self, address: str) -> dict[str, str]:
+        """A broker's settings."""
+        answer = await self._api.ask(address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(bytes(answer.body).decode("utf-8"))
+
+    async def update_broker(self, address: str, **settings: str) -> None:
+        """Change settings that may change while it runs. Raises: NoPermission, BrokerFailed."""
+        body = format_properties(settings).encode("utf-8")
+        await self._api.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+
+    async def name_server(self, address: str) -> dict[str, str]:
+        """A name server's settings."""
+        answer = await self._api.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+        return parse_properties(bytes(answer.body).decode("utf-8"))
+
+    async def update_name_server(self, address: str, **settings: str) -> None:
+        body = format_properties(settings).encode("utf-8")
+        await self._api.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+
+    async def set_writable(self, broker_name: str, writable: bool) -> int:
+        """Wipe or add the write permission of a broker at every name server; returns the topics."""
+        code = (
+            RequestCode.ADD_WRITE_PERM_OF_BROKER
+            if writable
+            else RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        )
+        count = 0
+        for address in self._api.name_servers:
+            answer = await self._api.ask(
+                address,
+                code,
+                headers.WipeWritePermHeader(broker_name),
+                about=f"broker {broker_name!r}",
+            )
+            count = int(next(iter((answer.ext or {"": "0"}).values())))
+        return count
+
+    async def stats(self, address: str, name: str, key: str) -> dict[str, dict[str, float]] | None:
+        """A counter's windows (VIEW_BROKER_STATS_DATA): statsMinute, statsHour, statsDay, each with sum,
+        tps and avgpt; None when the broker has not counted it."""
+        try:
+            answer = await self._api.ask(
+                address,
+                RequestCode.VIEW_BROKER_STATS_DATA,
+                headers.ViewBrokerStatsDataHeader(name, key),
+            )
+        except BrokerFailed:
+            return None
+        found: dict[str, dict[str, float]] = fastjson.loads(answer.body)
+        return found
+
+    # ------------------------------------------------------------ key-value table
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        try:
+            answer = await self._api.ask_name_server(
+                RequestCode.GET_KV_CONFIG, headers.GetKVConfigHeader(namespace, key)
+            )
+        except QueryNotFound:
+            return None
+        return (answer.ext or {}).get("value")
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value at every name server."""
+        for address in self._api.name_servers:
+            await self._api.ask(
+                address, RequestCode.PUT_KV_CONFIG, headers.PutKVConfigHeader(namespace, key, value)
+            )
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        for address in self._api.name_servers:
+            await self._api.ask(
+                address, RequestCode.DELETE_KV_CONFIG, headers.DeleteKVConfigHeader(namespace, key)
+            )
+
+    async def list_kv(self, namespace: str) -> dict[str, str]:
+        try:
+            answer = await self._api.ask_name_server(
+                RequestCode.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceHeader(namespace)
+            )
+        except QueryNotFound:
+            return {}
+        table = fastjson.loads(answer.body).get("table") or {}
+        return {str(name): str(value) for name, value in table.items()}

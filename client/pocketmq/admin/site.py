@@ -1,0 +1,97 @@
+"""Site: the cluster as administration sees it: who is master where, and whom to ask about what."""
+
+from collections.abc import Iterable
+
+from pocketmq.admin.types import ClusterBroker
+from pocketmq.client.api import MQClientApi
+from pocketmq.client.errors import NoRoute
+from pocketmq.client.route import TopicRoute
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import IllegalArgument
+
+MASTER_ID = 0
+RETRY_PREFIX = "%RETRY%"
+
+
+class Site:
+    """Look-ups that every subject of administration needs; nothing is remembered."""
+
+    def __init__(self, api: MQClientApi) -> None:
+        self.api = api
+
+    async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
+        """Every broker address that the name servers know, by cluster, name and id.
+
+        Raises: IllegalArgument when the cluster is unknown.
+        """
+        found = await self.api.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        data = fastjson.loads(found.body)
+        names = {
+            str(name): [str(each) for each in members]
+            for name, members in (data.get("clusterAddrTable") or {}).items()
+        }
+        if cluster is not None and cluster not in names:
+            raise IllegalArgument(
+                f"there is no cluster {cluster!r}; known: {', '.join(sorted(names)) or 'none'}"
+            )
+        wanted = None if cluster is None else set(names[cluster])
+        return sorted(
+            (
+                ClusterBroker(
+                    str(broker.get("cluster") or ""), str(name), int(number), str(address)
+                )
+                for name, broker in (data.get("brokerAddrTable") or {}).items()
+                if wanted is None or name in wanted
+                for number, address in broker["brokerAddrs"].items()
+            ),
+            key=lambda each: (each.cluster, each.name, each.broker_id),
+        )
+
+    async def masters(
+        self, cluster: str | None = None, broker: str | None = None
+    ) -> list[ClusterBroker]:
+        """The masters of a cluster, of one broker name or `ip:port`, or all.
+
+        Raises: IllegalArgument when there is none.
+        """
+        found = [
+            each
+            for each in await self.brokers(cluster)
+            if each.broker_id == MASTER_ID and broker in (None, each.name, each.address)
+        ]
+        if not found:
+            what = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "site"
+            raise IllegalArgument(f"the name servers know no master of {what}")
+        return found
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Raises: NoRoute."""
+        return await self.api.topic_route(topic)
+
+    async def masters_of(self, topic: str) -> list[tuple[str, str]]:
+        """(broker name, address) of those that have the topic, a slave where the master is down.
+
+        Raises: NoRoute.
+        """
+        return _reachable(await self.route(topic))
+
+    async def masters_of_group(self, group: str) -> list[tuple[str, str]]:
+        """Where a group is known: the route of its retry topic; without one, every master."""
+        try:
+            return await self.masters_of(RETRY_PREFIX + group)
+        except NoRoute:
+            return [(each.name, each.address) for each in await self.masters()]
+
+
+def _reachable(route: TopicRoute) -> list[tuple[str, str]]:
+    return [
+        (broker.broker_name, broker.addresses[min(broker.addresses)])
+        for broker in route.brokers
+        if broker.addresses
+    ]
+
+
+def unique(items: Iterable[str]) -> list[str]:
+    """Sorted, each once."""
+    return sorted(set(items))

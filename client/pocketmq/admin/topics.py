@@ -1,0 +1,172 @@
+"""Topics: create, delete, list, route, status."""
+
+from pocketmq.admin.site import Site, unique
+from pocketmq.admin.types import QueueStatus, TopicConfig, queue_of
+from pocketmq.client.errors import NoRoute, RequestNotSupported
+from pocketmq.client.route import TopicRoute
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode
+
+DEFAULT_TOPIC = "TBW102"
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+class Topics:
+    """What `admin.topics` can do."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._api = site.api
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int = 6,
+        cluster: str | None = None,
+        broker: str | None = None,
+        order: bool = False,
+        attributes: str | None = None,
+    ) -> list[str]:
+        """Make or change a topic on the masters of a cluster, on one broker, or on all masters.
+
+        order: also enter it into the name servers' order configuration. attributes: 5.x,
+        `+message.type=FIFO`. Returns: names of the brokers.
+        """
+        masters = await self._site.masters(cluster, broker)
+        reads = queues if read_queues is None else read_queues
+        writes = queues if write_queues is None else write_queues
+        header = headers.CreateTopicHeader(
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=reads,
+            write_queue_nums=writes,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order,
+            attributes=attributes,
+        )
+        for master in masters:
+            await self._api.ask(
+                master.address,
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                header,
+                about=f"topic {topic!r}",
+            )
+        if order:
+            await self._set_order(topic, ";".join(f"{each.name}:{writes}" for each in masters))
+        return [master.name for master in masters]
+
+    async def _set_order(self, topic: str, value: str) -> None:
+        header = headers.PutKVConfigHeader(ORDER_NAMESPACE, topic, value)
+        for address in self._api.name_servers:
+            await self._api.ask(address, RequestCode.PUT_KV_CONFIG, header)
+
+    async def delete(self, topic: str, *, cluster: str | None = None) -> list[str]:
+        """Delete a topic from its brokers, then from every name server. Returns: names of the brokers.
+
+        Its messages stay in the commit log until that expires; its queues and offsets are gone.
+        """
+        brokers = await self._site.brokers(cluster)
+        for broker in brokers:
+            await self._api.ask(
+                broker.address,
+                RequestCode.DELETE_TOPIC_IN_BROKER,
+                headers.DeleteTopicHeader(topic),
+                about=f"topic {topic!r}",
+            )
+        for address in self._api.name_servers:
+            await self._api.ask(
+                address,
+                RequestCode.DELETE_TOPIC_IN_NAMESRV,
+                headers.DeleteTopicInNamesrvHeader(topic, cluster),
+                about=f"topic {topic!r}",
+            )
+        return unique(broker.name for broker in brokers)
+
+    async def names(self, cluster: str | None = None) -> list[str]:
+        """All topics, or those of a cluster; system, retry and dead-letter topics among them."""
+        if cluster is None:
+            found = await self._api.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            await self._site.brokers(cluster)
+            found = await self._api.ask_name_server(
+                RequestCode.GET_TOPICS_BY_CLUSTER, headers.GetTopicsByClusterHeader(cluster)
+            )
+        return sorted(str(each) for each in fastjson.loads(found.body).get("topicList") or ())
+
+    async def system_names(self, broker: str | None = None) -> set[str]:
+        """Names that a broker keeps for itself."""
+        master = (await self._site.masters(None, broker))[0]
+        found = await self._api.ask(master.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        return {str(each) for each in fastjson.loads(found.body).get("topicList") or ()}
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Which brokers have how many queues of it. Raises: NoRoute."""
+        return await self._site.route(topic)
+
+    async def configs(self, topic: str) -> dict[str, TopicConfig]:
+        """The topic's configuration by broker name. Raises: NoRoute."""
+        found: dict[str, TopicConfig] = {}
+        for name, address in await self._site.masters_of(topic):
+            try:
+                answer = await self._api.ask(
+                    address,
+                    RequestCode.GET_TOPIC_CONFIG,
+                    headers.GetTopicConfigHeader(topic),
+                    about=f"topic {topic!r}",
+                )
+                data = fastjson.loads(answer.body)
+            except RequestNotSupported:
+                # Apache 4.9 has no request for one topic.
+                answer = await self._api.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                data = fastjson.loads(answer.body)["topicConfigTable"].get(topic)
+            if data is not None:
+                found[name] = TopicConfig.from_json(data)
+        return found
+
+    async def status(self, topic: str) -> list[QueueStatus]:
+        """What each queue holds. Raises: NoRoute, TopicNotExist."""
+        found: list[QueueStatus] = []
+        for _, address in await self._site.masters_of(topic):
+            answer = await self._api.ask(
+                address,
+                RequestCode.GET_TOPIC_STATS_INFO,
+                headers.GetTopicStatsInfoHeader(topic),
+                about=f"topic {topic!r}",
+            )
+            for key, row in fastjson.loads(answer.body)["offsetTable"].items():
+                found.append(
+                    QueueStatus(
+                        queue_of(key),
+                        int(row["minOffset"]),
+                        int(row["maxOffset"]),
+                        int(row["lastUpdateTimestamp"]),
+                    )
+                )
+        return sorted(found, key=lambda each: each.queue)
+
+    async def groups(self, topic: str) -> list[str]:
+        """Groups that consume the topic now, or have offsets of it. Raises: NoRoute."""
+        found: set[str] = set()
+        for _, address in await self._site.masters_of(topic):
+            answer = await self._api.ask(
+                address,
+                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+                headers.QueryTopicConsumeByWhoHeader(topic),
+                about=f"topic {topic!r}",
+            )
+            found.update(str(each) for each in fastjson.loads(answer.body).get("groupList") or ())
+        return sorted(found)
+
+    async def exists(self, topic: str) -> bool:
+        """Whether the name servers know it."""
+        try:
+            await self._site.route(topic)
+        except NoRoute:
+            return False
+        return True

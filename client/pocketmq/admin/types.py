@@ -1,0 +1,186 @@
+"""What administration asks for and is told. Times in ms since 1970, offsets in messages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pocketmq.remoting.fastjson import ObjectKey
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.subscription import SubscriptionData
+
+READ_WRITE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """One address of a cluster; id 0 is the master of its name."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic on one broker; perm: 4 read, 2 write, 1 inherit."""
+
+    topic: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = READ_WRITE
+    order: bool = False
+    sys_flag: int = 0
+    filter_type: str = "SINGLE_TAG"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            str(data["topicName"]),
+            int(data.get("readQueueNums", 16)),
+            int(data.get("writeQueueNums", 16)),
+            int(data.get("perm", READ_WRITE)),
+            data.get("order") is True,
+            int(data.get("topicSysFlag", 0)),
+            str(data.get("topicFilterType") or "SINGLE_TAG"),
+            dict(data.get("attributes") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """What a queue holds: offsets [min, max); last_update_ms is 0 for an empty one."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in a queue; last_ms: store time of the last consumed message, 0 if gone.
+
+    owner: client id of the member that has the queue now; None when unknown.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_ms: int
+    owner: str | None = None
+
+    @property
+    def lag(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A subscription group on a broker; the defaults are RocketMQ's."""
+
+    group: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queues: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "groupName": self.group,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queues,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            str(data["groupName"]),
+            data.get("consumeEnable") is not False,
+            data.get("consumeFromMinEnable") is not False,
+            data.get("consumeBroadcastEnable") is not False,
+            int(data.get("retryQueueNums", 1)),
+            int(data.get("retryMaxTimes", 16)),
+            int(data.get("brokerId", 0)),
+            int(data.get("whichBrokerWhenConsumeSlowly", 1)),
+            data.get("notifyConsumerIdsChangedEnable") is not False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A connected client; address is `ip:port` as the broker sees it, version an MQVersion ordinal."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            str(data.get("clientId") or ""),
+            str(data.get("clientAddr") or ""),
+            str(data.get("language") or "OTHER"),
+            int(data.get("version") or 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConnection:
+    """Who consumes as a group, and the subscription that the broker keeps for the group."""
+
+    members: tuple[Member, ...]
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: Mapping[str, SubscriptionData]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfo:
+    """What a consumer says of itself; data: the whole answer, as ConsumerRunningInfo names it."""
+
+    client_id: str
+    properties: Mapping[str, str]
+    subscriptions: Mapping[str, SubscriptionData]
+    queues: Mapping[MessageQueue, Mapping[str, Any]]
+    statuses: Mapping[str, Mapping[str, float]]
+    stack: str | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """An offset that was reset, or would be: from old to new."""
+
+    queue: MessageQueue
+    old_offset: int
+    new_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeResultOfOne:
+    """What one consumer made of one message that was handed to it directly."""
+
+    result: str
+    spent_ms: int
+    remark: str | None
+
+
+def queue_of(key: Any) -> MessageQueue:
+    """The MessageQueue of a JSON map's object key."""
+    if not isinstance(key, ObjectKey):
+        raise TypeError(f"a queue is expected as a key, not {key!r}")
+    return MessageQueue(str(key.get("topic")), str(key.get("brokerName")), int(key.get("queueId")))
