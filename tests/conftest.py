@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
 
 

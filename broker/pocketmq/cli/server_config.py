@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.server_options import ServerOptions
+from pocketmq.cli.server_options import NAMESRV, ServerOptions
 from pocketmq.remoting.settings import parse_properties
 
 PREFIX = "POCKETMQ_"
@@ -35,6 +35,11 @@ def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> No
         attribute = _OPTION_VARIABLES.get(_plain(variable))
         if not variable.startswith(PREFIX) or attribute is None or not value:
             continue
+        if options.role == NAMESRV and attribute in _NUMBERS:
+            # Alone, a name server has one port; an image sets the broker's for all its roles.
+            if _plain(variable) == "brokerport":
+                continue
+            attribute = "port"
         if getattr(options, attribute) is not None:
             continue
         if attribute not in _NUMBERS:

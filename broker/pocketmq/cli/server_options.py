@@ -107,7 +107,7 @@ OPTIONS = (
         is_list=True,
     ),
     Option(
-        ("-p", "--print-config"),
+        ("-p", "-m", "--print-config"),
         "print_config",
         "print every setting with its value, and end",
         is_flag=True,

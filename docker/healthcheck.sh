@@ -1,0 +1,10 @@
+#!/bin/sh
+# HEALTHCHECK: asks the servers that entrypoint.sh has started. Their ports: POCKETMQ_NAMESRV_PORT and
+# POCKETMQ_BROKER_PORT where they are set.
+set -eu
+
+case "$(cat "${POCKETMQ_ROLE_FILE:-/tmp/pocketmq.role}")" in
+    broker | mqbroker) exec pocketmq health --namesrv - ;;
+    namesrv | nameserver | mqnamesrv) exec pocketmq health --broker - ;;
+    *) exec pocketmq health ;;
+esac

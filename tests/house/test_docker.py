@@ -1,0 +1,362 @@
+"""The image without an engine: what its files name exists, and its steps work in a clean environment.
+
+Issue 3 part 9. The Dockerfile's installation is run as it stands, with the folder of the image replaced by
+a temporary one; then the entry point, the health check and the sample client of the compose file run there.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.processes import Process, free_ports
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli.server_config import take_variables, unknown_variables
+from pocketmq.cli.server_options import ServerOptions
+from pocketmq.store import StoreConfig
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+IMAGE_FOLDER = "/opt/pocketmq"
+OFFICIAL_PORTS = {"9876", "10909", "10911", "10912"}
+Instruction = tuple[str, str]
+
+
+def instructions() -> list[Instruction]:
+    """(keyword, rest) of each instruction of the Dockerfile, continued lines joined."""
+    lines = (DOCKER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    found = [line.split(None, 1) for line in lines if line.strip() and not line.startswith("#")]
+    return [(keyword, rest.strip()) for keyword, rest in found]
+
+
+def stages() -> list[list[Instruction]]:
+    """The instructions of each stage, FROM first."""
+    found: list[list[Instruction]] = []
+    for keyword, rest in instructions():
+        if keyword == "FROM":
+            found.append([])
+        found[-1].append((keyword, rest))
+    return found
+
+
+def of(stage: list[Instruction], keyword: str) -> list[str]:
+    return [rest for each, rest in stage if each == keyword]
+
+
+def compose() -> dict[str, Any]:
+    """compose.yaml, by a reader for the part of YAML that it uses."""
+    text = (DOCKER / "compose.yaml").read_text(encoding="utf-8")
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")
+    ]
+    value, rest = _block(lines, 0)
+    assert not rest, f"compose.yaml uses more of YAML than this test reads: {rest[0]!r}"
+    assert isinstance(value, dict)
+    return value
+
+
+def _block(lines: list[str], indent: int) -> tuple[Any, list[str]]:
+    items: list[Any] = []
+    mapping: dict[str, Any] = {}
+    while lines and _indent(lines[0]) == indent:
+        line, lines = lines[0].strip(), lines[1:]
+        if line.startswith("- "):
+            items.append(_scalar(line[2:]))
+            continue
+        key, colon, value = line.partition(":")
+        assert colon, line
+        if value.strip():
+            mapping[key] = _scalar(value.strip())
+        elif lines and _indent(lines[0]) > indent:
+            mapping[key], lines = _block(lines, _indent(lines[0]))
+        else:
+            mapping[key] = None
+    return items or mapping, lines
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _scalar(text: str) -> Any:
+    return json.loads(text) if text[0] in '["' else text
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps a path of the repository out of the build."""
+    kept = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    return not any(path == each or path.startswith(f"{each}/") for each in kept)
+
+
+def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
+    copied = [
+        source
+        for stage in stages()
+        for rest in of(stage, "COPY")
+        if not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    ]
+    assert len(copied) > 6
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert not ignored(source), f"{source} is left out by .dockerignore"
+    builder, final = stages()
+    for rest in of(final, "COPY"):
+        if rest.startswith("--from"):
+            assert rest.split()[1] == IMAGE_FOLDER
+    assert any(IMAGE_FOLDER in rest for rest in of(builder, "RUN"))
+
+
+def test_every_source_root_is_in_the_image() -> None:
+    copied = " ".join(of(stages()[0], "COPY")).split()
+    assert {"remoting", "store", "client", "broker", "spark"} <= set(copied)
+
+
+def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:
+    """conventions.md, Docker: ports, uid 3000, store and log paths, a health check, an init process."""
+    _, final = stages()
+    assert set(of(final, "EXPOSE")[0].split()) == OFFICIAL_PORTS
+    assert of(final, "USER") == ["3000:3000"]
+    setup = " ".join(of(final, "RUN"))
+    for words in ("--gid 3000 rocketmq", "--uid 3000", "/home/rocketmq/store /home/rocketmq/logs"):
+        assert words in setup
+    assert "tini" in setup
+    assert json.loads(of(final, "ENTRYPOINT")[0])[0] == "tini"
+    assert of(final, "VOLUME") == ["/home/rocketmq/store"]
+    assert all("slim" in rest for stage in stages() for rest in of(stage, "FROM"))
+
+
+def test_entry_point_and_health_check_are_files_of_the_image() -> None:
+    _, final = stages()
+    placed = {
+        rest.split()[-1] + Path(source).name
+        for rest in of(final, "COPY")
+        if not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    }
+    check = json.loads(of(final, "HEALTHCHECK")[0].partition("CMD ")[2])
+    entry = json.loads(of(final, "ENTRYPOINT")[0])
+    assert check[-1] in placed
+    assert entry[-1] in placed
+
+
+@pytest.mark.parametrize("script", ["entrypoint.sh", "healthcheck.sh"])
+def test_the_scripts_are_plain_shell(script: str) -> None:
+    subprocess.run(["sh", "-n", str(DOCKER / script)], check=True)
+    assert (DOCKER / script).read_text().startswith("#!/bin/sh\n")
+
+
+def test_each_run_step_is_plain_shell() -> None:
+    for stage in stages():
+        for step in of(stage, "RUN"):
+            subprocess.run(["sh", "-n", "-c", step], check=True)
+
+
+def test_the_compose_file_names_what_exists() -> None:
+    """Its build, mounted files, ports, conditions and the client's entry point."""
+    services = compose()["services"]
+    broker, client = services["pocketmq"], services["client"]
+    context = (DOCKER / broker["build"]["context"]).resolve()
+    assert context == ROOT
+    assert (context / broker["build"]["dockerfile"]).is_file()
+    assert client["image"] == broker["image"]
+    assert client["depends_on"]["pocketmq"]["condition"] == "service_healthy"
+    assert of(stages()[1], "HEALTHCHECK")
+    exposed = {port.split(":")[-1] for port in broker["ports"]}
+    assert exposed <= OFFICIAL_PORTS
+    assert client["environment"]["NAMESRV_ADDR"] == "pocketmq:9876"
+    (mount,) = client["volumes"]
+    source, target, _ = mount.split(":")
+    assert (DOCKER / source).is_file()
+    assert client["entrypoint"] == [f"{IMAGE_FOLDER}/bin/python", target]
+    volume, _, folder = broker["volumes"][0].partition(":")
+    assert volume in compose()["volumes"]
+    assert [folder] == of(stages()[1], "VOLUME")
+
+
+def test_every_variable_is_one_that_the_servers_know() -> None:
+    """POCKETMQ_* of the Dockerfile, the scripts and the compose file."""
+    texts = [path.read_text(encoding="utf-8") for path in DOCKER.iterdir() if path.is_file()]
+    named = set(re.findall(r"POCKETMQ_[A-Z0-9]+(?:_[A-Z0-9]+)*", " ".join(texts)))
+    assert {"POCKETMQ_HOST", "POCKETMQ_DATA"} <= named
+    of_the_scripts = {"POCKETMQ_ROLE", "POCKETMQ_ROLE_FILE"}
+    values = dict.fromkeys(named - of_the_scripts, "1")
+    known = {*BrokerConfig.keys(), *StoreConfig.keys()}
+    assert unknown_variables(values, known) == []
+    take_variables(ServerOptions("up"), values)
+
+
+def installation(builder: list[Instruction]) -> list[str]:
+    return [rest for keyword, rest in builder if keyword == "RUN"]
+
+
+class Image:
+    """The image's files in a folder: what the builder's steps make, and the scripts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.venv = folder / "opt"
+        build = folder / "build"
+        builder = stages()[0]
+        for rest in of(builder, "COPY"):
+            *sources, target = rest.split()
+            for source in sources:
+                place = build / target / ("" if (ROOT / source).is_dir() else source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if (ROOT / source).is_dir():
+                    shutil.copytree(
+                        ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__")
+                    )
+                else:
+                    shutil.copy(ROOT / source, place)
+        for step in installation(builder):
+            step = step.replace(IMAGE_FOLDER, shlex.quote(str(self.venv)))
+            # A test may take from pip's cache what it has taken before.
+            step = step.replace("--no-cache-dir ", "")
+            # The image's python is the one of its base; here it is the one that runs the tests.
+            step = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", step)
+            done = subprocess.run(
+                ["sh", "-c", step],
+                cwd=build,
+                env=clean_environment(),
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """As ENV of the Dockerfile sets it, with the folders of this copy."""
+        set_ = dict(
+            pair.split("=", 1) for rest in of(stages()[1], "ENV") for pair in shlex.split(rest)
+        )
+        set_["PATH"] = (
+            set_["PATH"].replace(IMAGE_FOLDER, str(self.venv)).replace("$PATH", os.environ["PATH"])
+        )
+        set_["POCKETMQ_DATA"] = str(self.folder / "store")
+        set_["POCKETMQ_ROLE_FILE"] = str(self.folder / "role")
+        return {**clean_environment(), **set_, **more}
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's without what leads Python to the repository or to another environment."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV", "POCKETMQ", "NAMESRV"))
+    }
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The Dockerfile's builder stage, step by step."""
+    return Image(tmp_path_factory.mktemp("image"))
+
+
+class Container:
+    """The image's entry point running with these words."""
+
+    def __init__(self, image: Image, folder: Path, words: list[str], **environment: str) -> None:
+        namesrv, broker = free_ports(2)
+        self.namesrv = f"127.0.0.1:{namesrv}"
+        # The image listens on every address; a test stays on loopback.
+        ports = {"POCKETMQ_NAMESRV_PORT": str(namesrv), "POCKETMQ_BROKER_PORT": str(broker)}
+        self.environment = image.environment(
+            **{**ports, "POCKETMQ_HOST": "127.0.0.1", **environment}
+        )
+        self.environment["POCKETMQ_DATA"] = str(folder / "store")
+        self.environment["POCKETMQ_ROLE_FILE"] = str(folder / "role")
+        command = ["env", "-i", *(f"{name}={value}" for name, value in self.environment.items())]
+        self.process = Process(
+            [*command, "sh", str(DOCKER / "entrypoint.sh"), *words], folder / "log"
+        )
+
+    def healthy(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", str(DOCKER / "healthcheck.sh")],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def run(image: Image, tmp_path: Path) -> Iterator[Callable[..., Container]]:
+    started: list[Container] = []
+
+    def start(*words: str, **environment: str) -> Container:
+        folder = tmp_path / f"container{len(started)}"
+        started.append(Container(image, folder, list(words), **environment))
+        return started[-1]
+
+    yield start
+    for container in started:
+        container.process.kill()
+
+
+@pytest.mark.slow
+def test_the_image_serves_checks_its_health_runs_the_sample_and_stops(
+    image: Image, run: Callable[..., Container]
+) -> None:
+    """Issue 3 part 9: the same commands work in a clean virtual environment; SIGTERM ends with 0."""
+    words = json.loads(of(stages()[1], "CMD")[0])
+    container = run(*words)
+    container.process.wait_for_line("ready")
+    checked = container.healthy()
+    assert checked.returncode == 0, checked
+    assert container.namesrv in checked.stdout
+    client = compose()["services"]["client"]
+    python = client["entrypoint"][0].replace(IMAGE_FOLDER, str(image.venv))
+    sample = DOCKER / client["volumes"][0].split(":")[0]
+    done = subprocess.run(
+        [python, str(sample)],
+        env={**container.environment, "NAMESRV_ADDR": container.namesrv},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("received") == 10
+    assert container.process.stop() == 0
+    assert container.healthy().returncode != 0
+
+
+@pytest.mark.slow
+def test_the_roles_of_the_official_images_start_from_their_commands(
+    run: Callable[..., Container], tmp_path: Path
+) -> None:
+    """`sh mqnamesrv`, and `sh mqbroker -n ... -c broker.conf` as their compose files write it."""
+    namesrv = run("sh", "mqnamesrv")
+    namesrv.process.wait_for_line("ready")
+    assert namesrv.healthy().returncode == 0
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName = from-the-file\nbrokerRole = ASYNC_MASTER\n", encoding="utf-8")
+    broker = run("sh", "mqbroker", "-n", namesrv.namesrv, "-c", str(conf))
+    assert "from-the-file" in broker.process.wait_for_line("ready")
+    checked = broker.healthy()
+    assert checked.returncode == 0, checked
+
+
+@pytest.mark.slow
+def test_a_role_by_variable_and_a_role_that_there_is_not(run: Callable[..., Container]) -> None:
+    container = run(NODE_ROLE="nameserver")
+    container.process.wait_for_line("ready")
+    refused = run("controller")
+    while refused.process.returncode is None:
+        time.sleep(0.01)
+    assert refused.process.returncode == 2
+    assert "no controller" in refused.process.printed()
+    os.kill(container.process.pid, signal.SIGTERM)
+    assert container.process.stop() == 0
