@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 AnySendHeader = SendMessageHeader | SendMessageV2Header
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
+_INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
 
 
@@ -323,7 +324,8 @@ class SendMessageProcessor:
         if topic is None:
             topic = self._create(header, connection)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
-        if header.queue_id >= count or (header.queue_id < 0 and topic.write_queue_nums <= 0):
+        queue_id = header.queue_id
+        if queue_id >= count or queue_id < _INT_MIN or (queue_id < 0 and not topic.write_queue_nums):
             remark = (
                 f"request queueId[{header.queue_id}] is illegal, {topic} "
                 f"Producer: {connection.peer}"
