@@ -51,7 +51,7 @@ class Peer:
 
     @classmethod
     async def at(cls, broker: Broker) -> Self:
-        host, _, port = broker.address.rpartition(":")
+        host, _, port = broker.listen_address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def __aenter__(self) -> Self:

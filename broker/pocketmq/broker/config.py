@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Settings, key, nearest
 from pocketmq.store import StoreConfig
 
@@ -247,7 +248,9 @@ class BrokerConfig(Settings):
         True, name="litePullMessageEnable", runtime=True, help="Serve LITE_PULL_MESSAGE."
     )
     acl_enable: bool = key(
-        False, name="aclEnable", help="Check the signatures of requests (conf/plain_acl.yml)."
+        False,
+        name="aclEnable",
+        help="Check the signatures of requests. Not supported yet: true refuses to start.",
     )
     group_mode: str = key(
         "compatible",
@@ -257,6 +260,24 @@ class BrokerConfig(Settings):
         help="What happens when members of one group subscribe differently. compatible: as in RocketMQ, "
         "messages are lost. strict: the second subscription is refused. isolate: each message goes to "
         "one of those that asked for it. A group's attribute group.mode wins over this.",
+    )
+    isolate_keep_time: int = key(
+        60_000,
+        name="isolateKeepTime",
+        min=0,
+        unit="ms",
+        runtime=True,
+        help="groupMode=isolate: members with one subscription that have all gone are waited for so long; "
+        "then others that ask for the same messages get them.",
+    )
+    isolate_remember_time: int = key(
+        72 * 3_600_000,
+        name="isolateRememberTime",
+        min=0,
+        unit="ms",
+        runtime=True,
+        help="groupMode=isolate: messages that nobody asks for any more wait so long for somebody who "
+        "asks again; as long as fileReservedTime keeps them.",
     )
     group_guard_grace_time: int = key(
         60_000,
@@ -283,6 +304,12 @@ class BrokerConfig(Settings):
     )
 
     def __post_init__(self) -> None:
+        if self.acl_enable:
+            # Nothing checks a signature yet: an open broker must not look like a closed one.
+            raise IllegalArgument(
+                "aclEnable=true is not supported yet: this broker would serve everybody. Leave it out, "
+                "and let only trusted machines reach the port (bindAddress, a firewall)"
+            )
         if not self.broker_name:
             self.broker_name = _host_name()
 

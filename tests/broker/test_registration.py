@@ -1,0 +1,182 @@
+"""A broker's entries at name servers: the one of its process, and others over the wire."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import Peer, serving, until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.data_version import DataVersion
+from pocketmq.broker.registration import BrokerIdentity, parse_addresses
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.store import StoreConfig
+
+
+@asynccontextmanager
+async def name_server() -> AsyncIterator[NameServer]:
+    async with NameServer(NamesrvConfig(listen_port=0), SystemClock()) as server:
+        await server.listen()
+        yield server
+
+
+def route(server: NameServer, topic: str) -> Any:
+    """What the name server knows of a topic on broker `b`: (read, write, perm), or None."""
+    queues = server.routes._topics.get(topic, {}).get("b")
+    return queues and (queues.read_queue_count, queues.write_queue_count, queues.perm)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_every_name_server_knows_the_broker_before_it_is_ready(
+    tmp_path: Path, compressed: bool
+) -> None:
+    """Two name servers over the wire, plain and compressed; a clean stop unregisters at both."""
+    async with name_server() as one, name_server() as two:
+        addresses = f"{one.address};{two.address}"
+        async with serving(
+            tmp_path, namesrv_addr=addresses, compressed_register=compressed
+        ) as broker:
+            for server in (one, two):
+                assert server.routes._brokers["b"].addresses == {0: broker.address}
+                assert route(server, "TBW102") == (8, 8, 7)
+        for server in (one, two):
+            assert "b" not in server.routes._brokers
+            assert route(server, "TBW102") is None
+
+
+async def test_a_new_topic_is_told_at_once(tmp_path: Path) -> None:
+    """Traps 16, 20: auto-created topics and retry topics have a route within moments."""
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address) as broker:
+            async with await Peer.at(broker) as peer:
+                await peer.produce("T")
+                await until(lambda: route(server, "T") == (4, 4, 6))
+                await peer.heartbeat("g", {"T": "*"})
+                await until(lambda: route(server, "%RETRY%g") == (1, 1, 6))
+                broker.topics.update(TopicConfig("T", 2, 1, perm=4))
+                await until(lambda: route(server, "T") == (2, 1, 4))
+
+
+async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker serves, says so in its log, and is registered at the one that lives."""
+    async with name_server() as gone:
+        dead = gone.address
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=f"{dead};{server.address}"):
+            assert "b" in server.routes._brokers
+    assert f"not registered namesrv={dead}" in caplog.text
+    assert f"not unregistered namesrv={dead}" in caplog.text
+
+
+async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path) -> None:
+    """Trap 27: its connection is its life."""
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address) as broker:
+            broker.registration._client.close_address(server.address)
+            await until(lambda: "b" not in server.routes._brokers)
+            broker.topics.update(TopicConfig("T", 1, 1))
+            await until(lambda: "b" in server.routes._brokers)
+
+
+async def test_unchanged_tables_are_not_sent_when_the_settings_say_so(tmp_path: Path) -> None:
+    """forceRegister=false asks QUERY_DATA_VERSION first."""
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address, force_register=False) as broker:
+            assert not await broker.registration._is_news(server.address, 3_000)
+            broker.topics.topics["T"] = TopicConfig("T")
+            await broker.registration._register_all(check_order=False, force=False)
+            assert route(server, "T") is None
+            broker.topics.data_version.next(broker.clock.now_ms())
+            assert await broker.registration._is_news(server.address, 3_000)
+            await broker.registration._register_all(check_order=False, force=False)
+            assert route(server, "T") == (16, 16, 6)
+
+
+async def test_order_topics_come_from_the_name_server(tmp_path: Path) -> None:
+    """ORDER_TOPIC_CONFIG in the answer of a registration sets and clears `order`."""
+    async with name_server() as server:
+        server.kv_config.put(ORDER_TOPIC_CONFIG, "TBW102", "b:8")
+        async with serving(tmp_path, namesrv_addr=server.address) as broker:
+            assert broker.topics.is_order("TBW102")
+            server.kv_config.delete(ORDER_TOPIC_CONFIG, "TBW102")
+            server.kv_config.put(ORDER_TOPIC_CONFIG, "SELF_TEST_TOPIC", "b:1")
+            await broker.registration._register_all(check_order=True)
+            assert not broker.topics.is_order("TBW102")
+            assert broker.topics.is_order("SELF_TEST_TOPIC")
+
+
+async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path: Path) -> None:
+    """brokerPermission is anded into the permission of each topic."""
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address, broker_permission=4):
+            assert route(server, "SELF_TEST_TOPIC") == (1, 1, 4)
+
+
+async def test_a_slave_learns_its_master(tmp_path: Path) -> None:
+    async with name_server() as server:
+        async with serving(tmp_path / "m", namesrv_addr=server.address, ha_listen_port=7) as master:
+            async with serving(
+                tmp_path / "s", namesrv_addr=server.address, broker_role="SLAVE", broker_id=1
+            ) as slave:
+                assert slave.registration.master_address == master.address
+                assert slave.registration.master_ha_address == "127.0.0.1:7"
+                assert master.registration.master_address == ""
+                assert server.routes._brokers["b"].addresses == {
+                    0: master.address,
+                    1: slave.address,
+                }
+
+
+class Told:
+    """A name server of the same process that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.registered: list[set[str]] = []
+        self.gone: list[str] = []
+
+    def register(
+        self, identity: BrokerIdentity, data_version: DataVersion, topics: Iterable[TopicConfig]
+    ) -> Mapping[str, str]:
+        self.registered.append({topic.topic_name for topic in topics})
+        return {}
+
+    def unregister(self, identity: BrokerIdentity) -> None:
+        self.gone.append(identity.address)
+
+
+async def test_the_name_server_of_the_process_is_told_before_the_send_is_answered(
+    tmp_path: Path,
+) -> None:
+    """Invariant 2: no round, no connection; only what changed."""
+    told = Told()
+    config = BrokerConfig(broker_name="b", listen_port=0)
+    store = StoreConfig(store_path_root_dir=str(tmp_path))
+    async with Broker(config, store, name_server=told) as broker:
+        assert {"TBW102", "b", "DefaultCluster"} <= told.registered[0]
+        async with await Peer.at(broker) as peer:
+            await peer.produce("T")
+            assert told.registered[1:] == [{"T"}]
+        address = broker.address
+    assert told.gone == [address]
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("", []),
+        (" ; ;", []),
+        ("a:1", ["a:1"]),
+        ("a:1;b:2", ["a:1", "b:2"]),
+        ("a:1, b:2;a:1;", ["a:1", "b:2"]),
+    ],
+)
+def test_addresses_are_split_at_semicolons(text: str, addresses: list[str]) -> None:
+    assert parse_addresses(text) == addresses
