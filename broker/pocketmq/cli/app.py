@@ -4,9 +4,19 @@ import sys
 
 import typer
 
-from pocketmq.cli import doctor, store_commands
+from pocketmq.cli import (
+    bench_commands,
+    cluster_commands,
+    delay_commands,
+    doctor,
+    group_commands,
+    message_commands,
+    store_commands,
+    topic_commands,
+)
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.server_options import HELP
+from pocketmq.cli.site import SiteRefused
 
 app = typer.Typer(
     name="pocketmq",
@@ -15,8 +25,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(store_commands.app, name="store")
-app.add_typer(doctor.app, name="doctor")
+for _name, _group in (
+    ("topic", topic_commands.app),
+    ("group", group_commands.app),
+    ("offset", group_commands.offsets),
+    ("message", message_commands.app),
+    ("dlq", message_commands.dead),
+    ("delay", delay_commands.app),
+    ("cluster", cluster_commands.app),
+    ("store", store_commands.app),
+    ("doctor", doctor.app),
+    ("bench", bench_commands.app),
+):
+    app.add_typer(_group, name=_name)
 
 
 def _add_servers() -> None:
@@ -60,6 +81,9 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as stop:
         return int(stop.exit_code)
     except typer.Abort:
+        return int(ExitCode.FAILED)
+    except SiteRefused as error:
+        sys.stderr.write(f"pocketmq: {error}\n")
         return int(ExitCode.FAILED)
     except BrokenPipeError:
         # The reader of our output has left, as `head` does.

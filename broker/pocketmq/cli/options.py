@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
@@ -28,3 +26,9 @@ NameServer = Annotated[
         show_default=False,
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without being asked.")]
+Cluster = Annotated[str | None, typer.Option(help="Only in this cluster.")]
+Broker = Annotated[str | None, typer.Option(help="Only on this broker: its name or host:port.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of a consumer group.")]

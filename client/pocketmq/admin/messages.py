@@ -29,8 +29,18 @@ _CALL_TIMEOUT_MS = 15_000
 _PULL_SUBSCRIPTION = 4
 # What says how a message came into the dead letters, and must not steer where it goes now.
 _NOT_RESENT = frozenset(
-    ("DELAY", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "WAIT")
-    + ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "CLUSTER")
+    {
+        "CLUSTER",
+        "CONSUME_START_TIME",
+        "DELAY",
+        "MAX_OFFSET",
+        "MAX_RECONSUME_TIMES",
+        "MIN_OFFSET",
+        "REAL_QID",
+        "REAL_TOPIC",
+        "RECONSUME_TIME",
+        "WAIT",
+    }
 )
 
 
@@ -124,6 +134,38 @@ class Messages:
         addresses = dict(await self._site.masters_of(queue.topic))
         found, _ = await self._pull(addresses[queue.broker_name], queue, offset, 1)
         return found[0] if found and found[0].queue_offset == offset else None
+
+    async def last(
+        self, queue: MessageQueue, count: int, expression: str = "*"
+    ) -> tuple[list[MessageExt], int]:
+        """The newest messages of a queue, and the offset behind them, for `since`.
+
+        With an expression at most those among the newest `count` entries.
+        """
+        addresses = dict(await self._site.masters_of(queue.topic))
+        address = addresses[queue.broker_name]
+        end = await self._api.max_offset(address, queue)
+        at = max(await self._api.min_offset(address, queue), end - count)
+        found: list[MessageExt] = []
+        while at < end:
+            messages, following = await self._pull(address, queue, at, _PULL_COUNT, expression)
+            found += [message for message in messages if message.queue_offset < end]
+            if following <= at:
+                break
+            at = following
+        return found[-count:], end
+
+    async def since(
+        self, queue: MessageQueue, offset: int, expression: str = "*", *, address: str | None = None
+    ) -> tuple[list[MessageExt], int]:
+        """Some messages from `offset` on, and the offset to go on at: the same one when there are none.
+
+        address: whom to ask, when the topic has no route (the system's own).
+        """
+        if address is None:
+            address = dict(await self._site.masters_of(queue.topic))[queue.broker_name]
+        messages, following = await self._pull(address, queue, offset, _PULL_COUNT, expression)
+        return messages, max(following, offset)
 
     async def between(
         self,

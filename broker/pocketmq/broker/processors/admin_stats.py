@@ -156,12 +156,13 @@ class AdminStatsProcessor:
         return -1 if record is None else read_record(record, check_crc=False).store_ms
 
     def _delays(self) -> dict[str, str]:
-        return {
-            f"scheduleMessageOffset_{level}": (
-                f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
-            )
-            for level, offset in sorted(self._delay_offsets().items())
-        }
+        offsets = self._delay_offsets()
+        table: dict[str, str] = {}
+        for level in range(1, len(self._store.delay_levels) + 1):
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if end or level in offsets:
+                table[f"scheduleMessageOffset_{level}"] = f"{offsets.get(level, 0)},{end}"
+        return table
 
     def _pools(self) -> dict[str, str]:
         table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "0"}

@@ -1,0 +1,115 @@
+"""`pocketmq cluster`: brokers, their numbers and settings."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.options import Broker, Cluster, Json, NameServer
+from pocketmq.cli.output import print_fields, print_line, print_rows
+from pocketmq.cli.site import with_admin
+from pocketmq.remoting.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+
+app = typer.Typer(help="Brokers of a cluster, their numbers and settings.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = False) -> None:
+    """Every broker with its version and rates."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        rows = []
+        for broker in await admin.brokers(cluster):
+            row: dict[str, Any] = {
+                "cluster": broker.cluster,
+                "broker": broker.name,
+                "id": broker.broker_id,
+                "address": broker.address,
+            }
+            try:
+                numbers = await admin.settings.runtime(broker.address)
+            except PocketMQError as error:
+                rows.append({**row, **_numbers({}), "state": str(error)})
+                continue
+            rows.append({**row, **_numbers(numbers), "state": "ok"})
+        return rows
+
+    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no broker is registered")
+
+
+def _numbers(runtime: dict[str, str]) -> dict[str, Any]:
+    def rate(name: str) -> float | None:
+        text = runtime.get(name, "").split(" ")[0]
+        try:
+            return round(float(text), 1)
+        except ValueError:
+            return None
+
+    transferred = rate("getTransferedTps")
+    return {
+        "version": runtime.get("brokerVersionDesc"),
+        "in_per_s": rate("putTps"),
+        "out_per_s": rate("getTransferredTps") if transferred is None else transferred,
+        "disk": runtime.get("commitLogDiskRatio"),
+    }
+
+
+@app.command()
+def numbers(
+    namesrv: NameServer, broker: Broker = None, cluster: Cluster = None, as_json: Json = False
+) -> None:
+    """All that a broker counts (brokerStatus)."""
+
+    async def work(admin: "Admin") -> dict[str, dict[str, str]]:
+        return {
+            master.name: await admin.settings.runtime(master.address)
+            for master in await admin.site.masters(cluster, broker)
+        }
+
+    _print_by_broker(with_admin(namesrv, work), as_json)
+
+
+@app.command()
+def config(
+    namesrv: NameServer,
+    broker: Broker = None,
+    cluster: Cluster = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be given again."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the settings of brokers, or change those that may change while they run."""
+    changes: dict[str, str] = {}
+    for text in settings or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise CannotBegin(f"--set takes NAME=VALUE, not {text!r}")
+        changes[name.strip()] = value.strip()
+
+    async def work(admin: "Admin") -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for master in await admin.site.masters(cluster, broker):
+            if changes:
+                await admin.settings.update_broker(master.address, **changes)
+            shown = await admin.settings.broker(master.address)
+            found[master.name] = (
+                {name: shown[name] for name in changes if name in shown} if changes else shown
+            )
+        return found
+
+    _print_by_broker(with_admin(namesrv, work), as_json)
+
+
+def _print_by_broker(found: dict[str, dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        print_fields(found, as_json=True)
+        return
+    for name, fields in found.items():
+        if len(found) > 1:
+            print_line(f"# {name}")
+        print_fields(dict(sorted(fields.items())), as_json=False)

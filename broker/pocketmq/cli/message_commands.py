@@ -1,0 +1,352 @@
+"""`pocketmq message`: send, tail, find, track; `pocketmq dlq`: list, resend, export."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.moments import parse_moment, show_moment
+from pocketmq.cli.options import GroupName, Json, NameServer, TopicName, Yes
+from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
+from pocketmq.cli.site import answered, confirm, with_admin
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin, Track
+    from pocketmq.remoting.message import MessageExt
+
+app = typer.Typer(help="Send, follow, find and track messages.", no_args_is_help=True)
+dead = typer.Typer(help="Dead letters: look at them, give them back, export.", no_args_is_help=True)
+
+_POLL_MS = 500
+_DLQ = "%DLQ%"
+Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")]
+
+
+def message_row(message: "MessageExt") -> dict[str, Any]:
+    """A message in a table."""
+    return {
+        "stored": show_moment(message.store_timestamp),
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "tag": message.tags,
+        "keys": message.keys,
+        "id": message.msg_id,
+        "body": body_text(message.body),
+    }
+
+
+def message_fields(message: "MessageExt") -> dict[str, Any]:
+    """All of a message, for programs; times in ms since 1970."""
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "bornTime": message.born_timestamp,
+        "bornHost": message.born_host,
+        "storeTime": message.store_timestamp,
+        "storeHost": message.store_host,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": dict(message.properties),
+        "body": message.body.decode("utf-8", "backslashreplace"),
+    }
+
+
+def body_text(body: bytes, size_max: int = 80) -> str:
+    """The beginning of a body, printable."""
+    text = body[: size_max * 4].decode("utf-8", "backslashreplace")
+    return text if len(text) <= size_max else text[: size_max - 1] + "…"
+
+
+@app.command()
+def send(
+    topic: TopicName,
+    body: Annotated[str, typer.Argument(help="The body; - reads it from standard input.")],
+    namesrv: NameServer,
+    tag: Annotated[str | None, typer.Option(help="Its tag.")] = None,
+    keys: Annotated[str | None, typer.Option(help="Keys to find it by, blank between.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be given again."),
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 3 is 10 s, 18 is 2 h.")
+    ] = 0,
+    queue: Annotated[int | None, typer.Option(help="Into this queue.")] = None,
+    count: Limit = 1,
+    as_json: Json = False,
+) -> None:
+    """Send a message."""
+    import asyncio
+
+    raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
+    pairs = dict(_pair(text) for text in properties or ())
+
+    async def work() -> list[dict[str, Any]]:
+        from pocketmq.client import Message, Producer
+
+        rows = []
+        async with Producer("pocketmq-cli", name_server=namesrv) as producer:
+            for _ in range(count):
+                message = Message(topic, raw, tags=tag, keys=keys, properties=dict(pairs))
+                if queue is None:
+                    result = await producer.send(message, delay_level=delay_level or None)
+                else:
+                    queues = [
+                        each for each in await producer.queues(topic) if each.queue_id == queue
+                    ]
+                    if not queues:
+                        raise CannotBegin(f"topic {topic!r} has no queue {queue} to send to")
+                    result = await producer.send(
+                        message, queue=queues[0], delay_level=delay_level or None
+                    )
+                rows.append(
+                    {
+                        "status": str(result.status),
+                        "broker": result.message_queue.broker_name,
+                        "queue": result.message_queue.queue_id,
+                        "offset": result.queue_offset,
+                        "id": result.msg_id,
+                        "offset_id": result.offset_msg_id,
+                    }
+                )
+        return rows
+
+    print_rows(answered(lambda: asyncio.run(work())), as_json=as_json)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CannotBegin(f"--property takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+@app.command()
+def tail(
+    topic: TopicName,
+    namesrv: NameServer,
+    count: Limit = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what arrives.")
+    ] = False,
+    tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
+    as_json: Json = False,
+) -> None:
+    """The newest messages of a topic; nothing is committed, no group is touched.
+
+    With --json each message is one line.
+    """
+
+    async def work(admin: "Admin") -> None:
+        import asyncio
+
+        ends: dict[Any, int] = {}
+        newest: list[MessageExt] = []
+        for queue in (await admin.topics.route(topic)).subscribe_queues(topic):
+            found, ends[queue] = await admin.messages.last(queue, count, tag)
+            newest += found
+        for message in sorted(newest, key=_age)[-count:]:
+            _print_message(message, as_json)
+        while follow:
+            fresh: list[MessageExt] = []
+            for queue, end in ends.items():
+                found, ends[queue] = await admin.messages.since(queue, end, tag)
+                fresh += found
+            for message in sorted(fresh, key=_age):
+                _print_message(message, as_json)
+            if not fresh:
+                await asyncio.sleep(_POLL_MS / 1000)
+
+    try:
+        with_admin(namesrv, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(int(ExitCode.OK)) from None
+
+
+def _age(message: "MessageExt") -> tuple[int, str, int, int]:
+    return (
+        message.store_timestamp,
+        message.broker_name,
+        message.queue_id,
+        message.queue_offset,
+    )
+
+
+def _print_message(message: "MessageExt", as_json: bool) -> None:
+    if as_json:
+        print_line(json.dumps(message_fields(message), ensure_ascii=False))
+    else:
+        row = message_row(message)
+        print_line(
+            f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']}  "
+            f"{row['tag'] or '-'}  {row['keys'] or '-'}  {row['body']!r}"
+        )
+    sys.stdout.flush()
+
+
+@app.command()
+def find(
+    topic: TopicName,
+    namesrv: NameServer,
+    msg_id: Annotated[str | None, typer.Option("--id", help="By its id, of either kind.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="By one of its keys.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Stored from this time on: 2h (ago), ...")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None,
+    tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
+    count: Limit = 64,
+    as_json: Json = False,
+) -> None:
+    """Find messages by id, by key, or by the time when they were stored."""
+    if sum(given is not None for given in (msg_id, key, since)) != 1:
+        raise CannotBegin("say what to find by: one of --id, --key or --since (with --until)")
+    begin_ms = parse_moment(since) if since is not None else 0
+    end_ms = parse_moment(until) if until is not None else None
+
+    async def work(admin: "Admin") -> list["MessageExt"]:
+        if msg_id is not None:
+            return [await admin.messages.by_id(msg_id, topic)]
+        if key is not None:
+            return await admin.messages.by_key(topic, key, count_max=count)
+        stored = admin.messages.between(topic, begin_ms=begin_ms, end_ms=end_ms, expression=tag)
+        return await _first(stored, count)
+
+    _print_found(with_admin(namesrv, work), as_json)
+
+
+async def _first(messages: "AsyncIterator[MessageExt]", count: int) -> list["MessageExt"]:
+    found: list[MessageExt] = []
+    async for message in messages:
+        found.append(message)
+        if len(found) == count:
+            break
+    return found
+
+
+def _print_found(found: list["MessageExt"], as_json: bool) -> None:
+    if as_json:
+        print_json([message_fields(message) for message in found])
+    elif len(found) == 1:
+        print_fields(message_fields(found[0]), as_json=False)
+    else:
+        print_rows([message_row(message) for message in found], as_json=False, empty="no messages")
+    if not found:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command()
+def track(
+    topic: TopicName,
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the message, of either kind.")],
+    namesrv: NameServer,
+    group: Annotated[str | None, typer.Option(help="Only in this group.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What became of a message in each group of its topic."""
+
+    async def work(admin: "Admin") -> list["Track"]:
+        message = await admin.messages.by_id(msg_id, topic)
+        return await admin.messages.track(message, group=group)
+
+    rows = [
+        {"group": each.group, "track": str(each.type), "detail": each.detail or None}
+        for each in with_admin(namesrv, work)
+    ]
+    print_rows(rows, as_json=as_json, empty="no group consumes this topic")
+
+
+# ------------------------------------------------------------ dead letters
+
+
+async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
+    topic = _DLQ + group
+    if not await admin.topics.exists(topic):
+        return []
+    return await _first(admin.messages.between(topic), count)
+
+
+@dead.command("list")
+def list_dead(
+    group: GroupName, namesrv: NameServer, count: Limit = 64, as_json: Json = False
+) -> None:
+    """The dead letters of a group, oldest first."""
+
+    async def work(admin: "Admin") -> list["MessageExt"]:
+        return await _dead_letters(admin, group, count)
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        print_json([message_fields(message) for message in found])
+    else:
+        rows = [{"from": m.properties.get("RETRY_TOPIC"), **message_row(m)} for m in found]
+        print_rows(rows, as_json=False, empty="no dead letters")
+
+
+@dead.command()
+def resend(
+    group: GroupName,
+    namesrv: NameServer,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids to resend.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead letters of the group.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give dead letters to their group again; other groups do not see them."""
+    if bool(ids) == everything:
+        raise CannotBegin("say which dead letters: their ids, or --all")
+    what = "all dead letters" if everything else f"{len(ids or ())} dead letters"
+    confirm(f"{what} of group {group!r} will be given to it again", yes)
+    wanted = set(ids or ())
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        rows = []
+        for message in await _dead_letters(admin, group, sys.maxsize):
+            if everything or wanted & {message.msg_id, message.offset_msg_id}:
+                result = await admin.messages.resend_dead(message, group)
+                wanted.difference_update({message.msg_id, message.offset_msg_id})
+                rows.append({"id": message.msg_id, "status": str(result.status)})
+        if wanted:
+            raise CannotBegin(
+                f"{', '.join(sorted(wanted))}: no such dead letter; {len(rows)} others were resent"
+            )
+        return rows
+
+    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no dead letters")
+
+
+@dead.command("export")
+def export_dead(
+    group: GroupName,
+    namesrv: NameServer,
+    out: Annotated[str, typer.Option("--out", "-o", help="File; - is standard output.")] = "-",
+) -> None:
+    """Write the dead letters of a group as JSON lines."""
+
+    async def work(admin: "Admin") -> list["MessageExt"]:
+        return await _dead_letters(admin, group, sys.maxsize)
+
+    lines = [json.dumps(message_fields(m), ensure_ascii=False) for m in with_admin(namesrv, work)]
+    text = "".join(line + "\n" for line in lines)
+    if out == "-":
+        sys.stdout.write(text)
+    else:
+        try:
+            with open(out, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise CannotBegin(f"cannot write {out}: {error.strerror}") from error
+    sys.stderr.write(f"{len(lines)} dead letters exported\n")

@@ -1,0 +1,62 @@
+"""Run a command's coroutine with administration open; what the site answers becomes an exit code."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+
+_T = TypeVar("_T")
+
+
+class SiteRefused(Exception):
+    """The site was asked and said no, or did not answer: one line, exit code 1."""
+
+
+def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
+    """What `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
+    from pocketmq.admin import Admin
+
+    async def run() -> _T:
+        async with Admin(name_server=namesrv) as admin:
+            return await work(admin)
+
+    return answered(lambda: asyncio.run(run()))
+
+
+def answered(call: Callable[[], _T]) -> _T:
+    """What `call` returns, its errors as this command line shows them."""
+    try:
+        return call()
+    except IllegalArgument as error:
+        raise CannotBegin(str(error)) from error
+    except PocketMQError as error:
+        raise SiteRefused(str(error)) from error
+    except ExceptionGroup as group:
+        refused = group.subgroup(PocketMQError)
+        if refused is None:
+            raise
+        first: BaseException = refused
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise SiteRefused(str(first)) from group
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Ask before something that cannot be taken back. Raises: CannotBegin, typer.Exit."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CannotBegin(f"{what}: add --yes to do it without being asked")
+    sys.stderr.write(f"{what}. Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.stderr.write("nothing was done\n")
+        raise typer.Exit(int(ExitCode.FAILED))

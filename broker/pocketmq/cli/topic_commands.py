@@ -1,0 +1,161 @@
+"""`pocketmq topic`: create, delete, list, show."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.moments import show_moment
+from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName, Yes
+from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
+from pocketmq.cli.site import confirm, with_admin
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+
+app = typer.Typer(help="Create, change, delete and show topics.", no_args_is_help=True)
+
+_PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
+_HIDDEN_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_")
+
+
+def parse_perm(text: str) -> int:
+    """`rw`, `r`, `w` or RocketMQ's number. Raises: CannotBegin.
+
+    >>> parse_perm("rw"), parse_perm("4")
+    (6, 4)
+    """
+    if text.isdigit() and int(text) <= 7:
+        return int(text)
+    letters = set(text.lower())
+    if not letters or not letters <= _PERM_LETTERS.keys():
+        raise CannotBegin(f"{text!r} is no permission: give rw, r or w, or a number of 0 to 7")
+    return sum(_PERM_LETTERS[letter] for letter in letters)
+
+
+def show_perm(perm: int) -> str:
+    """`rw-`, as its bits say."""
+    return "".join(letter if perm & bit else "-" for letter, bit in _PERM_LETTERS.items())
+
+
+@app.command("list")
+def list_topics(
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also system, retry and dead-letter topics.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Names of the topics."""
+
+    async def work(admin: "Admin") -> list[str]:
+        names = await admin.topics.names(cluster)
+        if everything:
+            return names
+        hidden = await admin.topics.system_names()
+        # A broker's and a cluster's own topics are called as they are.
+        hidden |= {name for each in await admin.brokers() for name in (each.name, each.cluster)}
+        return [n for n in names if n not in hidden and not n.startswith(_HIDDEN_PREFIXES)]
+
+    names = with_admin(namesrv, work)
+    if as_json:
+        print_json(names)
+    else:
+        for name in names:
+            print_line(name)
+
+
+@app.command()
+def create(
+    topic: TopicName,
+    namesrv: NameServer,
+    queues: Annotated[int, typer.Option(min=0, help="Queues for reading and writing.")] = 8,
+    read_queues: Annotated[int | None, typer.Option(min=0, help="Queues for reading.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=0, help="Queues for writing.")] = None,
+    perm: Annotated[str, typer.Option(help="rw, r, w, or RocketMQ's number.")] = "rw",
+    cluster: Cluster = None,
+    broker: Broker = None,
+    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
+    attributes: Annotated[
+        str | None, typer.Option(help="Attributes of 5.x, '+message.type=FIFO'.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a topic, or change it where it exists."""
+    number = parse_perm(perm)
+
+    async def work(admin: "Admin") -> list[str]:
+        return await admin.topics.create(
+            topic,
+            queues=queues,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=number,
+            cluster=cluster,
+            broker=broker,
+            order=order,
+            attributes=attributes,
+        )
+
+    names = with_admin(namesrv, work)
+    print_fields({"topic": topic, "brokers": names}, as_json=as_json)
+
+
+@app.command()
+def delete(
+    topic: TopicName,
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic with its queues and all groups' offsets of it."""
+    confirm(f"topic {topic!r} will be deleted, its messages and all groups' offsets of it too", yes)
+
+    async def work(admin: "Admin") -> list[str]:
+        await admin.topics.route(topic)
+        return await admin.topics.delete(topic, cluster=cluster)
+
+    names = with_admin(namesrv, work)
+    print_fields({"topic": topic, "deleted on": names}, as_json=as_json)
+
+
+@app.command()
+def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
+    """Configuration, route, what each queue holds, and who consumes it."""
+
+    async def work(admin: "Admin") -> dict[str, Any]:
+        route = await admin.topics.route(topic)
+        addresses = {each.broker_name: each.addresses for each in route.brokers}
+        brokers = [
+            {
+                "broker": each.broker_name,
+                "addresses": sorted(addresses.get(each.broker_name, {}).values()),
+                "read": each.read_queue_nums,
+                "write": each.write_queue_nums,
+                "perm": show_perm(each.perm),
+            }
+            for each in route.queues
+        ]
+        queues = [
+            {
+                "broker": row.queue.broker_name,
+                "queue": row.queue.queue_id,
+                "min": row.min_offset,
+                "max": row.max_offset,
+                "messages": row.max_offset - row.min_offset,
+                "last": show_moment(row.last_update_ms),
+            }
+            for row in await admin.topics.status(topic)
+        ]
+        groups = await admin.topics.groups(topic)
+        return {"topic": topic, "brokers": brokers, "queues": queues, "groups": groups}
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        print_json(found)
+        return
+    print_rows(found["brokers"], as_json=False)
+    print_rows(found["queues"], as_json=False, empty="no queues")
+    print_line(f"groups: {', '.join(found['groups']) or 'none'}")
