@@ -1,0 +1,224 @@
+"""The commands that administer a site, against a running one."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.servers import Server
+
+from pocketmq.admin.tracks import TrackType, verdict
+from pocketmq.admin.types import GroupConnection
+from pocketmq.cli.app import run
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.moments import parse_moment, show_moment
+from pocketmq.remoting.message import MessageExt
+from pocketmq.remoting.subscription import build_subscription
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("site")
+    server = Server(
+        folder,
+        *("up", "--namesrv-port", "0", "--broker-port", "0", "--data", "store"),
+        *("--broker-name", "a"),
+    )
+    yield server.ready()["namesrv"]
+    server.kill()
+
+
+@pytest.fixture
+def ask(namesrv: str, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def asked(*words: str, code: int = 0) -> Any:
+        """The JSON that a command prints."""
+        assert run([*words, "--namesrv", namesrv, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return asked
+
+
+def send(ask: Ask, topic: str, body: str, *more: str) -> dict[str, Any]:
+    (row,) = ask("message", "send", topic, body, *more)
+    assert row["status"] == "SEND_OK"
+    found: dict[str, Any] = row
+    return found
+
+
+def test_the_cluster_is_listed_with_its_numbers_and_settings(ask: Ask) -> None:
+    (broker,) = ask("cluster", "list")
+    assert (broker["broker"], broker["id"], broker["state"]) == ("a", 0, "ok")
+    assert ask("cluster", "numbers")["a"]["brokerVersionDesc"] == "V4_9_7"
+    changed = ask("cluster", "config", "--set", "flushIntervalCommitLog=321")
+    assert changed == {"a": {"flushIntervalCommitLog": "321"}}
+    assert ask("cluster", "config")["a"]["flushIntervalCommitLog"] == "321"
+
+
+def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
+    assert ask("topic", "create", "Made", "--queues", "3", "--perm", "r") == {
+        "topic": "Made",
+        "brokers": ["a"],
+    }
+    shown = ask("topic", "show", "Made")
+    assert shown["brokers"][0] | {"addresses": []} == {
+        "broker": "a",
+        "addresses": [],
+        "read": 3,
+        "write": 3,
+        "perm": "r--",
+    }
+    assert [row["queue"] for row in shown["queues"]] == [0, 1, 2]
+    assert "Made" in ask("topic", "list")
+    assert "TBW102" not in ask("topic", "list")
+    assert "TBW102" in ask("topic", "list", "--all")
+    with pytest.raises(CannotBegin, match="--yes"):
+        run(["topic", "delete", "Made", "--namesrv", namesrv])
+    ask("topic", "delete", "Made", "--yes")
+    assert "Made" not in ask("topic", "list")
+    assert run(["topic", "show", "Made", "--namesrv", namesrv]) == 1
+
+
+def test_messages_are_sent_followed_found_and_tracked(
+    ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S88, S89: a group that is offline is NOT_ONLINE."""
+    ask("topic", "create", "Mail", "--queues", "2")
+    first = send(ask, "Mail", "one", "--tag", "A", "--keys", "k1 k2", "--queue", "0")
+    second = send(ask, "Mail", "two", "--tag", "B", "--property", "color=red", "--queue", "1")
+    assert run(["message", "tail", "Mail", "--namesrv", namesrv, "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["body"] for line in lines] == ["one", "two"]
+    assert lines[1]["properties"]["color"] == "red"
+    for words in (("--id", first["id"]), ("--id", first["offset_id"]), ("--key", "k2")):
+        (found,) = ask("message", "find", "Mail", *words)
+        assert (found["body"], found["queue"], found["broker"]) == ("one", 0, "a")
+    assert len(ask("message", "find", "Mail", "--since", "1h")) == 2
+    (found,) = ask("message", "find", "Mail", "--since", "1h", "--tag", "B")
+    assert found["msgId"] == second["id"]
+    assert ask("message", "find", "Mail", "--since", "1h", "--until", "30m", code=1) == []
+    ask("offset", "reset", "reader", "Mail", "--to", "latest", "--yes")
+    (track,) = ask("message", "track", "Mail", first["id"])
+    assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
+    with pytest.raises(CannotBegin, match="one of --id"):
+        run(["message", "find", "Mail", "--namesrv", namesrv])
+    assert run(["message", "track", "Mail", "none", "--namesrv", namesrv]) == 1
+
+
+def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
+    ask("topic", "create", "Moved", "--queues", "1")
+    for place in range(3):
+        send(ask, "Moved", f"m{place}")
+    planned = ask("offset", "reset", "g", "Moved", "--to", "latest", "--dry-run")
+    assert planned == [{"broker": "a", "queue": 0, "from": 0, "to": 3}]
+    assert ask("offset", "show", "g") == []
+    ask("offset", "reset", "g", "Moved", "--to", "latest", "--yes")
+    (row,) = ask("offset", "show", "g", "--topic", "Moved")
+    assert (row["offset"], row["end"], row["lag"]) == (3, 3, 0)
+    assert ask("offset", "set", "g", "Moved", "0", "1", "--yes")[0]["to"] == 1
+    assert ask("offset", "copy", "g", "h", "Moved", "--yes")[0] == {
+        "broker": "a",
+        "queue": 0,
+        "from": 0,
+        "to": 1,
+    }
+    assert ask("offset", "show", "h", "--topic", "Moved")[0]["lag"] == 2
+    assert ask("group", "show", "h")["members"] == []
+    assert "nobody" in ask("doctor", "group", "h", code=1)["warnings"][0]
+
+
+def test_a_group_is_created_listed_and_deleted(ask: Ask) -> None:
+    assert ask("group", "create", "G", "--retry-max", "3")["brokers"] == ["a"]
+    row = next(row for row in ask("group", "list") if row["group"] == "G")
+    assert (row["members"], row["lag"]) == (0, 0)
+    ask("group", "delete", "G", "--yes")
+    assert "G" not in [row["group"] for row in ask("group", "list")]
+
+
+def test_dead_letters_are_listed_exported_and_given_back(
+    ask: Ask, namesrv: str, tmp_path: Path
+) -> None:
+    assert ask("dlq", "list", "sick") == []
+    for topic in ("%DLQ%sick", "%RETRY%sick"):
+        ask("topic", "create", topic, "--queues", "1")
+    letter = send(ask, "%DLQ%sick", "dead", "--property", "RETRY_TOPIC=Mail", "--tag", "A")
+    (found,) = ask("dlq", "list", "sick")
+    assert (found["body"], found["msgId"]) == ("dead", letter["id"])
+    out = tmp_path / "dead.jsonl"
+    assert run(["dlq", "export", "sick", "--out", str(out), "--namesrv", namesrv]) == 0
+    assert json.loads(out.read_text())["properties"]["RETRY_TOPIC"] == "Mail"
+    (row,) = ask("dlq", "resend", "sick", letter["id"], "--yes")
+    assert row["status"] == "SEND_OK"
+    (again,) = ask("message", "find", "%RETRY%sick", "--since", "1h")
+    assert (again["body"], again["tags"], again["reconsumeTimes"]) == ("dead", "A", 0)
+    with pytest.raises(CannotBegin, match="no such dead letter"):
+        run(["dlq", "resend", "sick", "nothing", "--yes", "--namesrv", namesrv])
+
+
+def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
+    ask("topic", "create", "Later", "--queues", "1")
+    send(ask, "Later", "later", "--delay-level", "18", "--keys", "slow")
+    levels = {row["level"]: row for row in ask("delay", "list")}
+    assert (levels[18]["waiting"], levels[18]["delay"], levels[17]["waiting"]) == (1, "2h", 0)
+    (row,) = ask("delay", "show", "18")
+    assert (row["topic"], row["keys"], row["body"]) == ("Later", "slow", "later")
+
+
+def test_bench_counts_what_it_did(ask: Ask) -> None:
+    ask("topic", "create", "Fast", "--queues", "2")
+    made = ask("bench", "produce", "--topic", "Fast", "--count", "50", "--in-flight", "8")
+    assert made["messages"] == 50
+    assert made["messages_per_s"] > 0
+    assert ask("bench", "consume", "--topic", "Fast", "--count", "40")["messages"] == 40
+
+
+def test_a_site_that_is_not_there_is_exit_code_1_and_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["topic", "list", "--namesrv", "127.0.0.1:1"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("pocketmq: ")
+    assert "cannot connect to 127.0.0.1:1" in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_people_get_tables(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "list", "--namesrv", namesrv]) == 0
+    assert "DefaultCluster" in capsys.readouterr().out
+    with pytest.raises(CannotBegin, match="No such command"):
+        run(["no-such-command"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "tag", "found"),
+    [
+        ("*", None, TrackType.CONSUMED),
+        ("tagA", "tagA", TrackType.CONSUMED),
+        ("tagA || tagB", "tagB", TrackType.CONSUMED),
+        ("tagA", "tagB", TrackType.CONSUMED_BUT_FILTERED),
+        ("tagA", None, TrackType.CONSUMED_BUT_FILTERED),
+    ],
+)
+def test_a_message_behind_the_offset_is_consumed_unless_its_tag_is_not_subscribed(
+    expression: str, tag: str | None, found: TrackType
+) -> None:
+    """S89, E3b."""
+    connection = GroupConnection(
+        (), "CONSUME_PASSIVELY", "CLUSTERING", "", {"T": build_subscription("T", expression)}
+    )
+    assert verdict(connection, MessageExt("T", b"", tags=tag)) is found
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    now = 1_700_000_000_000
+    assert parse_moment("now", now) == now
+    assert parse_moment("90s ago", now) == parse_moment("90s", now) == now - 90_000
+    assert parse_moment("1d", now) == now - 86_400_000
+    assert parse_moment("1700000000123") == 1_700_000_000_123
+    assert parse_moment("2023-11-14T22:13:20+00:00") == now
+    assert parse_moment(show_moment(now)) == now
+    with pytest.raises(CannotBegin, match="is no time"):
+        parse_moment("soon")
