@@ -231,7 +231,13 @@ def _seconds_to_first_ack(broker: RunningBroker) -> float:
         broker.start_namesrv()
     started = time.perf_counter()
     broker.launch()
-    _wait_until(lambda: raw_load.first_send(broker.address), "first acknowledged message")
+
+    def acknowledged() -> bool:
+        if broker.process.returncode is not None:
+            raise RuntimeError(f"the broker ended at its start: {broker.log()[-2000:]}")
+        return raw_load.first_send(broker.address)
+
+    _wait_until(acknowledged, "first acknowledged message")
     seconds = time.perf_counter() - started
     broker.wait_until_ready()
     return seconds

@@ -234,6 +234,8 @@ class Image:
                 capture_output=True,
                 text=True,
             )
+            if "No matching distribution" in done.stderr and os.environ.get("CI") != "true":
+                pytest.skip("pip cannot reach a package index: connect to the network once")
             assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
 
     def environment(self, **more: str) -> dict[str, str]:
