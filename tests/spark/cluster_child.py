@@ -22,7 +22,7 @@ def where(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
 
 
 def main(bundle: str, out: str, path: str) -> None:
-    builder = SparkSession.builder.master("local-cluster[2,1,512]")  # type: ignore[attr-defined]
+    builder = SparkSession.builder.master("local-cluster[2,1,512]")
     conf = {
         "spark.ui.enabled": "false",
         "spark.executor.memory": "512m",

@@ -33,9 +33,16 @@ def setup(spark: "SparkSession", *, push_filters: bool = True) -> "SparkSession"
     Raises: SetupError.
     """
     _check_interpreter(spark)
+    from pyspark.errors import AnalysisException
+
     from pocketmq.spark.source import PocketMQDataSource
 
-    spark.dataSource.register(PocketMQDataSource)
+    try:
+        spark.dataSource.register(PocketMQDataSource)
+    except AnalysisException as error:
+        # 4.0 has found the module pyspark_pocketmq by itself, and refuses a second one of the name.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
     if push_filters and _has_pushdown():
         spark.conf.set(_PUSHDOWN, "true")
     return spark
