@@ -254,7 +254,7 @@ class Driver:
             raise PeerError(answer["error"])
         return answer.get("ok")
 
-    def wait(self, state: Callable[[], bool], what: str, within_s: float = 30) -> None:
+    def wait(self, state: Callable[[], bool], what: str, within_s: float = 90) -> None:
         """Wait until `state()`; it is asked again after each line from the driver and twice a second."""
         end = time.monotonic() + within_s
         with self._changed:
@@ -516,7 +516,7 @@ class PushConsumer(_Peer):
     def received(self) -> list[Received]:
         return [each.message for each in self.consumed]
 
-    def wait(self, count: int, within_s: float = 40) -> list[Received]:
+    def wait(self, count: int, within_s: float = 90) -> list[Received]:
         """Wait until at least `count` messages came; returns all that came."""
         self.driver.wait(
             lambda: len(self.driver.consumed.get(self.name, [])) >= count,
@@ -559,7 +559,7 @@ class LiteConsumer(_Peer):
     def poll(self, timeout_ms: int = 5_000) -> list[Received]:
         return [Received.of(each) for each in self._do("poll", timeout_ms=timeout_ms)]
 
-    def poll_until(self, count: int, within_s: float = 40) -> list[Received]:
+    def poll_until(self, count: int, within_s: float = 90) -> list[Received]:
         """Poll until `count` messages came."""
         end = time.monotonic() + within_s
         found: list[Received] = []

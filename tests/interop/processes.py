@@ -108,9 +108,10 @@ class Process:
         end = time.monotonic() + within_s
         while True:
             over = self.returncode is not None
-            for line in self.printed().splitlines():
-                if line.startswith(start):
-                    return line
+            for line in self.printed().splitlines(keepends=True):
+                # A line without its end may still be growing.
+                if line.startswith(start) and line.endswith("\n"):
+                    return line.rstrip()
             if over:
                 raise RuntimeError(f"{self._name} ended with {self.returncode}:\n{self._tail()}")
             if time.monotonic() > end:

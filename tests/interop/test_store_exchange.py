@@ -3,6 +3,7 @@
 Issue 3, part 6, second half; R19. The official Java client is the judge on both sides.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,6 +86,13 @@ def same(one: Received) -> tuple[object, ...]:
     )
 
 
+def extra(found: list[Received], expected: Counter[str]) -> set[str]:
+    """The texts that came more often than expected; fails when one came less often."""
+    counted = Counter(each.text for each in found)
+    assert expected - counted == Counter()
+    return set(counted - expected)
+
+
 @pytest.mark.parametrize("how", ["clean stop", "kill -9"])
 @pytest.mark.parametrize(
     ("writer", "reader"),
@@ -141,22 +149,29 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     second = start(reader, first)
     # The broker asks any producer of the group; the old one would heartbeat after 30 s only.
     java_498.producer(namesrv, group + "-tx2", transactional=True, name=f"{group}-asked")
+    late = {"committed", "delayed, delivered", "delayed over the change", "checked by the second"}
     served = until(
-        lambda: [m for m in [read_all(java_498, second, group + "-s", topic)] if len(m) >= 45],
+        lambda: [
+            found
+            for found in [read_all(java_498, second, group + "-s", topic)]
+            if late <= {each.text for each in found}
+        ],
         "the delayed one and the checked one from the second broker",
-        within_s=60,
+        within_s=90,
     )[0]
     by_place = {(each.queue, each.offset): each for each in served}
     for each in written:
         assert same(by_place[each.queue, each.offset]) == same(each)
-    texts = [each.text for each in served]
-    assert texts.count("delayed over the change") == 1
-    assert texts.count("checked by the second") == 1
-    assert "rolled back" not in texts
+    # How far a delay level was delivered reaches the disk every ten seconds, so after kill -9 a
+    # delayed message may come once more; everything else is there once.
+    again_by_kill = {"delayed, delivered", "delayed over the change"} if how == "kill -9" else set()
+    expected = Counter([*(each.text for each in written), "delayed over the change"])
+    expected["checked by the second"] += 1
+    assert extra(served, expected) <= again_by_kill
+    assert "rolled back" not in expected
 
     # The group goes on where it stopped: what it had consumed does not come again.
     again = java_498.push_consumer(namesrv, group, topic, settings=FIRST)
-    late = {"committed", "delayed, delivered", "delayed over the change", "checked by the second"}
     until(lambda: late <= {each.text for each in again.received}, "what the group has not seen")
     assert {each.text for each in again.received} == late
     again.close()
@@ -175,14 +190,15 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
 
     third = start(writer, second)
     back = read_all(java_498, third, group + "-t", topic)
-    assert len(back) == len(served) + 8
-    for one, other in zip(
-        [each for each in back if not each.text.startswith("second")], served, strict=True
-    ):
-        assert same(one) == same(other)
+    by_place = {(each.queue, each.offset): each for each in back}
+    for each in served:
+        assert same(by_place[each.queue, each.offset]) == same(each)
+    for number in range(8):
+        expected[f"second{number}"] += 1
+    assert extra(back, expected) <= again_by_kill
     last = java_498.producer(namesrv, group + "-p3")
     [found] = until(
         lambda: last.query_key(topic, "s5"), "a key of the second broker", ignoring=PeerError
     )
     assert found.text == "second5"
-    assert last.queue_numbers(Queue(topic, third.broker_name, 0))["max"] == tops[0]
+    assert last.queue_numbers(Queue(topic, third.broker_name, 0))["max"] >= tops[0]

@@ -10,7 +10,7 @@ T = TypeVar("T")
 def until(
     state: Callable[[], T],
     what: str,
-    within_s: float = 30,
+    within_s: float = 60,
     *,
     ignoring: type[Exception] = LookupError,
 ) -> T:
