@@ -52,6 +52,8 @@ CONFIG: dict[str, object] = {
     # The Java broker answers SYSTEM_BUSY after 200 ms in its queue; a busy machine is no broker's fault.
     "waitTimeMillsInSendQueue": 5_000,
 }
+README = Path(__file__).resolve().parents[1] / "README.md"
+_TABLE_BEGINS, _TABLE_ENDS = "<!-- speed table: begin -->", "<!-- speed table: end -->"
 JAVA_VERSION = "4.9.7"
 JAVA_HEAP = "1g"
 
@@ -83,7 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.only and len(names) == 2:
         options.output.write_text(text, encoding="utf-8")
         print(f"written to {options.output}", file=sys.stderr)
+        if options.output.parent == README.parent / "benchmarks":
+            show(README, text)
     return 0
+
+
+def show(readme: Path, text: str) -> None:
+    """Put the table between the README's two marks; a README without marks stays as it is."""
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(_TABLE_BEGINS)
+    _, end, after = rest.partition(_TABLE_ENDS)
+    if begin and end:
+        readme.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 
 class _Run:

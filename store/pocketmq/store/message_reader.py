@@ -2,8 +2,9 @@
 
 1. What a read hands out are slices of the mapped log; records that follow each other are one slice.
 2. The first record goes whatever its size; then count_max and size_max bound the answer.
-3. A scan stays in one queue file and looks at SCAN_MAX entries at most; next_offset says where it
-   stopped, so a filter that lets little through costs few calls, not long ones.
+3. A scan stays in one queue file and looks at SCAN_MAX entries, or at RECORD_SCAN_MAX records, at
+   most; next_offset says where it stopped, so a filter that lets little through costs few calls, not
+   long ones.
 4. Records that this process neither wrote nor checked at its start are checked when they are read for
    the first time (verification.py): a damaged one is skipped, never served.
 """
@@ -19,6 +20,8 @@ from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.verification import Verification
 
 SCAN_MAX = 65_536
+# With a second look at each record, which costs a hundred times as much as one at an entry: 15 ms.
+RECORD_SCAN_MAX = 4_096
 # Shorter scans are as fast without numpy.
 _VECTOR_MIN = 256
 
@@ -170,7 +173,8 @@ class MessageReader:
         status = ReadStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
         total = count = 0
-        at, scan_end = offset, offset + SCAN_MAX
+        at = offset
+        scan_end = offset + (SCAN_MAX if accepts is None else RECORD_SCAN_MAX)
         piece = _VECTOR_MIN
         while at < scan_end and count < count_max:
             entries = queue.entries(at, min(piece, scan_end - at))
