@@ -155,6 +155,23 @@ def test_after_a_crash_every_key_is_found_again(tmp_path: Path, lost: str) -> No
     store.close()
 
 
+def test_a_clock_that_is_set_back_by_years_does_not_hold_up_the_next_file(tmp_path: Path) -> None:
+    """R14: names stay in order; found by the kill -9 loop, where the search went ms by ms."""
+    clock = ManualClock(1_795_000_000_000)
+    store = open_store(tmp_path, clock, max_index_num=6)
+    first = put(store, b"UNIQ_KEY\x01k0\x02")
+    assert find(store, "k0") == [first]
+    clock.jump_ms(-100_000_000_000)
+    positions = [put(store, b"UNIQ_KEY\x01n%d\x02" % n) for n in range(30)]
+    for number, position in enumerate(positions):
+        assert find(store, f"n{number}") == [position]
+    store.close()
+    store = open_store(tmp_path, clock, max_index_num=6)
+    assert find(store, "k0") == [first]
+    assert find(store, "n29") == [positions[-1]]
+    store.close()
+
+
 def test_sizes_of_a_file_are_found_in_its_contents(tmp_path: Path) -> None:
     """A store that was made with other numbers of slots and entries is read all the same."""
     for slots, entries in ((1, 9), (50, 150), (64, 128), (7, 5000)):

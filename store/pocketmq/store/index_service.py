@@ -14,7 +14,7 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 import asyncio
 import logging
 import os
-import time
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.remoting.clock import Clock
@@ -264,14 +264,7 @@ class IndexService:
         from pocketmq.store.index_file import IndexFile
 
         last = self.files[-1] if self.files else None
-        now_ms = self._clock.now_ms()
-        while True:
-            name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000))
-            name += f"{now_ms % 1000:03d}"
-            # Files are read in the order of their names, also when the clock was set back.
-            if last is None or name > last.name:
-                break
-            now_ms += 1 if name[:8] == last.name[:8] else 3_600_000
+        name = file_name(self._clock.now_ms(), after=last.name if last else "")
         self.files.append(
             IndexFile.create(
                 self._folder,
@@ -329,6 +322,26 @@ class IndexService:
         for file in self.files:
             file.close()
         self.files = []
+
+
+def file_name(now_ms: int, *, after: str = "") -> str:
+    """yyyyMMddHHmmssSSS of the local time, or one ms behind the name `after` when that is not earlier.
+
+    Files are read in the order of their names, also when the clock was set back.
+
+    >>> file_name(0, after="20261231235959999")
+    '20270101000000000'
+    """
+    name = datetime.fromtimestamp(now_ms // 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
+    if name > after:
+        return name
+    try:
+        last = datetime.strptime(after[:14], "%Y%m%d%H%M%S")
+    except ValueError:
+        # Not a time, but a number of 17 digits all the same.
+        return f"{int(after) + 1:017d}"
+    following = last + timedelta(milliseconds=int(after[14:]) + 1)
+    return following.strftime("%Y%m%d%H%M%S") + f"{following.microsecond // 1000:03d}"
 
 
 def index_hash(text: str) -> int:
