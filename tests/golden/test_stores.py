@@ -24,6 +24,7 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import pack_host, read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
+from pocketmq.store.offset_by_time import Boundary
 
 HOST = pack_host("127.0.0.1:10911")
 # Delivered at once by the 4.9 broker that made the manifest; to us they are not due yet.
@@ -204,7 +205,7 @@ def test_a_time_search_answers_as_the_broker_did(opened: Opened) -> None:
             for offset in range(view["minOffset"], opened.store.max_offset(*queue))
         ]
         for probe in view["searchOffset"]:
-            boundary = probe.get("boundaryType") or ("LOWER" if is_five else "NEAREST")
+            boundary: Boundary = probe.get("boundaryType") or ("LOWER" if is_five else "NEAREST")
             ours = opened.store.offset_by_time(*queue, probe["timestamp"], boundary)
             if ours == probe["offset"]:
                 continue
@@ -316,7 +317,7 @@ def test_a_golden_store_is_continued_where_it_ended(opened: Opened, tmp_path: Pa
             assert appended.position >= end
             result = store.read(*queue, before, 32)
             assert result.count == 1
-            assert read_record(result.buffers[0]).body == b"continued"
+            assert bytes(read_record(result.buffers[0]).body) == b"continued"
             found = store.query_by_key(queue[0], "k9", 64, 0, LONG_MAX)
             assert appended.position in [read_record(r).position for r in found.records]
     finally:

@@ -13,7 +13,7 @@ import logging
 from concurrent.futures import Executor
 
 from pocketmq.store.commit_log import STEP, STRETCH, CommitLog
-from pocketmq.store.errors import StoreError
+from pocketmq.store.errors import StoreError, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 
@@ -66,18 +66,24 @@ class Preallocation:
                     start = self._log.ahead_wanted()
                     if start is not None:
                         made = await loop.run_in_executor(self._pool, self._make, start)
-                        self._log.take_ahead(made)
+                        if made is not None:
+                            self._log.take_ahead(made)
                 except StoreError as error:
                     log.warning("cannot prepare room ahead of the writer error=%s", error)
         finally:
             self._log.on_low = None
 
-    def _make(self, start: int) -> MappedFile:
+    def _make(self, start: int) -> MappedFile | None:
         queue = self._log.files
         # Exclusive: a late pool must not empty the file that the writer has made itself meanwhile.
-        made = MappedFile.create(
-            queue.folder, start, queue.file_size, keep_open=True, exclusive=True
-        )
+        try:
+            made = MappedFile.create(
+                queue.folder, start, queue.file_size, keep_open=True, exclusive=True
+            )
+        except StoreUnreadable as error:
+            if isinstance(error.__cause__, FileExistsError):
+                return None
+            raise
         made.reserve(min(STRETCH, made.size))
         sync_folder(queue.folder)
         return made
