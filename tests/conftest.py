@@ -1,6 +1,11 @@
 """Options that every test folder shares."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A slow machine is no failure: no time limit for an example, nor for making one.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
