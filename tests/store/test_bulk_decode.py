@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ def messages(draw: st.DrawFn) -> Message:
 
 def fail(place: int, reason: str) -> None:
     raise AssertionError(f"{reason} at {place}")
+
+
+def _note(bad: list[int], place: int, reason: str) -> None:
+    bad.append(place)
 
 
 def joined(found: list[Message]) -> bytes:
@@ -187,9 +192,8 @@ def test_damage_anywhere_in_a_record_never_decodes_other_records_wrongly(
         broken[place] ^= 0x5A
         data = pa.py_buffer(bytes(broken))
         bad: list[int] = []
-        batch = decode(
-            data, starts, columns, on_bad=lambda p, _, bad=bad: bad.append(p), broker_name="b"
-        )
+        report = partial(_note, bad)
+        batch = decode(data, starts, columns, on_bad=report, broker_name="b")
         rows = table_rows(batch)
         assert bad in ([], [int(starts[1])]), place
         assert rows[0] == clean[0]
