@@ -8,15 +8,18 @@ from struct import Struct
 from typing import Any
 
 import pytest
+from tests.broker.serving import Peer, serving
 from tests.broker.test_sql92 import rocketmq
 from tests.interop.driver import Driver
 
 from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter, properties_of
+from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import properties_to_dict, read_record
+from pocketmq.remoting.subscription import build_subscription
 
 __all__ = ["rocketmq"]
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
@@ -146,3 +149,28 @@ def test_a_map_holds_all_members_and_others_only_by_chance() -> None:
     assert all(is_hit(member, bit_map) for member in members)
     others = [bloom.data(f"other{number}", "T") for number in range(2_000)]
     assert 0.1 < sum(is_hit(other, bit_map) for other in others) / len(others) < 0.3
+
+
+async def test_a_broker_writes_the_bit_maps_of_its_groups_and_reads_by_tag_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """enableConsumeQueueExt with enableCalcFilterBitMap: units as disk.md 5 describes them."""
+    ext = {"enable_consume_queue_ext": True}
+    async with serving(tmp_path, store=ext, enable_calc_filter_bit_map=True) as broker:
+        broker.topics.update(TopicConfig("T", 4, 4))
+        broker.filters.register("low", [build_subscription("T", "a < 5", "SQL92", 1)])
+        broker.filters.register("high", [build_subscription("T", "a > 5", "SQL92", 1)])
+        async with await Peer.at(broker) as peer:
+            for a in ("1", "5", "9"):
+                await peer.produce("T", b"x", queue_id=0, TAGS="A", a=a)
+        wanted = [broker.filters.bit_map("T", {"a": a}) for a in ("1", "5", "9")]
+        (file,) = (tmp_path / "consumequeue_ext" / "T" / "0").iterdir()
+        units, at = file.read_bytes(), 0
+        for bit_map in wanted:
+            assert bit_map is not None
+            size, code, _, length = UNIT.unpack_from(units, at)
+            assert (size, code, length) == (UNIT.size + 14, ord("A"), 14)
+            assert units[at + UNIT.size : at + size] == bit_map
+            at += size
+        assert len(set(wanted)) == 3
+        assert broker.store.read("T", 0, 0, 32).count == 3

@@ -20,6 +20,7 @@ from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
 from pocketmq.broker.sql92.errors import SelectorError
 from pocketmq.broker.sql92.filter import Filter, compile_expression
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import ConfigFile
 
@@ -151,6 +152,12 @@ class ConsumerFilterManager(ConfigManager):
             and data.compiled is not None
             and data.compiled.matches(properties)
         )
+
+    def bit_map_of(self, topic: str, properties: bytes) -> bytes:
+        """`bit_map` of a record's property bytes; empty without a map, as ConsumeQueueExt keeps it."""
+        if not self._by_topic.get(topic):
+            return b""
+        return self.bit_map(topic, properties_to_dict(properties)) or b""
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """A heartbeat's subscriptions of a group; what they no longer name becomes dead."""
