@@ -157,6 +157,8 @@ class Broker:
         self.long_polling.call_soon = loop.call_soon
         self.store.on_arrival = self.long_polling.arrived
         self.store.awaited = self.long_polling.polling
+        if self.config.enable_calc_filter_bit_map:
+            self.store.bit_map_of = self.filters.bit_map_of
         tasks = await asyncio.TaskGroup().__aenter__()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         stack.push_async_callback(tasks.__aexit__, None, None, None)
