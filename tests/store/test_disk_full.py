@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all, running_store, send
+from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
+from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import encode_batch
 from pocketmq.store import DiskFull
 
@@ -144,3 +145,36 @@ def test_a_fresh_store_is_small(tmp_path: Path) -> None:
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) > 1 << 30
     assert sum(path.stat().st_blocks * 512 for path in files) < 40 << 20
+
+
+def test_a_full_disk_for_the_queue_extension_leaves_the_log_alone(
+    tmp_path: Path, disk: FullDisk
+) -> None:
+    """enableConsumeQueueExt: its room too is made before the record is written."""
+    store = open_store(
+        tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=4096
+    )
+    store.bit_map_of = lambda topic, properties: b"\x01" * 14
+    for number in range(150):
+        send(store, tag=f"tag{number}")
+    end = store.commit_log_max_position
+    disk.left = 0
+    taken = fill(lambda: send(store))
+    assert store.max_offset("Topic", 0) == 150 + taken == len(read_all(store))
+    assert (store.commit_log_max_position > end) == (taken > 0)
+    disk.left = None
+    batch = encode_batch([(0, b"a", b"TAGS\x01tagB")] * 9)
+    store.append_batch("Topic", 0, batch, b"", 0, 1, HOST)
+    codes = [code for _, _, code in store.entries("Topic", 0, 0, 1000)]
+    units = [store.ext_unit("Topic", 0, code) for code in codes]
+    assert all(unit is not None and unit.bit_map == b"\x01" * 14 for unit in units)
+    assert [r.queue_offset for r in read_all(store, matches=Tags(string_hash("tagB")))] == list(
+        range(150 + taken, 159 + taken)
+    )
+    store.close()
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path, enable_consume_queue_ext=True)
+    assert store.recovery.entries_repaired == 0
+    assert [code for _, _, code in store.entries("Topic", 0, 0, 1000)] == codes
+    assert len(read_all(store)) == len(codes)
+    store.close()

@@ -60,6 +60,18 @@ class ConsumeQueueExt:
             return None
         return ExtUnit(size, tags_code, store_ms, file.read(at + _UNIT.size, map_size))
 
+    def make_room(self, size: int) -> None:
+        """After this a unit of up to `size` bytes can be put. Raises: DiskFull."""
+        if self._end < 0:
+            self._end = self._find_end()
+        file = self.files.file_at(self._end) or self.files.add()
+        at = self._end - file.start
+        file.reserved = max(file.reserved, at)
+        file.reserve(at + size + _END_SPACE)
+        if at + size + _END_SPACE > file.size:
+            following = self.files.file_at(file.end) or self.files.add()
+            following.reserve(size + _END_SPACE)
+
     def put(self, tags_code: int, store_ms: int, bit_map: bytes = b"") -> int:
         """Append a unit. Returns: the address for the queue's entry. Raises: DiskFull."""
         if self._end < 0:

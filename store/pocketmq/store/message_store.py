@@ -57,6 +57,8 @@ Arrival = Callable[[str, int, int, int, int, bytes], None]
 
 _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
+# A unit in consumequeue_ext with the bit map of more groups than a topic is meant to have.
+_EXT_UNIT_SIZE_MAX = 128
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _SIZES = [size.to_bytes(2, "big") for size in range(4096)]
@@ -322,6 +324,8 @@ class MessageStore:
             raise self._too_large(body_size, properties_size)
         if queue.put_at >= queue.put_end:
             queue.make_room()
+        if queue.special:
+            self._make_special_room(queue)
         if len(born_host) == 8:
             pack = self._pack_v4
             size = queue.overhead + body_size + properties_size
@@ -394,6 +398,13 @@ class MessageStore:
         if sys_flag & _ROLLBACK != _ROLLBACK:
             pending.append((queue.key_hash, position, store_ms, properties))
         return _new_tuple(Appended, (position, queue_offset, store_ms, size))
+
+    def _make_special_room(self, queue: ConsumeQueue, count: int = 1) -> None:
+        """Room for what _put_special writes beside the entry, before the record is written."""
+        if self._table.keeps_ext and not isinstance(queue, BatchConsumeQueue):
+            ext = self._table.ext(queue, make=True)
+            assert ext is not None
+            ext.make_room(count * _EXT_UNIT_SIZE_MAX)
 
     def _put_special(
         self,
@@ -477,7 +488,9 @@ class MessageStore:
             made = batch_records(data, frame, outer_properties, position, first_offset)
             total = len(made.records)
             count = len(made.positions)
-            if not queue.special:
+            if queue.special:
+                self._make_special_room(queue, count)
+            if not isinstance(queue, BatchConsumeQueue):
                 queue.make_room_for(count)
             if start + total <= commit_log.limit:
                 break
