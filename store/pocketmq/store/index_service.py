@@ -163,8 +163,10 @@ class IndexService:
     async def run(self) -> None:
         """Work off what was appended, in small steps, until cancelled."""
         while True:
-            if not self.pending and not self._behind:
-                await self._wake.wait()
+            if not self._behind and len(self.pending) < STEP:
+                # One step over many records is far cheaper than many over a few: let them gather.
+                if not self.pending:
+                    await self._wake.wait()
                 self._wake.clear()
                 await asyncio.sleep(_PAUSE_S)
             if not self.step():
