@@ -267,7 +267,12 @@ async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
             await peer.produce("T", b"x" * 1000)
             await peer.produce("T", b"x" * 1000)
         small = ConsumerManageProcessor(
-            broker.store, broker.consumers, broker.offsets, broker.locks, memory_size=1000
+            broker.store,
+            broker.consumers,
+            broker.offsets,
+            broker.locks,
+            broker.isolated,
+            memory_size=1000,
         )
         request = RemotingCommand(14, {"consumerGroup": "g", "topic": "T", "queueId": "0"})
         answer = small.query_offset(request, None)  # type: ignore[arg-type]

@@ -17,10 +17,11 @@ from typing import Self
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.processors.admin import admin_handlers
@@ -38,6 +39,7 @@ from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Regist
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.stats import BrokerStats, Totals
+from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
@@ -62,7 +64,8 @@ class Broker:
     """One broker process's worth. Its parts are attributes once it is entered; nobody is given `self`.
 
     address: `ip:port` that clients are told. store, topics, groups, consumers, producers, offsets,
-    locks, filters, stats, long_polling, delay, put, half, registration, modes, guard: see their modules.
+    locks, filters, stats, long_polling, delay, put, half, registration, modes, guard, strict,
+    isolated: see their modules.
     """
 
     store: MessageStore
@@ -80,6 +83,8 @@ class Broker:
     half: HalfMessages
     modes: GroupModes
     guard: GroupGuard
+    strict: StrictGroups
+    isolated: IsolatedGroups
     registration: Registration
     identity: BrokerIdentity
     server: RemotingServer
@@ -235,16 +240,30 @@ class Broker:
             ),
             config.filter_data_clean_time_span,
         )
+        self.modes = GroupModes(config, self.groups)
+        self.isolated = IsolatedGroups(
+            file("isolatedGroup.json"),
+            clock,
+            self.offsets,
+            first_match_in(store),
+            is_isolated=lambda group: self.modes.mode(group) is GroupMode.ISOLATE,
+            keep_ms=lambda: config.isolate_keep_time,
+            remember_ms=lambda: config.isolate_remember_time,
+        )
+        self.offsets.on_remove = self.isolated.forget
+        self.offsets.on_copy = self.isolated.reset
+        self.strict = StrictGroups()
+        # Groups before isolated groups: those look at the groups' modes.
         self._managers: list[ConfigManager] = [
             self.topics,
             self.groups,
             self.offsets,
             self.filters,
+            self.isolated,
         ]
         self.consumers = ConsumerManager(
             clock, on_register=self.filters.register, on_unregister=self.filters.unregister
         )
-        self.modes = GroupModes(config, self.groups)
         self.guard = GroupGuard(
             clock,
             self.consumers,
@@ -252,7 +271,8 @@ class Broker:
             grace_ms=lambda: config.group_guard_grace_time,
             is_watched=lambda group: self.modes.mode(group) is GroupMode.COMPATIBLE,
         )
-        self.consumers.on_members = self.guard.members_changed
+        self.consumers.on_members = self._members_changed
+        self.consumers.merge = self.isolated.merged
         self.producers = ProducerManager(clock)
         self.locks = RebalanceLock(clock)
         self.stats = BrokerStats(
@@ -266,6 +286,7 @@ class Broker:
             ),
         )
         self.long_polling = LongPolling(clock, store.max_offset)
+        self.isolated.on_changed = self.long_polling.wake_topic
         self.delay = DelayService(store, clock)
         self.put = MessagePut(store, self.delay, self.stats, clock)
         self.half = HalfMessages(store, self.offsets, self.put, store_host=store_host)
@@ -279,6 +300,11 @@ class Broker:
             clock,
             store_host=store_host,
         )
+
+    def _members_changed(self, group: ConsumerGroup) -> None:
+        """Ours: what each member asks for itself, beside the group's one subscription."""
+        self.isolated.members_changed(group)
+        self.guard.members_changed(group)
 
     def _queue_count(self, topic: str) -> int:
         """Queues of a topic that can be read here; 0 for one that does not exist."""
@@ -313,6 +339,16 @@ class Broker:
             store_host=store_host,
             now_ms=clock.now_ms,
         )
+        self._clients = ClientManageProcessor(
+            config,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.producers,
+            self.modes,
+            self.strict,
+            self.isolated,
+        )
         table: dict[int, Handler] = {}
         for part in (
             self._send.handlers(),
@@ -334,14 +370,16 @@ class Broker:
                 self.stats,
                 self.put,
                 clock,
+                self.strict,
+                self.isolated,
                 store_host=store_host,
             ).handlers(),
-            ClientManageProcessor(
-                config, self.topics, self.groups, self.consumers, self.producers
+            self._clients.handlers(),
+            ConsumerManageProcessor(
+                store, self.consumers, self.offsets, self.locks, self.isolated
             ).handlers(),
-            ConsumerManageProcessor(store, self.consumers, self.offsets, self.locks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
-            GroupDoctorProcessor(self.consumers, self.guard, self.modes).handlers(),
+            GroupDoctorProcessor(self.consumers, self.guard, self.modes, self.isolated).handlers(),
             admin_handlers(
                 config,
                 store,
@@ -356,6 +394,7 @@ class Broker:
                 clock,
                 address=self.address,
                 on_config_change=self._settings_changed,
+                on_reset=self.isolated.reset,
             ),
         ):
             assert not table.keys() & part.keys(), "a code has two handlers"
@@ -375,6 +414,7 @@ class Broker:
         self.producers.connection_closed(connection)
         self.consumers.connection_closed(connection)
         self.long_polling.connection_closed(connection)
+        self.strict.connection_closed(connection)
 
     async def _tick(self) -> None:
         """Once a second: rates, tables that changed; every 10 s: clients that are silent."""
@@ -387,6 +427,9 @@ class Broker:
             now = monotonic_ms()
             self.stats.tick()
             self.guard.tick()
+            for group in self.isolated.tick(self.consumers.groups):
+                # Into this mode or out of it: its members share their queues anew.
+                self._clients.notify_members(group.name, list(group.channels))
             if now >= next_housekeeping:
                 next_housekeeping = now + HOUSEKEEPING_INTERVAL_MS
                 self.producers.scan()
@@ -398,7 +441,7 @@ class Broker:
                     lambda group, topic: self.consumers.subscription(group, topic) is not None,
                     self.store.min_offset,
                 )
-            for manager in (self.groups, self.filters):
+            for manager in (self.groups, self.filters, self.isolated):
                 await self._save_in_thread(manager)
             if now >= next_offsets:
                 next_offsets = now + self.config.flush_consumer_offset_interval

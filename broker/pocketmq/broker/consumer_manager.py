@@ -119,6 +119,9 @@ class ConsumerGroup:
 
 # Called with (group name, connections to tell) on a change.
 OnChange = Callable[[str, list[Connection]], None]
+# Called with a group and a member that heartbeats: the subscription that the group shows then; None: the
+# member's, as in RocketMQ. Ours.
+Merge = Callable[[ConsumerGroup, ClientChannel], list[SubscriptionData] | None]
 # Called with a group whose members changed, or one of whose members asks for something else. Ours.
 OnMembers = Callable[[ConsumerGroup], None]
 # Called with (group name, its subscriptions) on every heartbeat (REGISTER).
@@ -139,6 +142,7 @@ class ConsumerManager:
     ) -> None:
         self._clock = clock
         self.on_members = on_members
+        self.merge: Merge | None = None
         self.on_change = on_change
         self.on_register = on_register
         self.on_unregister = on_unregister
@@ -188,7 +192,8 @@ class ConsumerManager:
         asks_other = known is None or not _asks_same(known.subscriptions, channel.subscriptions)
         entered = group.update_channel(channel, self._clock.now_ms(), self._clock.monotonic_ms())
         self._groups_of.setdefault(channel.connection, set()).add(name)
-        changed = group.update_subscriptions(subscriptions) or entered
+        merged = None if self.merge is None else self.merge(group, channel)
+        changed = group.update_subscriptions(subscriptions if merged is None else merged) or entered
         if asks_other and self.on_members is not None:
             self.on_members(group)
         if changed and notify:

@@ -24,6 +24,10 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, file: ConfigFile) -> None:
         super().__init__(file)
         self.offsets: dict[str, dict[int, int]] = {}
+        # Called with (group, topic) whose offsets were removed, and with (group, topic, queue id, offset)
+        # that were copied from another group.
+        self.on_remove: Callable[[str, str], None] | None = None
+        self.on_copy: Callable[[str, str, int, int], None] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": {key: dict(queues) for key, queues in self.offsets.items()}}
@@ -59,6 +63,11 @@ class ConsumerOffsetManager(ConfigManager):
                 old,
             )
 
+    def place(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group's next offset is `offset`, as the broker itself has worked out."""
+        self.offsets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+        self.dirty = True
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset; -1 when nothing is stored."""
         queues = self.offsets.get(f"{topic}{SEPARATOR}{group}")
@@ -86,6 +95,9 @@ class ConsumerOffsetManager(ConfigManager):
         if queues is not None:
             self.offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
             self.dirty = True
+            if self.on_copy is not None:
+                for queue_id, offset in queues.items():
+                    self.on_copy(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -118,6 +130,8 @@ class ConsumerOffsetManager(ConfigManager):
             if which(topic, group):
                 del self.offsets[f"{topic}{SEPARATOR}{group}"]
                 self.dirty = True
+                if self.on_remove is not None:
+                    self.on_remove(group, topic)
                 log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
 
     def min_in_all_groups(

@@ -119,6 +119,12 @@ class LongPolling:
                 kept.append(pull)
         self._keep((topic, queue_id), kept)
 
+    def wake_topic(self, topic: str) -> None:
+        """Run every pull of a topic again: what it may be given has changed."""
+        for queue in [queue for queue in self._held if queue[0] == topic]:
+            for pull in self._held.pop(queue):
+                self._wake(pull)
+
     def _keep(self, queue: tuple[str, int], pulls: list[HeldPull]) -> None:
         if pulls:
             self._held[queue] = pulls

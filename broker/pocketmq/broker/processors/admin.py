@@ -40,8 +40,13 @@ def admin_handlers(
     *,
     address: str,
     on_config_change: Callable[[set[str]], None],
+    on_reset: Callable[[str, str, int, int], None],
 ) -> dict[int, Handler]:
-    """Request code -> handler. address: what clients are told; on_config_change: names of settings."""
+    """Request code -> handler.
+
+    address: what clients are told; on_config_change: names of settings; on_reset: see
+    AdminClientCallProcessor.
+    """
 
     def delay_offsets() -> dict[int, int]:
         return delay.offsets
@@ -65,7 +70,9 @@ def admin_handlers(
             now_ms=now_ms,
             address=address,
         ).handlers(),
-        AdminClientCallProcessor(config, store, topics, offsets, consumers).handlers(),
+        AdminClientCallProcessor(
+            config, store, topics, offsets, consumers, on_reset=on_reset
+        ).handlers(),
         AdminStoreProcessor(store, topics, consumers).handlers(),
         AdminStatsProcessor(
             config, store, stats, delay_offsets=delay_offsets, now_ms=now_ms

@@ -7,6 +7,7 @@ connection of the asker goes on serving meanwhile, because these handlers are co
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
@@ -50,12 +51,16 @@ class AdminClientCallProcessor:
         topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
         consumers: ConsumerManager,
+        *,
+        on_reset: Callable[[str, str, int, int], None],
     ) -> None:
+        """on_reset: called with (group, topic, queue id, offset) of each queue that is reset."""
         self._broker_name = config.broker_name
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
+        self._on_reset = on_reset
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -108,6 +113,8 @@ class AdminClientCallProcessor:
         for member in members:
             if member.version < Version.V3_0_7_SNAPSHOT:
                 return _too_old(request, member)
+        for queue_id, offset in table.items():
+            self._on_reset(group, topic, queue_id, offset)
         self._push_reset(request, header, table, members)
         content = {
             queue_key(self._broker_name, topic, queue_id): offset

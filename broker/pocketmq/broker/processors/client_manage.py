@@ -10,8 +10,11 @@ from typing import Any
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.group_mode import GroupMode, GroupModes
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.topic_validator import retry_topic, topic_fault
@@ -42,12 +45,18 @@ class ClientManageProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         producers: ProducerManager,
+        modes: GroupModes,
+        strict: StrictGroups,
+        isolated: IsolatedGroups,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
+        self._modes = modes
+        self._strict = strict
+        self._isolated = isolated
         consumers.on_change = self.notify_members
 
     def handlers(self) -> dict[int, Handler]:
@@ -61,9 +70,10 @@ class ClientManageProcessor:
         """A client says that it lives, and what it consumes and produces."""
         data = _object(fastjson.loads(request.body), "a heartbeat")
         client_id = _text(data, "clientID")
+        refusal: str | None = None
         for consumer in _objects(data, "consumerDataSet"):
             channel = ClientChannel(connection, client_id, request.language, request.version)
-            self._register_consumer(consumer, channel)
+            refusal = self._register_consumer(consumer, channel) or refusal
         for producer in _objects(data, "producerDataSet"):
             channel = ClientChannel(connection, client_id, request.language, request.version)
             self._producers.register(_text(producer, "groupName"), channel)
@@ -71,9 +81,12 @@ class ClientManageProcessor:
         if request.ext is not None and PEER_ENCODINGS in request.ext:
             # Ours: only a PocketMQ client asks, and only it is told what else we read.
             ext = {PEER_ENCODINGS: MSGPACK_NAME}
+        if refusal is not None:
+            return request.answer(ResponseCode.NO_PERMISSION, refusal, ext)
         return request.answer(ResponseCode.SUCCESS, None, ext)
 
-    def _register_consumer(self, consumer: Mapping[str, Any], channel: ClientChannel) -> None:
+    def _register_consumer(self, consumer: Mapping[str, Any], channel: ClientChannel) -> str | None:
+        """Take a member into its group; returns why it is not taken in (modes strict and isolate)."""
         name = _text(consumer, "groupName")
         group = self._groups.find(name)
         notify = True
@@ -87,6 +100,11 @@ class ClientManageProcessor:
         subscriptions = [
             SubscriptionData.from_json(item) for item in _objects(consumer, "subscriptionDataSet")
         ]
+        refusal = self._refusal(name, channel, subscriptions)
+        if refusal is not None:
+            log.warning("heartbeat refused peer=%s reason=%r", channel.connection.peer, refusal)
+            self._consumers.unregister(name, channel.connection, notify=notify)
+            return refusal
         changed = self._consumers.register(
             name,
             channel,
@@ -103,6 +121,20 @@ class ClientManageProcessor:
                 channel.client_id,
                 channel.connection.peer,
             )
+        return None
+
+    def _refusal(
+        self, name: str, channel: ClientChannel, subscriptions: list[SubscriptionData]
+    ) -> str | None:
+        """Ours: why a member may not be one; None in compatible groups, whatever they do."""
+        mode = self._modes.mode(name)
+        if mode is GroupMode.COMPATIBLE:
+            return None
+        asked = {each.topic: each for each in subscriptions}
+        if mode is GroupMode.ISOLATE:
+            return self._isolated.refusal(name, asked)
+        group = self._consumers.get(name)
+        return self._strict.check(group, name, channel.connection, channel.client_id, asked)
 
     def unregister_client(
         self, request: RemotingCommand, connection: Connection

@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -40,6 +41,7 @@ class ConsumerManageProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         locks: RebalanceLock,
+        isolated: IsolatedGroups,
         *,
         memory_size: int | None = None,
     ) -> None:
@@ -48,6 +50,7 @@ class ConsumerManageProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._locks = locks
+        self._isolated = isolated
         self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
 
     def handlers(self) -> dict[int, Handler]:
@@ -67,7 +70,9 @@ class ConsumerManageProcessor:
         group = self._consumers.get(name)
         if group is not None and group.channels:
             # Ours: a connection that is just ending is no member any more.
-            ids = [c.client_id for c in group.channels.values() if c.connection.writable]
+            ids = self._isolated.peers(group, connection)
+            if ids is None:
+                ids = [c.client_id for c in group.channels.values() if c.connection.writable]
             if ids:
                 body = fastjson.dumps({"consumerIdList": ids})
                 return request.answer(ResponseCode.SUCCESS, None, {}, body)
@@ -82,7 +87,13 @@ class ConsumerManageProcessor:
         """
         header = QueryConsumerOffsetHeader.parse(request.ext)
         topic, queue_id = header.topic, header.queue_id
-        offset = self._offsets.query(header.consumer_group, topic, queue_id)
+        group = header.consumer_group
+        own = (
+            self._isolated.start(group, connection, topic, queue_id)
+            if group in self._isolated.groups
+            else None
+        )
+        offset = self._offsets.query(group, topic, queue_id) if own is None else own
         if offset < 0:
             if self._store.min_offset(topic, queue_id) > 0 or self._begins_on_disk(topic, queue_id):
                 return request.answer(
@@ -103,18 +114,28 @@ class ConsumerManageProcessor:
     def update_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """A group has come so far; any value is taken."""
         header = UpdateConsumerOffsetHeader.parse(request.ext)
-        self._offsets.commit(
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            header.commit_offset,
-            connection.peer,
-        )
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if group in self._isolated.groups:
+            if self._isolated.commit(group, connection, topic, queue_id, header.commit_offset):
+                return request.answer(ResponseCode.SUCCESS, None, {})
+            if request.is_oneway:
+                # Members commit one-way, administrators do not. This is a member whom we cannot tell
+                # from others, because it does not come over the connection of its heartbeats.
+                log.warning(
+                    "a commit of an isolated group came over a connection that is no member's, it does "
+                    "not count; a client with vipChannelEnabled must turn that off group=%s peer=%s",
+                    group,
+                    connection.peer,
+                )
+                return request.answer(ResponseCode.SUCCESS, None, {})
+            self._isolated.reset(group, topic, queue_id, header.commit_offset)
+        self._offsets.commit(group, topic, queue_id, header.commit_offset, connection.peer)
         return request.answer(ResponseCode.SUCCESS, None, {})
 
     def lock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """Queues for orderly consumption; answers those that are the client's now."""
         group, client_id, queues = _lock_body(request)
+        group = self._isolated.lock_group(group, client_id)
         locked = self._locks.lock_batch(group, queues, client_id)
         body = fastjson.dumps({"lockOKMQSet": [_queue_json(queue) for queue in locked]})
         return request.answer(ResponseCode.SUCCESS, None, None, body)
@@ -122,6 +143,7 @@ class ConsumerManageProcessor:
     def unlock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """The client gives queues back."""
         group, client_id, queues = _lock_body(request)
+        group = self._isolated.lock_group(group, client_id)
         self._locks.unlock_batch(group, queues, client_id)
         return request.answer(ResponseCode.SUCCESS)
 

@@ -5,6 +5,7 @@ from typing import Any
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.processors.admin_answers import json_answer
 from pocketmq.remoting.codes import PocketRequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -15,10 +16,17 @@ from pocketmq.remoting.headers import GetGroupFindingsHeader
 class GroupDoctorProcessor:
     """The handler of GET_GROUP_FINDINGS."""
 
-    def __init__(self, consumers: ConsumerManager, guard: GroupGuard, modes: GroupModes) -> None:
+    def __init__(
+        self,
+        consumers: ConsumerManager,
+        guard: GroupGuard,
+        modes: GroupModes,
+        isolated: IsolatedGroups,
+    ) -> None:
         self._consumers = consumers
         self._guard = guard
         self._modes = modes
+        self._isolated = isolated
 
     def handlers(self) -> dict[int, Handler]:
         return {PocketRequestCode.GET_GROUP_FINDINGS: self.get_findings}
@@ -57,4 +65,5 @@ class GroupDoctorProcessor:
                 for member in members
             ],
             "mode": self._modes.mode(name),
+            "subGroups": self._isolated.describe(name),
         }

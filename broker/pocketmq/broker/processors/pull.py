@@ -5,6 +5,8 @@ acceptance S73-S80.
 2. A pull that finds nothing and may wait is held (long_polling.py) and run once more later.
 3. What is found is written as slices of the mapped log, without a copy.
 4. An offset that comes with a pull is committed on its first pass, also when the pull is held then.
+5. Ours: in the modes strict and isolate the rungs 24 and 25 look at the asking member's own subscription
+   (`_isolated_filter`, `_strict_check`); compatible groups never come there.
 """
 
 import logging
@@ -15,12 +17,14 @@ from typing import Any
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.isolate import IsolatedGroup, IsolatedGroups, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.broker.topic_config import TopicConfigManager
@@ -81,9 +85,13 @@ class PullMessageProcessor:
         stats: BrokerStats,
         put: MessagePut,
         clock: Clock,
+        strict: StrictGroups,
+        isolated: IsolatedGroups,
         *,
         store_host: bytes,
     ) -> None:
+        self._strict = strict
+        self._isolated = isolated
         self._config = config
         self._store = store
         self._topics = topics
@@ -171,10 +179,21 @@ class PullMessageProcessor:
             )
             log.warning("%s", remark)
             return request.answer(ResponseCode.SYSTEM_ERROR, remark, {})
+        isolated = self._isolated.groups.get(group_name)
+        matches: EntryFilter | None
         try:
-            matches = self._filter(header, group)
+            if self._strict.refused:
+                self._strict_check(group_name, connection)
+            if isolated is not None:
+                matches = self._isolated_filter(header, isolated, connection)
+            else:
+                matches = self._filter(header, group)
         except PullRefused as refused:
             return request.answer(refused.code, refused.remark, {})
+        except OffsetMoved as moved:
+            if may_hold and header.sys_flag & _COMMIT:
+                self._commit(header, connection)
+            return self._sent_back(request, header, group, moved.offset)
         result = self._store.read(
             topic_name,
             queue_id,
@@ -183,15 +202,10 @@ class PullMessageProcessor:
             matches,
             min(max(header.max_msg_bytes or _SIZE_MAX, 1), _SIZE_LIMIT),
         )
-        if (
-            may_hold
-            and header.sys_flag & _COMMIT
-            and header.commit_offset >= 0
-            and not config.is_slave
-        ):
-            self._offsets.commit(
-                group_name, topic_name, queue_id, header.commit_offset, connection.peer
-            )
+        if may_hold and header.sys_flag & _COMMIT:
+            self._commit(header, connection)
+        if isolated is not None:
+            self._isolated.pulled(group_name, connection, topic_name, queue_id, result.next_offset)
         if result.count:
             counter = self._stats.get_counter(group_name, topic_name, queue_id)
             counter.nums += result.count
@@ -200,6 +214,18 @@ class PullMessageProcessor:
             counter.latency_ms += self._monotonic_ms() - began_ms
             return self._found(request, result, group)
         return self._nothing(request, connection, header, group, result, matches, may_hold=may_hold)
+
+    def _commit(self, header: PullMessageHeader, connection: Connection) -> None:
+        """The offset that came with a pull (invariant 4)."""
+        offset = header.commit_offset
+        if offset < 0 or self._config.is_slave:
+            return
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if group in self._isolated.groups and self._isolated.commit(
+            group, connection, topic, queue_id, offset
+        ):
+            return
+        self._offsets.commit(group, topic, queue_id, offset, connection.peer)
 
     # ------------------------------------------------------------ the subscription
 
@@ -263,6 +289,69 @@ class PullMessageProcessor:
             cached = ExpressionMessageFilter(data)
             self._expression_filters[topic, name] = cached
         return cached
+
+    def _strict_check(self, group: str, connection: Connection) -> None:
+        """Ours, mode strict: who is refused as a member pulls nothing. Raises: PullRefused."""
+        remark = self._strict.remark(group, connection)
+        if remark is not None:
+            log.warning("pull refused peer=%s reason=%r", connection.peer, remark)
+            raise PullRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+
+    def _isolated_filter(
+        self, header: PullMessageHeader, isolated: IsolatedGroup, connection: Connection
+    ) -> EntryFilter | None:
+        """Ours, mode isolate: what is the member's own. Raises: PullRefused, OffsetMoved."""
+        name, topic = header.consumer_group, header.topic
+        online = self._consumers.groups.get(name)
+        sub_group = isolated.of(connection)
+        if online is None or sub_group is None:
+            if header.sys_flag & _SUBSCRIPTION:
+                # An administrator looks at messages in the group's name.
+                return self._own_filter(header)
+            log.warning("the consumer's group info not exist, group: %s", name)
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist" + FAQ
+            )
+        own = online.channels[connection].subscriptions.get(topic)
+        if own is None:
+            log.warning("the consumer's subscription not exist, group: %s, topic:%s", name, topic)
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ
+            )
+        if own.sub_version < header.sub_version:
+            raise PullRefused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if online.message_model == BROADCASTING:
+            return self._tag_filter(own) if own.is_tag else self._own_filter(header)
+        key = (topic, header.queue_id)
+        isolated.check_pull(sub_group, key, header.queue_offset)
+        return isolated.filter(sub_group, topic, header.queue_id, header.queue_offset)
+
+    def _sent_back(
+        self,
+        request: RemotingCommand,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        offset: int,
+    ) -> RemotingCommand:
+        """Ours, mode isolate: the client must go on at `offset`; clients know this answer."""
+        log.info(
+            "member sent back: messages that it has passed have become its group=%s topic=%s queue=%d "
+            "from=%d to=%d",
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            offset,
+        )
+        ext = {
+            "suggestWhichBrokerId": str(self._suggestion(group)),
+            "nextBeginOffset": str(offset),
+            "minOffset": str(self._store.min_offset(header.topic, header.queue_id)),
+            "maxOffset": str(self._store.max_offset(header.topic, header.queue_id)),
+        }
+        return request.answer(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
 
     def _own_filter(self, header: PullMessageHeader) -> EntryFilter | None:
         """The filter of a pull that brings its expression (PullSysFlag.SUBSCRIPTION)."""
@@ -363,7 +452,11 @@ class PullMessageProcessor:
                 else config.short_polling_time_mills
             )
             deadline = self._monotonic_ms() + held_ms
-            passes = matches.properties if isinstance(matches, ExpressionMessageFilter) else None
+            passes = (
+                matches.properties
+                if isinstance(matches, ExpressionMessageFilter | SubGroupFilter)
+                else None
+            )
             pull = HeldPull(request, connection, header.queue_offset, matches, deadline, passes)
             self._long_polling.hold(header.topic, header.queue_id, pull)
             return None

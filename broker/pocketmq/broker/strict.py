@@ -1,0 +1,71 @@
+"""StrictGroups: groups that take no second, different subscription. Ours; mode `strict`.
+
+1. The members that are there decide. A client that asks for something else is no member: its heartbeat
+   is answered with NO_PERMISSION and a remark that official clients write into their logs, its pulls with
+   SUBSCRIPTION_NOT_EXIST and the same remark. Its other groups are not touched.
+2. It is asked again with each heartbeat (30 s): when the members that differ are gone, it gets in. So a
+   change that is rolled out takes effect when the last old member has left.
+3. A member that changes its mind while others do not is refused like anybody else, and is no member then.
+4. The same client over a new connection is not somebody else.
+Owner: the Broker, on its event loop.
+"""
+
+from collections.abc import Mapping
+
+from pocketmq.broker.consumer_manager import ConsumerGroup
+from pocketmq.broker.sub_group import own_topics, signature
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.subscription import SubscriptionData
+
+
+class StrictGroups:
+    """Remembers whom it refused, so that pulls can be told the same."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, dict[Connection, str]] = {}
+
+    def check(
+        self,
+        group: ConsumerGroup | None,
+        name: str,
+        connection: Connection,
+        client_id: str,
+        subscriptions: Mapping[str, SubscriptionData],
+    ) -> str | None:
+        """The remark with which a heartbeat is refused; None: it may register (1, 4)."""
+        asked = signature(subscriptions)
+        for other, member in group.channels.items() if group is not None else ():
+            if other is connection or member.client_id == client_id:
+                continue
+            if signature(member.subscriptions) != asked:
+                remark = (
+                    f"group {name} is strict: client {client_id} subscribes {_text(subscriptions)}, but "
+                    f"member {member.client_id} subscribes {_text(member.subscriptions)}. Let both "
+                    "subscribe the same, use another group, or wait until the other has left"
+                )
+                self.refused.setdefault(name, {})[connection] = remark
+                return remark
+        self._forget(name, connection)
+        return None
+
+    def remark(self, name: str, connection: Connection) -> str | None:
+        """Why this connection is no member; None when it was not refused."""
+        refused = self.refused.get(name)
+        return None if refused is None else refused.get(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone."""
+        for name in list(self.refused):
+            self._forget(name, connection)
+
+    def _forget(self, name: str, connection: Connection) -> None:
+        refused = self.refused.get(name)
+        if refused is not None:
+            refused.pop(connection, None)
+            if not refused:
+                del self.refused[name]
+
+
+def _text(subscriptions: Mapping[str, SubscriptionData]) -> str:
+    parts = [f"{topic}: {each.sub_string}" for topic, each in own_topics(subscriptions).items()]
+    return f"[{', '.join(parts)}]"

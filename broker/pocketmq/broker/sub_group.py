@@ -1,0 +1,304 @@
+"""SubGroup: members of an isolated group that subscribe the same, and how far they have come. Ours.
+
+`isolate.py` holds the rules by which sub-groups of one group share messages; here is what one of them is.
+docs/decisions/0005-isolate-exactly-one.md says why.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
+from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.broker.topic_validator import RETRY_PREFIX
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.subscription import SubscriptionData
+
+# Behind every offset.
+FAR = 1 << 62
+# Whether a message with these property bytes is asked for.
+Matches = Callable[[bytes], bool]
+
+
+class Rewind(IntEnum):
+    """Whether the client of a queue must come back, and what it still commits before it has.
+
+    OWED: it has passed messages that have become its. It commits what it was given and has consumed: that
+    is not given to it again. FOREIGN: it comes from elsewhere; what it commits is not about this sub-group.
+    """
+
+    NO = 0
+    OWED = 1
+    FOREIGN = 2
+
+
+@dataclass(slots=True)
+class Debt:
+    """Messages of [begin, end) that a sub-group which left, `of`, would have got, and another gets now."""
+
+    of: str
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class QueueState:
+    """One queue as one sub-group sees it.
+
+    offset: the next to consume, as its clients committed it. own_from: from here on it gets all that is
+    its; below only its debts. rewind: its client must come back to `offset`.
+    passed: what its clients were given before is behind them; it is not saved, and after a restart it is
+    unknown, that is, anything.
+    """
+
+    offset: int
+    own_from: int
+    debts: list[Debt] = field(default_factory=list)
+    rewind: Rewind = Rewind.NO
+    passed: int = 0
+
+    @classmethod
+    def at(cls, offset: int) -> "QueueState":
+        """It begins here."""
+        return cls(offset, offset)
+
+    @property
+    def end(self) -> int:
+        """Behind everything that it has looked at."""
+        return max(self.offset, self.own_from)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "debts": [[debt.of, debt.begin, debt.end] for debt in self.debts],
+            "offset": self.offset,
+            "ownFrom": self.own_from,
+            "rewind": int(self.rewind),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "QueueState":
+        return cls(
+            int(data["offset"]),
+            int(data["ownFrom"]),
+            [Debt(str(of), int(begin), int(end)) for of, begin, end in data["debts"]],
+            Rewind(int(data["rewind"])),
+            FAR,
+        )
+
+
+QueueKey = tuple[str, int]
+
+
+class SubGroup:
+    """Members with one subscription.
+
+    Attributes: id (unique in the group, also over time), sequence (its place in the order), subscriptions
+    (by topic, without the retry topic), connections (its members now), queues, left_ms (wall time at which
+    its last member left; 0 while it has members), departed (it has left for good).
+    """
+
+    __slots__ = (
+        "_matches",
+        "connections",
+        "departed",
+        "id",
+        "left_ms",
+        "queues",
+        "sequence",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, sequence: int, subscriptions: Mapping[str, SubscriptionData], left_ms: int
+    ) -> None:
+        self.sequence = sequence
+        self.subscriptions = own_topics(subscriptions)
+        self.id = f"{signature(subscriptions)}-{sequence}"
+        self.connections: dict[Connection, str] = {}
+        self.queues: dict[QueueKey, QueueState] = {}
+        self.left_ms = left_ms
+        self.departed = False
+        self._matches: dict[str, Matches] = {}
+
+    def __str__(self) -> str:
+        asks = ", ".join(
+            f"{topic}: {each.sub_string}" for topic, each in sorted(self.subscriptions.items())
+        )
+        return f"{self.id} [{asks}]"
+
+    # ------------------------------------------------------------ what it asks
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether its members pull this topic; every sub-group pulls the group's retry topic."""
+        return topic.startswith(RETRY_PREFIX) or topic in self.subscriptions
+
+    def matches(self, topic: str, properties: bytes) -> bool:
+        """Whether it asks for a message; one of a retry topic counts as the message it once was."""
+        if topic.startswith(RETRY_PREFIX):
+            origin = get_property(properties, b"RETRY_TOPIC")
+            if origin is None:
+                return True
+            topic = origin.decode("utf-8", "replace")
+        found = self._matches.get(topic)
+        if found is None:
+            asked = self.subscriptions.get(topic)
+            found = self._matches[topic] = _nothing if asked is None else _matches(asked)
+        return found(properties)
+
+    def codes(self, topic: str) -> frozenset[int] | None:
+        """Tags codes among which all that it asks for is; None: they do not tell."""
+        asked = self.subscriptions.get(topic)
+        if asked is None or not asked.is_tag or asked.is_all:
+            return None
+        return frozenset(asked.code_set)
+
+    def covers(self, other: "SubGroup") -> bool:
+        """Whether it asks for everything that the other asks for."""
+        for topic, asked in other.subscriptions.items():
+            own = self.subscriptions.get(topic)
+            if own is None:
+                return False
+            if own.is_all or own.same_filter(asked):
+                continue
+            if not (own.is_tag and asked.is_tag) or asked.is_all:
+                return False
+            if not asked.tags_set <= own.tags_set:
+                return False
+        return True
+
+    # ------------------------------------------------------------ the file
+
+    def to_json(self) -> dict[str, Any]:
+        queues: dict[str, dict[int, Any]] = {}
+        for (topic, queue_id), state in self.queues.items():
+            queues.setdefault(topic, {})[queue_id] = state.to_json()
+        return {
+            "departed": self.departed,
+            "leftTimestamp": self.left_ms,
+            "queues": queues,
+            "sequence": self.sequence,
+            "subscriptions": [each.to_json() for each in self.subscriptions.values()],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], now_ms: int) -> "SubGroup":
+        """From the file; one that had members is given its time to come back, from `now_ms` on.
+
+        Raises: KeyError, TypeError, ValueError when it is none.
+        """
+        asked = [SubscriptionData.from_json(each) for each in data["subscriptions"]]
+        made = cls(
+            int(data["sequence"]),
+            {each.topic: each for each in asked},
+            int(data["leftTimestamp"]) or now_ms,
+        )
+        made.departed = data["departed"] is True
+        if not made.departed:
+            made.left_ms = now_ms
+        for topic, queues in data["queues"].items():
+            for queue_id, state in queues.items():
+                made.queues[str(topic), int(queue_id)] = QueueState.from_json(state)
+        return made
+
+
+def own_topics(subscriptions: Mapping[str, SubscriptionData]) -> dict[str, SubscriptionData]:
+    """A subscription without retry topics, in the order of the topics."""
+    return {
+        topic: subscriptions[topic]
+        for topic in sorted(subscriptions)
+        if not topic.startswith(RETRY_PREFIX)
+    }
+
+
+def signature(subscriptions: Mapping[str, SubscriptionData]) -> str:
+    """Eight hex digits that are equal for subscriptions that let the same messages through."""
+    asked = {
+        topic: ["TAG", *sorted(each.tags_set)]
+        if each.is_tag
+        else [each.expression_type, each.sub_string]
+        for topic, each in own_topics(subscriptions).items()
+    }
+    text = json.dumps(asked, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def merged(
+    topics: Iterable[Mapping[str, SubscriptionData]], old: Mapping[str, SubscriptionData]
+) -> list[SubscriptionData]:
+    """One subscription that shows what all members ask: the group's in the administrators' views.
+
+    Tags are put together; of SQL92 expressions the newest is shown. A subscription that shows something
+    else than `old` gets a greater subVersion, since only such a one replaces it.
+    """
+    by_topic: dict[str, list[SubscriptionData]] = {}
+    for subscriptions in topics:
+        for topic, asked in subscriptions.items():
+            by_topic.setdefault(topic, []).append(asked)
+    found = []
+    for topic, asked_by_all in by_topic.items():
+        newest = max(asked_by_all, key=lambda each: each.sub_version)
+        shown = newest
+        tags_only = [each for each in asked_by_all if each.is_tag]
+        if len(tags_only) == len(asked_by_all):
+            everything = any(each.is_all for each in tags_only)
+            tags = set() if everything else set().union(*(each.tags_set for each in tags_only))
+            codes = set() if everything else set().union(*(each.code_set for each in tags_only))
+            shown = SubscriptionData(
+                topic,
+                newest.sub_string if tags == newest.tags_set else " || ".join(sorted(tags)) or "*",
+                newest.expression_type,
+                tags,
+                codes,
+                newest.sub_version,
+            )
+        before = old.get(topic)
+        if (
+            before is not None
+            and not before.same_filter(shown)
+            and shown.sub_version <= before.sub_version
+        ):
+            shown.sub_version = before.sub_version + 1
+        found.append(shown)
+    return found
+
+
+def _nothing(properties: bytes) -> bool:
+    return False
+
+
+def _everything(properties: bytes) -> bool:
+    return True
+
+
+def _matches(asked: SubscriptionData) -> Matches:
+    if not asked.is_tag:
+        return _matches_expression(asked)
+    if asked.is_all:
+        return _everything
+    tags = {tag.encode() for tag in asked.tags_set}
+    return lambda properties: get_property(properties, b"TAGS") in tags
+
+
+def _matches_expression(asked: SubscriptionData) -> Matches:
+    try:
+        compiled = compile_expression(asked.sub_string)
+    except SelectorError:
+        # Refused when it was asked (CHECK_CLIENT_CONFIG); it must not take messages from others.
+        return _nothing
+    data = ConsumerFilterData(
+        group="",
+        topic=asked.topic,
+        expression=asked.sub_string,
+        expression_type=asked.expression_type,
+        bloom=None,
+        client_version=asked.sub_version,
+        born_ms=0,
+        dead_ms=0,
+        compiled=compiled,
+    )
+    return ExpressionMessageFilter(data).properties or _everything

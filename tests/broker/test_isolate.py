@@ -1,0 +1,534 @@
+"""IsolatedGroups: each message to exactly one of those that ask for it, whoever comes and goes.
+
+The rules are played on a real store against a model of RocketMQ's clients: a client asks where to go on,
+pulls, holds what it got, consumes and commits; killed, it loses what it holds; told that its offset moved,
+it begins there.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.broker.members import Member
+
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.isolate import IsolatedGroups, OffsetMoved, first_match_in
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import ManualClock, SystemClock
+from pocketmq.remoting.message_codec import Record, get_property, read_records
+from pocketmq.store import ConfigFile, MessageStore, StoreConfig
+
+KEEP_MS = 60_000
+REMEMBER_MS = 3_600_000
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
+SUBSCRIPTIONS = ["A", "B", "A || B", "B || C", "*", "Aa", "BB || C", "sql:TAGS = 'A'"]
+# Aa and BB have the same code.
+TAGS = ["A", "B", "C", "Aa", "BB", ""]
+TOPICS = itertools.count(1)
+
+
+def wants(subscription: str, tag: str) -> bool:
+    """What a subscription means, told by its text alone."""
+    if subscription == "*":
+        return True
+    if subscription.startswith("sql:"):
+        return tag == "A"
+    return tag in subscription.split(" || ")
+
+
+def tag_of(record: Record) -> str:
+    return (get_property(record.properties, b"TAGS") or b"").decode()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
+    config = StoreConfig(store_path_root_dir=str(tmp_path_factory.mktemp("store")))
+    opened = MessageStore(config, clock=SystemClock(), store_host=HOST)
+    with asyncio.Runner() as runner:
+        runner.run(opened.__aenter__())
+        yield opened
+        runner.run(opened.__aexit__(None, None, None))
+
+
+class Broker:
+    """The broker's tables as far as isolated groups need them, on a store; group g is isolated."""
+
+    def __init__(self, store: MessageStore, folder: Path) -> None:
+        self.store, self.folder = store, folder
+        self.clock = ManualClock()
+        self.isolated = True
+        self.start()
+
+    def start(self) -> None:
+        self.offsets = ConsumerOffsetManager(ConfigFile(str(self.folder / "consumerOffset.json")))
+        self.groups = IsolatedGroups(
+            ConfigFile(str(self.folder / "isolatedGroup.json")),
+            self.clock,
+            self.offsets,
+            first_match_in(self.store),
+            is_isolated=lambda group: self.isolated,
+            keep_ms=lambda: KEEP_MS,
+            remember_ms=lambda: REMEMBER_MS,
+        )
+        self.consumers = ConsumerManager(self.clock, on_members=self.groups.members_changed)
+
+    def restart(self) -> None:
+        """All of memory is lost; what the files hold comes back."""
+        saved = fastjson.dumps(self.groups.to_json()), fastjson.dumps(self.offsets.to_json())
+        self.start()
+        self.groups.from_json(fastjson.loads(saved[0]))
+        self.offsets.from_json(fastjson.loads(saved[1]))
+
+    def send(self, topic: str, tag: str, queue_id: int = 0, more: bytes = b"") -> int:
+        properties = (b"TAGS\x01%s\x02" % tag.encode() if tag else b"") + more
+        return self.store.append(topic, queue_id, b"x", properties, 0, 0, 0, HOST).queue_offset
+
+    def join(self, client_id: str, subscriptions: dict[str, str]) -> "Client":
+        return Client(self, client_id, subscriptions)
+
+    def tick(self, ms: int = 0) -> None:
+        self.clock.advance_ms(ms)
+        self.groups.tick(self.consumers.groups)
+
+
+class Client:
+    """One member and its pulls; `got` holds (topic, queue, offset) of what it consumed, in order."""
+
+    def __init__(self, broker: Broker, client_id: str, subscriptions: dict[str, str]) -> None:
+        self.broker, self.client_id = broker, client_id
+        self.asks = subscriptions
+        self.member = Member(broker.consumers, broker.clock, client_id, subscriptions)
+        self.next: dict[tuple[str, int], int] = {}
+        self.held: dict[tuple[str, int], list[int]] = {}
+        self.got: list[tuple[str, int, int]] = []
+
+    def reconnect(self) -> None:
+        """After a restart of the broker: same client, new connection; it goes on where it was."""
+        self.member = Member(self.broker.consumers, self.broker.clock, self.client_id, self.asks)
+
+    def subscribe(self, subscriptions: dict[str, str]) -> None:
+        """A running client changes what it asks; what it holds is dropped with its queues."""
+        self.asks = subscriptions
+        self.held.clear()
+        self.member.subscribe(subscriptions)
+
+    def pull(self, topic: str, queue_id: int = 0, count: int = 32) -> bool:
+        """One pull, what it brings is held; False when it brought nothing and moved nothing."""
+        key = (topic, queue_id)
+        connection, groups = self.member.connection, self.broker.groups
+        isolated = groups.groups["g"]
+        me = isolated.of(connection)
+        assert me is not None
+        if key not in self.next:
+            start = groups.start("g", connection, topic, queue_id)
+            assert start is not None
+            self.next[key] = max(start, 0)
+        offset = self.next[key]
+        try:
+            isolated.check_pull(me, key, offset)
+        except OffsetMoved as moved:
+            self.held.pop(key, None)
+            self.next[key] = moved.offset
+            return True
+        matches = isolated.filter(me, topic, queue_id, offset)
+        result = self.broker.store.read(topic, queue_id, offset, count, matches)
+        isolated.pulled(me, key, result.next_offset)
+        # The client's own second look: two tags can share a code.
+        found = [
+            record.queue_offset
+            for buffer in result.buffers
+            for record in read_records(buffer)
+            if topic not in self.asks or wants(self.asks[topic], tag_of(record))
+        ]
+        self.held.setdefault(key, []).extend(found)
+        self.next[key] = result.next_offset
+        return bool(found) or result.next_offset != offset
+
+    def consume(self, topic: str, queue_id: int = 0) -> None:
+        """Consume what is held and commit; the client's own second filter comes first."""
+        key = (topic, queue_id)
+        if key not in self.next:
+            return
+        self.got += [(topic, queue_id, offset) for offset in self.held.pop(key, [])]
+        self.broker.groups.commit("g", self.member.connection, topic, queue_id, self.next[key])
+
+    def drain(self, topic: str, queue_id: int = 0) -> list[int]:
+        """Pull and consume to the end; the offsets that came."""
+        before = len(self.got)
+        while self.pull(topic, queue_id):
+            self.consume(topic, queue_id)
+        self.consume(topic, queue_id)
+        return [offset for _, _, offset in self.got[before:]]
+
+
+@pytest.fixture
+def broker(store: MessageStore, tmp_path: Path) -> Broker:
+    return Broker(store, tmp_path)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"Topic{next(TOPICS)}"
+
+
+def test_two_tags_in_one_group_reach_those_who_asked(broker: Broker, topic: str) -> None:
+    """E2b: every queue serves both members, each with its own tag."""
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "ABABBA":
+        broker.send(topic, tag)
+    assert one.drain(topic) == [0, 2, 5]
+    assert two.drain(topic) == [1, 3, 4]
+    assert broker.offsets.query("g", topic, 0) == 6
+
+
+def test_a_message_that_two_ask_for_goes_to_who_came_first(broker: Broker, topic: str) -> None:
+    first = broker.join("c1", {topic: "A || B"})
+    second = broker.join("c2", {topic: "B || C"})
+    for tag in "ABC":
+        broker.send(topic, tag)
+    assert second.drain(topic) == [2]
+    assert first.drain(topic) == [0, 1]
+
+
+def test_members_see_only_those_who_ask_the_same(broker: Broker, topic: str) -> None:
+    """The consumer list is what clients share queues by; locks are the sub-group's own too."""
+    clients = [
+        broker.join(f"c{number}", {topic: tags}) for number, tags in enumerate(["A", "B", "A"])
+    ]
+    isolated = broker.groups.groups["g"]
+    ids = [
+        sorted(isolated.of(client.member.connection).connections.values())  # type: ignore[union-attr]
+        for client in clients
+    ]
+    assert ids == [["c0", "c2"], ["c1"], ["c0", "c2"]]
+    locks = [broker.groups.lock_group("g", f"c{number}") for number in range(3)]
+    assert locks[0] == locks[2] != locks[1]
+    assert (
+        broker.groups.lock_group("g", "nobody") == broker.groups.lock_group("other", "c0")[:0] + "g"
+    )
+
+
+def test_a_rolling_change_loses_and_doubles_nothing(broker: Broker, topic: str) -> None:
+    """tagA -> tagA || tagC: the old ones keep A until the last of them is gone for good."""
+    old = broker.join("old", {topic: "A"})
+    for tag in "AAC":
+        broker.send(topic, tag)
+    assert old.drain(topic) == [0, 1]
+    for tag in "ACA":
+        broker.send(topic, tag)
+    new = broker.join("new", {topic: "A || C"})
+    assert new.drain(topic) == [4]
+    old.pull(topic)  # held, never consumed
+    old.member.leave()
+    broker.send(topic, "A")
+    broker.tick(KEEP_MS - 1)
+    assert new.drain(topic) == []
+    broker.tick(1)
+    assert new.drain(topic) == [3, 5, 6]
+    assert broker.offsets.query("g", topic, 0) == 7
+
+
+def test_what_was_in_flight_beyond_the_commit_is_not_passed_over(
+    broker: Broker, topic: str
+) -> None:
+    """The heir has pulled further than it committed when the other leaves: it is sent back."""
+    old, new = broker.join("old", {topic: "A"}), broker.join("new", {topic: "A || C"})
+    for tag in "ACAC":
+        broker.send(topic, tag)
+    old.pull(topic, count=1)
+    old.consume(topic)
+    new.pull(topic)  # holds both C, has passed both A
+    old.member.die()
+    broker.tick(KEEP_MS)
+    assert new.drain(topic) == [1, 2, 3]
+
+
+def test_a_sub_group_that_comes_back_in_time_has_lost_nothing(broker: Broker, topic: str) -> None:
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "*"})
+    broker.send(topic, "A")
+    one.member.die()
+    broker.tick(KEEP_MS // 2)
+    assert two.drain(topic) == []
+    again = broker.join("c1", {topic: "A"})
+    broker.tick(KEEP_MS * 2)
+    assert again.drain(topic) == [0]
+    assert two.drain(topic) == []
+
+
+def test_what_nobody_asks_for_any_more_waits_for_who_asks_again(broker: Broker, topic: str) -> None:
+    """A sub-group left for good does not hold others up, and its messages are not lost (invariant 4)."""
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "AB":
+        broker.send(topic, tag)
+    two.drain(topic)
+    two.member.leave()
+    for tag in "BAB":
+        broker.send(topic, tag)
+    broker.tick(KEEP_MS)
+    assert one.drain(topic) == [0, 3]
+    assert broker.offsets.query("g", topic, 0) == 5
+    broker.send(topic, "A")
+    later = broker.join("c3", {topic: "B || C"})
+    assert later.drain(topic) == [2, 4]
+    assert one.drain(topic) == [5]
+
+
+def test_what_is_not_asked_for_in_time_is_forgotten(broker: Broker, topic: str) -> None:
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    two.drain(topic)
+    two.member.leave()
+    broker.tick(KEEP_MS)
+    broker.send(topic, "B")
+    one.drain(topic)
+    broker.tick(REMEMBER_MS)
+    assert len(broker.groups.groups["g"].sub_groups) == 1
+    assert broker.join("c3", {topic: "B"}).drain(topic) == []
+
+
+def test_a_sub_group_whose_wishes_others_have_is_forgotten_once_it_is_settled(
+    broker: Broker, topic: str
+) -> None:
+    """A group that rolls out a change every day does not grow."""
+    before: Client | None = None
+    for number in range(10):
+        client = broker.join(f"c{number}", {topic: " || ".join(["A", *"BCDEFGHIJK"[:number]])})
+        broker.send(topic, "A")
+        client.drain(topic)
+        if before is not None:
+            before.member.leave()
+        before = client
+        broker.tick(KEEP_MS)
+        client.drain(topic)
+        broker.tick(1_000)
+    assert len(broker.groups.groups["g"].sub_groups) == 1
+    assert broker.offsets.query("g", topic, 0) == 10
+
+
+def test_old_offsets_are_inherited_and_the_lowest_is_shown(broker: Broker, topic: str) -> None:
+    for tag in "ABAB":
+        broker.send(topic, tag)
+    broker.offsets.place("g", topic, 0, 2)
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    assert two.drain(topic) == [3]
+    assert broker.offsets.query("g", topic, 0) == 2
+    assert one.drain(topic) == [2]
+    assert broker.offsets.query("g", topic, 0) == 4
+
+
+def test_a_member_that_never_pulled_holds_its_messages_all_the_same(
+    broker: Broker, topic: str
+) -> None:
+    """A slow starter: the other begins, commits, and so sets the group's offset, before it asks for one."""
+    slow, quick = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "A || B"})
+    for tag in "ABA":
+        broker.send(topic, tag)
+    assert quick.drain(topic) == [1]
+    assert slow.drain(topic) == [0, 2]
+
+    other = f"{topic}x"
+    slow.member.subscribe({topic: "A", other: "A"})
+    quick.member.subscribe({topic: "A || B", other: "A || B"})
+    for tag in "ABA":
+        broker.send(other, tag)
+    assert quick.drain(other) == [1]
+    slow.member.die()
+    broker.tick(KEEP_MS)
+    assert quick.drain(other) == [0, 2]
+
+
+def test_a_retried_message_goes_to_who_asks_for_what_it_once_was(
+    broker: Broker, topic: str
+) -> None:
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    retry = "%RETRY%g"
+    first = broker.store.max_offset(retry, 0)
+    broker.offsets.place("g", retry, 0, first)
+    for client in (one, two):
+        client.next[retry, 0] = first
+    for tag in "BAB":
+        broker.send(retry, tag, more=b"RETRY_TOPIC\x01%s\x02" % topic.encode())
+    assert one.drain(retry) == [first + 1]
+    assert two.drain(retry) == [first, first + 2]
+
+
+def test_a_reset_holds_for_every_sub_group(broker: Broker, topic: str) -> None:
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "ABAB":
+        broker.send(topic, tag)
+    one.drain(topic)
+    two.drain(topic)
+    broker.groups.reset("g", topic, 0, 1)
+    # What the clients still commit before they have gone back does not count.
+    one.broker.groups.commit("g", one.member.connection, topic, 0, 4)
+    assert one.drain(topic) == [2]
+    assert two.drain(topic) == [1, 3]
+    broker.groups.reset("g", topic, 0, 4)
+    assert one.drain(topic) == two.drain(topic) == []
+
+
+def test_a_running_client_that_changes_its_mind_goes_back_to_where_its_new_peers_are(
+    broker: Broker, topic: str
+) -> None:
+    ahead, behind = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "ABAB":
+        broker.send(topic, tag)
+    ahead.drain(topic)
+    behind.pull(topic, count=1)
+    behind.consume(topic)
+    ahead.subscribe({topic: "B"})
+    behind.member.die()
+    assert ahead.drain(topic) == [3]
+
+
+def test_the_administrators_see_all_that_the_members_ask(broker: Broker, topic: str) -> None:
+    broker.join("c1", {topic: "A || B"})
+    broker.clock.advance_ms(5)
+    broker.join("c2", {topic: "C", "Other": "*"})
+    group = broker.consumers.groups["g"]
+    channel = next(iter(group.channels.values()))
+    shown = broker.groups.merged(group, channel)
+    assert shown is not None
+    by_topic = {each.topic: each for each in shown}
+    assert by_topic[topic].tags_set == {"A", "B", "C"}
+    assert by_topic["Other"].is_all
+
+
+def test_a_group_that_leaves_the_mode_goes_on_at_the_lowest_offset(
+    broker: Broker, topic: str
+) -> None:
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "ABAB":
+        broker.send(topic, tag)
+    two.drain(topic)
+    one.pull(topic, count=1)
+    one.consume(topic)
+    broker.isolated = False
+    broker.tick()
+    assert broker.groups.groups == {}
+    assert broker.offsets.query("g", topic, 0) == 1
+
+
+class Model(RuleBasedStateMachine):
+    """Members come, go, change their minds; messages are sent; the broker restarts."""
+
+    store: MessageStore
+    folder: Path
+
+    @initialize()
+    def begin(self) -> None:
+        self.topic = f"Topic{next(TOPICS)}"
+        self.broker = Broker(self.store, self.folder)
+        self.clients: list[Client] = []
+        self.names = itertools.count(1)
+        self.got: Counter[int] = Counter()
+        self.tags: list[str] = []
+        # Offsets that somebody asked for, or was waited for to ask for, when they were sent.
+        self.promised: set[int] = set()
+
+    def _collect(self, client: Client) -> None:
+        for _, _, offset in client.got:
+            assert wants(client.asks[self.topic], self.tags[offset])
+            self.got[offset] += 1
+        client.got.clear()
+
+    @rule(tag=st.sampled_from(TAGS))
+    def send(self, tag: str) -> None:
+        isolated = self.broker.groups.groups.get("g")
+        live = [] if isolated is None else isolated.live()
+        asked = any(wants(_text(each.subscriptions[self.topic].sub_string), tag) for each in live)
+        offset = self.broker.send(self.topic, tag)
+        assert offset == len(self.tags)
+        self.tags.append(tag)
+        if asked:
+            self.promised.add(offset)
+
+    @precondition(lambda self: len(self.clients) < 4)
+    @rule(subscription=st.sampled_from(SUBSCRIPTIONS))
+    def join(self, subscription: str) -> None:
+        """One client per sub-group: how several share queues is the clients' matter."""
+        if any(each.asks[self.topic] == subscription for each in self.clients):
+            return
+        name = f"c{next(self.names)}"
+        self.clients.append(self.broker.join(name, {self.topic: subscription}))
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        client.member.die()
+        self.clients.remove(client)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), subscription=st.sampled_from(SUBSCRIPTIONS))
+    def change(self, data: st.DataObject, subscription: str) -> None:
+        if any(each.asks[self.topic] == subscription for each in self.clients):
+            return
+        data.draw(st.sampled_from(self.clients)).subscribe({self.topic: subscription})
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def pull(self, data: st.DataObject, count: int) -> None:
+        data.draw(st.sampled_from(self.clients)).pull(self.topic, count=count)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def consume(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        client.consume(self.topic)
+        self._collect(client)
+
+    @rule(ms=st.sampled_from([1_000, KEEP_MS // 2, KEEP_MS]))
+    def wait(self, ms: int) -> None:
+        self.broker.tick(ms)
+
+    @rule()
+    def restart(self) -> None:
+        self.broker.restart()
+        for client in self.clients:
+            client.reconnect()
+
+    def teardown(self) -> None:
+        """All that were promised are consumed once, when somebody asks for them in the end."""
+        if not hasattr(self, "tags"):
+            return
+        last = self.broker.join("last", {self.topic: "*"})
+        for _ in range(3):
+            self.broker.tick(KEEP_MS)
+            for client in [*self.clients, last]:
+                client.drain(self.topic)
+                self._collect(client)
+        assert {offset for offset in self.promised if not self.got[offset]} == set()
+        assert {offset for offset, count in self.got.items() if count > 1} == set()
+
+
+def _text(sub_string: str) -> str:
+    return f"sql:{sub_string}" if "=" in sub_string else sub_string
+
+
+def test_every_message_reaches_exactly_one_of_those_that_ask_for_it(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    """Issue 5 part 4, played at random."""
+    machine = type("Played", (Model,), {"store": store, "folder": tmp_path})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
