@@ -8,8 +8,10 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from pocketmq.client.acl import Credentials
 from pocketmq.remoting.clock import Clock, SystemClock
@@ -17,6 +19,11 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import nearest
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
+
+
+Transport = Callable[[AsyncExitStack, Mapping[int, Any]], Awaitable[Any]]
+"""transport(stack, handlers): enter into the stack what carries requests, and return it (`api.Remoting`);
+handlers answer what comes from the other side, by request code."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -27,7 +34,7 @@ class ClientOptions(TypedDict, total=False):
     unit_name: added to the client id. namespace: prefix of all topics and groups.
     credentials: to sign requests with. tls: True (not verified, as RocketMQ does) or an SSLContext.
     header_encoding: "JSON" or "ROCKETMQ". request_timeout_ms: for calls that have no time-out of
-        their own. clock: for tests.
+        their own. clock, transport: time and network as tests want them.
     """
 
     name_server: str | None
@@ -45,6 +52,7 @@ class ClientOptions(TypedDict, total=False):
     persist_offset_interval_ms: int
     rebalance_interval_ms: int
     clock: Clock
+    transport: Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class ClientConfig:
     persist_offset_interval_ms: int = 5_000
     rebalance_interval_ms: int = 20_000
     clock: Clock = SystemClock()  # noqa: RUF009 - it has no state
+    transport: Transport | None = None
 
     @classmethod
     def of(cls, options: ClientOptions) -> "ClientConfig":

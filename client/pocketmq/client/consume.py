@@ -193,15 +193,16 @@ class CoroutinePool(_Counted):
 
     async def _call(self, call: Call) -> Outcome:
         began = time.monotonic()
-        token = self._around.before(call)
+        token: object = None
         try:
+            token = self._around.before(call)
             returned = self._listener(call.messages, call.context)
             if inspect.isawaitable(returned):
                 returned = await returned
             outcome = Outcome(_judge(returned), None, _since_ms(began))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
             outcome = Outcome(None, error, _since_ms(began))
-        self._around.after(call, token, outcome)
+        _after(self._around, call, token, outcome)
         return outcome
 
     async def stop(self) -> None:
@@ -255,13 +256,14 @@ class ThreadPool(_Counted):
 
     def _call(self, call: Call) -> Outcome:
         began = time.monotonic()
-        token = self._around.before(call)
+        token: object = None
         try:
+            token = self._around.before(call)
             returned = _judge(self._listener(call.messages, call.context))
             outcome = Outcome(returned, None, _since_ms(began))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
             outcome = Outcome(None, error, _since_ms(began))
-        self._around.after(call, token, outcome)
+        _after(self._around, call, token, outcome)
         return outcome
 
     def _hand_over(self) -> None:
@@ -286,6 +288,13 @@ class ThreadPool(_Counted):
             # All wait for a call and get None: this takes microseconds.
             for thread in self._threads:
                 thread.join()
+
+
+def _after(around: Around, call: Call, token: object, outcome: Outcome) -> None:
+    try:
+        around.after(call, token, outcome)
+    except Exception:
+        log.exception("what follows a listener call failed queue=%s", call.context.queue)
 
 
 def _since_ms(began: float) -> int:

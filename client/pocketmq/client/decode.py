@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 _PAIRS = re.compile("(?:\\A|\x02)([^\x01\x02]+)\x01([^\x02]+)").findall
 _host = lru_cache(maxsize=4096)(unpack_host)
 _host_hex = lru_cache(maxsize=4096)(lambda raw: raw.hex().upper())
-_topic = lru_cache(maxsize=4096)(lambda raw: str(raw, "utf-8"))
 _unpack = FIXED_V4.unpack_from
 _FIXED_SIZE = FIXED_V4.size
 _TAGS = Property.TAGS.value
@@ -43,6 +42,16 @@ _TRAN_MSG = Property.TRAN_MSG.value
 _TRANSACTION_ID = Property.TRANSACTION_ID.value
 _MIN_OFFSET = Property.MIN_OFFSET.value
 _MAX_OFFSET = Property.MAX_OFFSET.value
+
+
+@lru_cache(maxsize=4096)
+def _topic(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MessageCodecError(f"a topic is not UTF-8: {raw!r}") from error
+
+
 # IPv6 hosts, inner batches: the general decoder reads those.
 _UNUSUAL = 0x10 | 0x20 | 0x40 | 0x80
 

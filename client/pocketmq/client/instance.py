@@ -19,7 +19,7 @@ pocketmq.client stays quick.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -94,9 +94,6 @@ class InnerConsumer(Protocol):
     ) -> dict[str, object]: ...
 
 
-MakeRemoting = Callable[[AsyncExitStack, dict[int, Handler]], Awaitable[Remoting]]
-
-
 class MQClientInstance:
     """Shared by the clients of one client id; see the head of the module."""
 
@@ -105,15 +102,13 @@ class MQClientInstance:
         client_id: str,
         config: ClientConfig,
         *,
-        make_remoting: MakeRemoting | None = None,
         random_index: Callable[[], int] | None = None,
     ) -> None:
-        """make_remoting, random_index: for tests without a network or with a known choice."""
+        """random_index: for tests with a known choice."""
         self.client_id = client_id
         self.config = config
         self.clock = config.clock
         self.random_index = random_index or (lambda: random.getrandbits(31))
-        self._make_remoting = make_remoting or self._connect
         self.runner = Runner(f"MQClientInstance {client_id}")
         self.addresses = BrokerAddresses()
         self.routes: dict[str, TopicRoute] = {}
@@ -153,14 +148,15 @@ class MQClientInstance:
 
     async def _set_up(self, stack: AsyncExitStack) -> None:
         encoding = Encoding[self.config.header_encoding]
+        transport = self.config.transport or self._connect
         self.api = MQClientApi(
-            await self._make_remoting(stack, self.processor.handlers()),
+            await transport(stack, self.processor.handlers()),
             self.config.name_servers,
             timeout_ms=self.config.request_timeout_ms,
             encoding=encoding,
         )
 
-    async def _connect(self, stack: AsyncExitStack, handlers: dict[int, Handler]) -> Remoting:
+    async def _connect(self, stack: AsyncExitStack, handlers: Mapping[int, Handler]) -> Remoting:
         tls = self.config.tls
         credentials = self.config.credentials
         client = RemotingClient(

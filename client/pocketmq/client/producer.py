@@ -341,7 +341,7 @@ def queue_index(sharding_key: str, count: int) -> int:
     """Where Java's SelectMessageQueueByHash puts a key: its hash's remainder, made positive.
 
     >>> queue_index("order-1", 4), queue_index("polygenelubricants", 7)
-    (1, 2)
+    (2, 2)
     """
     value = string_hash(sharding_key)
     # Java's % keeps the sign of the dividend.

@@ -1,0 +1,750 @@
+"""When a push consumer does what: heartbeats, rebalances, pulls, commits, on a clock that jumps."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+
+import pytest
+from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
+from tests.client.virtual_time import START_MS, LoopClock, run_virtual, until
+
+from pocketmq.client import (
+    ConsumeContext,
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+)
+from pocketmq.client.instance import MQClientInstance
+from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_service import PullMessageService, PullRequest
+from pocketmq.client.push_consumer import PushConsumerOptions
+from pocketmq.client.push_member import PushMember, Wait, why_wait
+from pocketmq.client.runner import Runner
+from pocketmq.remoting.codes import RequestCode as RC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.flags import PullSysFlag
+
+NS = "10.0.0.1:9876"
+
+
+class Listener:
+    """Notes what it gets; `results` are given one after the other, then SUCCESS."""
+
+    def __init__(self, *results: ConsumeResult) -> None:
+        self.messages: list[MessageExt] = []
+        self.at_ms: list[int] = []
+        self.results = list(results)
+
+    async def __call__(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        self.messages += messages
+        self.at_ms.append(LoopClock().monotonic_ms())
+        return self.results.pop(0) if self.results else ConsumeResult.SUCCESS
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+
+def options(cluster: FakeCluster, **more: object) -> PushConsumerOptions:
+    found: PushConsumerOptions = {
+        "name_server": NS,
+        "clock": cluster.clock,
+        "transport": cluster.transport,
+        "client_ip": "10.9.9.9",
+        "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
+    }
+    found.update(more)  # type: ignore[typeddict-item]
+    return found
+
+
+def consumer(
+    cluster: FakeCluster,
+    listener: Listener,
+    topic: str = "T",
+    expression: str = "*",
+    **more: object,
+) -> PushConsumer:
+    group = str(more.pop("group", "g"))
+    made = PushConsumer(group, listener=listener, **options(cluster, **more))
+    if topic:
+        made.subscribe(topic, expression)
+    return made
+
+
+def member(made: PushConsumer) -> PushMember:
+    assert made._member is not None
+    return made._member
+
+
+def instance(made: PushConsumer) -> MQClientInstance:
+    return member(made).instance
+
+
+def times(asked: Sequence[Asked]) -> list[int]:
+    return [each.at_ms for each in asked]
+
+
+# ------------------------------------------------------------ pull service
+
+
+def make_request(queue_id: int, group: str = "g") -> PullRequest:
+    return PullRequest(group, MessageQueue("T", "b", queue_id), ProcessQueue(0), 0)
+
+
+def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_pull(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S1, S2, S3: take, pull, go on; delayed requests come after their delay."""
+    caplog.set_level(logging.INFO)
+    served: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        clock = LoopClock()
+        runner = Runner("test")
+
+        async def pull(request: PullRequest) -> None:
+            served.append((request.queue.queue_id, clock.monotonic_ms()))
+            if request.queue.queue_id == 1:
+                raise RuntimeError("a bug in a pull")
+
+        service = PullMessageService(runner, lambda group: pull if group == "g" else None)
+        await runner.start()
+        runner.spawn(service.run(), name="pull")
+        service.execute_later(make_request(9), 500)
+        for queue_id in (0, 1, 2):
+            service.execute_immediately(make_request(queue_id))
+        service.execute_immediately(make_request(5, group="gone"))
+        await asyncio.sleep(1)
+        await runner.stop()
+
+    run_virtual(main)
+    assert served == [(0, 0), (1, 0), (2, 0), (9, 500)]
+    assert "PullMessageService service started" in caplog.text
+    assert "PullMessageService service end" in caplog.text
+    assert "Pull Message Service Run Method exception" in caplog.text
+
+
+def test_nothing_is_pulled_before_the_first_rebalance_made_a_request() -> None:
+    """S4, S25: the first pull request comes from the rebalance, with queue and offset."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=2)
+        cluster.on(RC.GET_CONSUMER_LIST_BY_GROUP, lambda asked: asked.reply(1, "not yet"))
+        async with consumer(cluster, Listener()):
+            await asyncio.sleep(60)
+            assert cluster.asked(RC.PULL_MESSAGE) == []
+            cluster.answers.clear()
+            await until(lambda: len(cluster.asked(RC.PULL_MESSAGE, topic="T")) >= 2)
+            first = cluster.asked(RC.PULL_MESSAGE, topic="T")[0]
+            assert first.ext["queueOffset"] == "0"
+            assert first.ext["consumerGroup"] == "g"
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ the instance's clocks
+
+
+def test_the_first_heartbeat_leaves_at_once_and_the_next_after_1_s_then_every_30_s() -> None:
+    """S35, S36: at start, at 1 000 ms, then every 30 s."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.topics["%RETRY%g"] = 1
+        async with consumer(cluster, Listener()):
+            await asyncio.sleep(95)
+            beats = times(cluster.asked(RC.HEART_BEAT))
+            # One when it starts, one each for the rebalances of T and %RETRY%g, then the clock's.
+            assert beats[0] < 100
+            assert [at for at in beats if at >= 900] == [1_000, 31_000, 61_000, 91_000]
+
+    run_virtual(main)
+
+
+def test_consumers_heartbeat_to_all_brokers_and_producers_to_masters_only() -> None:
+    """S37: a slave keeps consumers, since they may read from it, but no producers."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        slave = FakeBroker("broker-a", "10.0.0.9:10911", broker_id=1)
+        cluster.brokers.append(slave)
+        async with Producer(
+            "p",
+            name_server=NS,
+            clock=cluster.clock,
+            transport=cluster.transport,
+            client_ip="1.1.1.1",
+        ) as producer:
+            await producer.send(Message("T", b"x"))
+            await asyncio.sleep(70)
+            assert {each.address for each in cluster.asked(RC.HEART_BEAT)} == {"10.0.0.2:10911"}
+            cluster.log.clear()
+            async with consumer(cluster, Listener()) as one:
+                await asyncio.sleep(5)
+                mine = [
+                    e for e in cluster.asked(RC.HEART_BEAT) if e.json["clientID"] == one.client_id
+                ]
+                assert {each.address for each in mine} == {"10.0.0.2:10911", slave.address}
+
+    run_virtual(main)
+
+
+def test_a_heartbeat_carries_what_the_article_shows() -> None:
+    """S38, S39, S40: subscription data, the retry topic, and the group's attributes."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with consumer(cluster, Listener(), expression="B"):
+            await asyncio.sleep(0.5)
+            first = cluster.asked(RC.HEART_BEAT)[0].json
+            assert list(first) == ["clientID", "consumerDataSet", "producerDataSet"]
+            [data] = first["consumerDataSet"]
+            assert {name: data[name] for name in data if name != "subscriptionDataSet"} == {
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "consumeType": "CONSUME_PASSIVELY",
+                "groupName": "g",
+                "messageModel": "CLUSTERING",
+                "unitMode": False,
+            }
+            retry, own = data["subscriptionDataSet"]
+            assert own["subVersion"] == START_MS
+            assert json.dumps(own | {"subVersion": 1696901014319}, separators=(",", ":")) == (
+                '{"classFilterMode":false,"codeSet":[66],"expressionType":"TAG","subString":"B",'
+                '"subVersion":1696901014319,"tagsSet":["B"],"topic":"T"}'
+            )
+            assert (retry["topic"], retry["subString"], retry["tagsSet"]) == ("%RETRY%g", "*", [])
+
+    run_virtual(main)
+
+
+def test_offsets_are_committed_first_after_10_s_then_every_5_s() -> None:
+    """S55, S56: the value is the next offset to read; code 15 at 10 s, 15 s, 20 s."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        listener = Listener()
+        for body in (b"0", b"1"):
+            cluster.put("T", 0, body)
+        async with consumer(cluster, listener):
+            await until(lambda: len(listener.messages) == 2)
+            await asyncio.sleep(21)
+            commits = cluster.asked(RC.UPDATE_CONSUMER_OFFSET, topic="T")
+            assert [each.ext["commitOffset"] for each in commits] == ["2", "2", "2"]
+            assert times(commits) == [10_000, 15_000, 20_000]
+            assert all(each.oneway for each in commits)
+
+    run_virtual(main)
+
+
+def test_routes_are_asked_for_again_every_30_s_and_offline_brokers_forgotten() -> None:
+    """S36: the poll of the name server, and cleanOfflineBroker before a heartbeat."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        async with consumer(cluster, Listener()):
+            await asyncio.sleep(65)
+            polls = times(cluster.asked(RC.GET_ROUTEINFO_BY_TOPIC, topic="T"))
+            assert [at for at in polls if at > 1_000] == [30_010, 60_010]
+            gone = cluster.brokers.pop()
+            await asyncio.sleep(60)
+            cluster.log.clear()
+            await asyncio.sleep(60)
+            assert gone.address not in {each.address for each in cluster.log}
+
+    run_virtual(main)
+
+
+def test_a_rebalance_comes_every_20_s_and_at_once_when_a_broker_says_so() -> None:
+    """S5: waitForRunning(20 s), woken by NOTIFY_CONSUMER_IDS_CHANGED."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with consumer(cluster, Listener()):
+            await asyncio.sleep(10)
+            cluster.log.clear()
+            cluster.notify(cluster.brokers[0], "g")
+            await asyncio.sleep(50)
+            asked = times(cluster.asked(RC.GET_CONSUMER_LIST_BY_GROUP))
+            assert asked[0] == 10_000
+            assert sorted(set(asked)) == [10_000, 30_000, 50_000]
+
+    run_virtual(main)
+
+
+def test_one_consumers_failing_rebalance_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S6: both walk in one instance; the first raises."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        second = Listener()
+        cluster.put("T", 0, b"x")
+        first = consumer(cluster, Listener(), group="a", instance_name="shared")
+        other = consumer(cluster, second, group="b", instance_name="shared")
+        async with first:
+
+            async def broken() -> None:
+                raise RuntimeError("a bug in a rebalance")
+
+            member(first).do_rebalance = broken  # type: ignore[method-assign]
+            async with other:
+                assert instance(first) is instance(other)
+                await until(lambda: second.messages)
+
+    run_virtual(main)
+    assert "doRebalance exception group=a" in caplog.text
+
+
+def test_a_paused_consumer_neither_rebalances_nor_pulls() -> None:
+    """S7: suspend, no change; resume goes on."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        listener = Listener()
+        async with consumer(cluster, listener) as one:
+            await asyncio.sleep(5)
+            one.suspend()
+            cluster.topics["T"] = 3
+            cluster.put("T", 0, b"x")  # answers the pull that is held at the broker
+            await until(lambda: listener.messages)
+            cluster.log.clear()
+            await asyncio.sleep(70)
+            assert cluster.asked(RC.PULL_MESSAGE, topic="T") == []
+            assert cluster.asked(RC.GET_CONSUMER_LIST_BY_GROUP) == []
+            assert len([q for q in one.assignment() if q.topic == "T"]) == 1
+            one.resume()
+            await until(lambda: len([q for q in one.assignment() if q.topic == "T"]) == 3)
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ rebalance
+
+
+def test_queues_and_ids_are_sorted_before_they_are_shared() -> None:
+    """S11: two members see the ids in different orders, and still share without overlap."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=4)
+        turn = [0]
+
+        def shuffled(asked: Asked) -> RemotingCommand:
+            turn[0] += 1
+            ids = ["10.9.9.9@one", "10.9.9.9@two"]
+            if turn[0] % 2:
+                ids.reverse()
+            return asked.reply(body=json.dumps({"consumerIdList": ids}).encode())
+
+        cluster.on(RC.GET_CONSUMER_LIST_BY_GROUP, shuffled)
+        one = consumer(cluster, Listener(), instance_name="one")
+        two = consumer(cluster, Listener(), instance_name="two")
+        async with one, two:
+            await asyncio.sleep(65)
+            own = [[q.queue_id for q in each.assignment() if q.topic == "T"] for each in (one, two)]
+            assert own == [[0, 1], [2, 3]]
+
+    run_virtual(main)
+
+
+def test_an_unknown_topic_or_member_list_is_a_warning_and_nothing_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S8, S12: no crash; the retry topic is not complained about."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.auto_create = False
+        async with consumer(cluster, Listener(), "Unknown") as one:
+            one.subscribe("T")
+            await asyncio.sleep(45)
+            assert {queue.topic for queue in one.assignment()} == {"T", "%RETRY%g"}
+
+    run_virtual(main)
+    assert "doRebalance, g, but the topic[Unknown] not exist." in caplog.text
+    assert "topic[%RETRY%g] not exist" not in caplog.text
+    assert "get consumer id list failed" in caplog.text
+
+
+def test_a_strategy_that_raises_leaves_everything_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S13: an error in the log, the table untouched."""
+
+    class Raising:
+        name = "RAISING"
+        on = False
+
+        def __call__(
+            self, queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str
+        ) -> list[MessageQueue]:
+            if self.on:
+                raise ValueError("no idea")
+            return list(queues)
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=2)
+        strategy = Raising()
+        async with consumer(cluster, Listener(), strategy=strategy) as one:
+            await asyncio.sleep(5)
+            before = one.assignment()
+            strategy.on = True
+            await asyncio.sleep(60)
+            assert one.assignment() == before
+            assert len(before) == 3
+
+    run_virtual(main)
+    assert "allocate strategy failed, nothing changes strategy=RAISING" in caplog.text
+
+
+def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves() -> None:
+    """S21, S26, S27: red, green and yellow; each change bumps the version and heartbeats at once."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=4)
+        one = consumer(cluster, Listener(), instance_name="one")
+        two = consumer(cluster, Listener(), instance_name="two")
+
+        def own(each: PushConsumer) -> list[int]:
+            return [queue.queue_id for queue in each.assignment() if queue.topic == "T"]
+
+        async with one:
+            await until(lambda: own(one) == [0, 1, 2, 3])
+            kept = {q: p for q, p in member(one).rebalance.table.items() if q.queue_id < 2}
+            lost = [p for q, p in member(one).rebalance.table.items() if q.queue_id >= 2]
+            version = member(one).rebalance.subscriptions["T"].sub_version
+            await asyncio.sleep(7)
+            async with two:
+                await until(lambda: own(one) == [0, 1] and own(two) == [2, 3])
+                table = member(one).rebalance.table
+                assert all(table[queue] is process_queue for queue, process_queue in kept.items())
+                assert all(process_queue.dropped for process_queue in lost)
+                bumped = member(one).rebalance.subscriptions["T"].sub_version
+                assert bumped >= version + 7_000
+                seen = cluster.brokers[0].subscriptions["g"]["T"].sub_version
+                assert seen >= bumped
+                await asyncio.sleep(3)
+                cluster.log.clear()
+                await asyncio.sleep(60)
+                # An idle rebalance emits nothing: the versions stay.
+                assert member(one).rebalance.subscriptions["T"].sub_version == bumped
+            await until(lambda: own(one) == [0, 1, 2, 3])
+
+    run_virtual(main)
+
+
+def test_queues_of_a_topic_that_is_no_longer_subscribed_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S9: truncateMessageQueueNotMyTopic."""
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=2, U=1)
+        async with consumer(cluster, Listener()) as one:
+            one.subscribe("U")
+            await until(lambda: len(one.assignment()) == 4)
+            dropped = [p for q, p in member(one).rebalance.table.items() if q.topic == "U"]
+            one.unsubscribe("U")
+            await until(lambda: len(one.assignment()) == 3)
+            assert [process_queue.dropped for process_queue in dropped] == [True]
+            await asyncio.sleep(40)
+            cluster.log.clear()
+            await asyncio.sleep(40)
+            assert cluster.asked(RC.PULL_MESSAGE, topic="U") == []
+
+    run_virtual(main)
+    assert "truncateMessageQueueNotMyTopic" in caplog.text
+
+
+def test_a_queue_whose_start_offset_is_unknown_is_tried_again_in_the_next_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S23, S24: removeDirtyOffset, computePullFromWhere; an error does not add the queue."""
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.on(
+            RC.QUERY_CONSUMER_OFFSET,
+            lambda asked: asked.reply(1, "busy") if asked.ext["topic"] == "T" else None,
+        )
+        async with consumer(cluster, Listener()) as one:
+            await asyncio.sleep(15)
+            assert [q for q in one.assignment() if q.topic == "T"] == []
+            cluster.answers.clear()
+            await until(lambda: [q for q in one.assignment() if q.topic == "T"])
+            queue = MessageQueue("T", "broker-a", 0)
+            # put-if-absent: adding it a second time changes nothing.
+            assert await member(one).rebalance._add(queue) is None
+
+    run_virtual(main)
+    assert "compute offset failed" in caplog.text
+    assert "mq already exists" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("where", "stored", "expected"),
+    [
+        (ConsumeFromWhere.FIRST_OFFSET, None, 0),
+        (ConsumeFromWhere.LAST_OFFSET, None, 5),
+        (ConsumeFromWhere.TIMESTAMP, None, 3),
+        (ConsumeFromWhere.FIRST_OFFSET, 2, 2),
+        (ConsumeFromWhere.LAST_OFFSET, 2, 2),
+        (ConsumeFromWhere.TIMESTAMP, 2, 2),
+    ],
+)
+def test_a_group_begins_where_it_stopped_or_where_it_is_told(
+    where: ConsumeFromWhere, stored: int | None, expected: int
+) -> None:
+    """S23: computePullFromWhere: the stored offset wins over first, last and timestamp."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        for number in range(5):
+            if number == 3:
+                await asyncio.sleep(10)
+            cluster.put("T", 0, b"%d" % number)
+        if stored is not None:
+            cluster.brokers[0].offsets["g", "T", 0] = stored
+        made = consumer(
+            cluster,
+            Listener(),
+            consume_from_where=where,
+            consume_timestamp_ms=START_MS + 5_000,
+        )
+        async with made:
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T"))
+            assert cluster.asked(RC.PULL_MESSAGE, topic="T")[0].ext["queueOffset"] == str(expected)
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ pulls
+
+
+def test_the_flags_of_a_pull_say_what_it_is() -> None:
+    """S43, S44, S45: 3 once there is an offset, 2 before; 4 and the expression only when asked for."""
+    assert [int(flag) for flag in PullSysFlag] == [1, 2, 4, 8, 16]
+    assert PullSysFlag.COMMIT_OFFSET in PullSysFlag(3)
+    assert PullSysFlag.SUBSCRIPTION not in PullSysFlag(3)
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with consumer(cluster, Listener(), expression="A") as one:
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T"))
+            first = cluster.asked(RC.PULL_MESSAGE, topic="T")[0]
+            assert first.ext["sysFlag"] == "2"
+            assert "subscription" not in first.ext
+            assert first.ext["suspendTimeoutMillis"] == "15000"
+            cluster.put("T", 0, b"x", properties="TAGS\x01A\x02")
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1"))
+            await asyncio.sleep(16)
+            again = cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1")[-1]
+            assert (again.ext["sysFlag"], again.ext["commitOffset"]) == ("3", "1")
+            version = member(one).rebalance.subscriptions["T"].sub_version
+            assert again.ext["subVersion"] == str(version)
+        async with consumer(cluster, Listener(), expression="A", post_subscription_when_pull=True):
+            cluster.log.clear()
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T"))
+            posted = cluster.asked(RC.PULL_MESSAGE, topic="T")[0]
+            assert int(posted.ext["sysFlag"]) & 4
+            assert posted.ext["subscription"] == "A"
+
+    run_virtual(main)
+
+
+def test_every_answer_of_a_pull_moves_on_to_what_the_broker_says() -> None:
+    """S46, S52, S53: FOUND, NO_MATCHED_MSG, NO_NEW_MSG; what was filtered needs no listener."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        listener = Listener()
+        for tag in ("A", "B", "B"):
+            cluster.put("T", 0, tag.encode(), properties=f"TAGS\x01{tag}\x02")
+        queue = MessageQueue("T", "broker-a", 0)
+        async with consumer(cluster, listener, expression="A", pull_batch_size=2) as one:
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="3"))
+            asked = [e.ext["queueOffset"] for e in cluster.asked(RC.PULL_MESSAGE, topic="T")]
+            assert asked == ["0", "2", "3"]
+            assert listener.bodies == [b"A"]
+            await until(lambda: one.committed(queue) == 3)
+
+    run_virtual(main)
+
+
+def test_found_but_filtered_commits_nothing_until_the_next_pull_says_so() -> None:
+    """S52: the broker's hash let BB pass; the client's filter empties the answer; no offset yet."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        listener = Listener()
+        cluster.put("T", 0, b"x", properties="TAGS\x01BB\x02")
+        queue = MessageQueue("T", "broker-a", 0)
+        async with consumer(cluster, listener, expression="Aa") as one:
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1"))
+            assert one.committed(queue) is None
+            # The held pull returns empty after 15 s: only then does the offset move (S53).
+            await asyncio.sleep(14)
+            assert one.committed(queue) is None
+            await until(lambda: one.committed(queue) == 1)
+            assert listener.messages == []
+
+    run_virtual(main)
+
+
+def test_an_offset_outside_the_queue_is_corrected_and_the_queue_taken_anew() -> None:
+    """S46: OFFSET_ILLEGAL stores the broker's offset and goes on from it."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.brokers[0].offsets["g", "T", 0] = 77
+        cluster.put("T", 0, b"old")
+        listener = Listener()
+        async with consumer(cluster, listener):
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1"))
+            assert cluster.brokers[0].offsets["g", "T", 0] == 1
+            cluster.put("T", 0, b"new")
+            await until(lambda: listener.bodies == [b"new"])
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("code", "delay_ms"), [(ResponseCode.FLOW_CONTROL, 20), (ResponseCode.SYSTEM_BUSY, 3_000)]
+)
+def test_a_refused_pull_is_tried_again_after_a_while(
+    code: int, delay_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S47: 20 ms for FLOW_CONTROL, else 3 000 ms; a warning, but not for the retry topic."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.on(RC.PULL_MESSAGE, lambda asked: asked.reply(code, "slow down"))
+        async with consumer(cluster, Listener()):
+            await until(lambda: len(cluster.asked(RC.PULL_MESSAGE, topic="T")) == 3)
+            first, second, third = times(cluster.asked(RC.PULL_MESSAGE, topic="T"))
+            assert (second - first, third - second) == (delay_ms, delay_ms)
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="%RETRY%g"))
+
+    run_virtual(main)
+    assert "execute the pull request exception" in caplog.text
+    assert "topic='%RETRY%g'" not in "".join(
+        record.getMessage()
+        for record in caplog.records
+        if "execute the pull" in record.getMessage()
+    )
+
+
+def test_the_broker_that_an_answer_suggests_is_asked_next() -> None:
+    """S48: a master that lags sends its readers to the slave; the commit flag is not for slaves."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.brokers.append(FakeBroker("broker-a", "10.0.0.9:10911", broker_id=1))
+        cluster.put("T", 0, b"x")
+
+        def suggest(asked: Asked) -> RemotingCommand | None:
+            if asked.ext["topic"] != "T" or asked.ext["queueOffset"] != "0":
+                return None
+            ext = {
+                "nextBeginOffset": "1",
+                "minOffset": "0",
+                "maxOffset": "1",
+                "suggestWhichBrokerId": "1",
+            }
+            return asked.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "", ext)
+
+        cluster.on(RC.PULL_MESSAGE, suggest)
+        async with consumer(cluster, Listener()):
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1"))
+            second = cluster.asked(RC.PULL_MESSAGE, topic="T", queueOffset="1")[0]
+            assert second.address == "10.0.0.9:10911"
+            assert int(second.ext["sysFlag"]) & 1 == 0
+
+    run_virtual(main)
+
+
+def test_a_filter_hook_may_remove_messages() -> None:
+    """S50: called with the messages that passed the tags."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        listener = Listener()
+        seen: list[tuple[list[bytes], MessageQueue, bool]] = []
+
+        def hook(
+            messages: list[MessageExt], queue: MessageQueue, unit_mode: bool
+        ) -> list[MessageExt]:
+            seen.append(([message.body for message in messages], queue, unit_mode))
+            return [message for message in messages if message.body != b"no"]
+
+        for body in (b"yes", b"no"):
+            cluster.put("T", 0, body)
+        async with consumer(cluster, listener, filter_hook=hook):
+            await until(lambda: listener.bodies == [b"yes"])
+        assert seen[0] == ([b"yes", b"no"], MessageQueue("T", "broker-a", 0), False)
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("change", "wait"),
+    [
+        ({}, None),
+        ({"paused": True}, Wait.PAUSED),
+        ({"count_max": 1}, Wait.CACHED),
+        ({"size_max": 5}, Wait.CACHED),
+        ({"span_max": 8}, Wait.CACHED),
+        ({"orderly": True}, Wait.NOT_LOCKED),
+        ({"span_max": 9}, None),
+    ],
+)
+def test_a_pull_waits_while_too_much_is_cached(
+    change: dict[str, object], wait: Wait | None
+) -> None:
+    """S30: flow control by count, size and span; an unlocked orderly queue is not pulled."""
+    queue = ProcessQueue(0)
+    queue.put([MessageExt("T", b"xxx", queue_offset=offset) for offset in (1, 10)])
+    limits: dict[str, object] = {
+        "paused": False,
+        "orderly": False,
+        "count_max": 2,
+        "size_max": 6,
+        "span_max": 9,
+    }
+    assert why_wait(queue, **(limits | change)) is wait  # type: ignore[arg-type]
+
+
+def test_pulling_goes_on_as_soon_as_there_is_room() -> None:
+    """S30: a slow listener holds the pulls; nothing is lost and the cache stays bounded."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        most = [0]
+        got: list[bytes] = []
+
+        async def slow(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+            await asyncio.sleep(0.01)
+            got.extend(message.body for message in messages)
+            [queue] = [p for q, p in member(one).rebalance.table.items() if q.topic == "T"]
+            most[0] = max(most[0], queue.message_count)
+            return ConsumeResult.SUCCESS
+
+        for number in range(500):
+            cluster.put("T", 0, b"%d" % number)
+        one = PushConsumer(
+            "g", listener=slow, **options(cluster, pull_threshold_count=50, concurrency=2)
+        )
+        one.subscribe("T")
+        async with one:
+            await until(lambda: len(got) == 500)
+        assert most[0] <= 50 + 32
+
+    run_virtual(main)

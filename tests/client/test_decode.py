@@ -1,0 +1,187 @@
+"""The quick decoder of pull answers against the codec, the tag filter, and recorded answers."""
+
+import logging
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.message import MessageExt, Property
+from pocketmq.remoting.message_codec import (
+    MAGIC_V1,
+    MAGIC_V2,
+    Record,
+    body_crc,
+    encode_batch,
+    properties_to_text,
+    read_record,
+    to_messages,
+    write_record,
+)
+from pocketmq.remoting.subscription import build_subscription
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+HOST_V6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=12)
+
+
+def record(
+    body: bytes = b"hello",
+    properties: bytes = b"",
+    *,
+    topic: str = "T",
+    sys_flag: int = 0,
+    magic: int = MAGIC_V1,
+    queue_offset: int = 3,
+    reconsume_times: int = 0,
+) -> bytes:
+    v6 = sys_flag & 0x30 == 0x30
+    host = HOST_V6 if v6 else HOST
+    return write_record(
+        Record(
+            0,
+            magic,
+            body_crc(body),
+            1,
+            7,
+            queue_offset,
+            4711,
+            sys_flag,
+            1_700_000_000_000,
+            host,
+            1_700_000_000_123,
+            host,
+            reconsume_times,
+            0,
+            memoryview(body),
+            topic,
+            properties,
+        )
+    )
+
+
+def slow(body: bytes, broker: str = "b") -> list[MessageExt]:
+    found: list[MessageExt] = []
+    at = 0
+    while at < len(body):
+        each = read_record(body, at, check_crc=False)
+        found += to_messages(each, broker)
+        at += each.size
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    bodies=st.lists(
+        st.tuples(st.binary(max_size=40), st.dictionaries(TEXT, TEXT, max_size=4), st.booleans()),
+        max_size=4,
+    ),
+    long_topic=st.booleans(),
+    v6=st.booleans(),
+)
+def test_the_quick_decoder_gives_what_the_codec_gives(
+    bodies: list[tuple[bytes, dict[str, str], bool]], long_topic: bool, v6: bool
+) -> None:
+    """S46: any mixture of records, long topics, packed bodies and IPv6 hosts."""
+    data = b""
+    for body, properties, packed in bodies:
+        data += record(
+            zlib.compress(body) if packed else body,
+            properties_to_text(properties).encode(),
+            topic="T" * (200 if long_topic else 3),
+            magic=MAGIC_V2 if long_topic else MAGIC_V1,
+            sys_flag=(0x301 if packed else 0) | (0x30 if v6 else 0),
+        )
+    assert decode_messages(data, "b") == slow(data)
+
+
+@settings(deadline=None)
+@given(properties=st.binary(max_size=60))
+def test_any_property_text_is_read_as_the_codec_reads_it(properties: bytes) -> None:
+    """S46: pairs without a name, a value or a separator are dropped, the last of two equal names wins."""
+    data = record(properties=properties)
+    assert decode_messages(data, "b") == slow(data)
+
+
+@settings(deadline=None)
+@given(size=st.integers(0, 190))
+def test_an_answer_that_is_cut_off_is_an_error(size: int) -> None:
+    """S46: what cannot be read ends the pull, so that the same offset is pulled again, nothing skipped."""
+    first, second = record(), record(b"second")
+    whole = first + second
+    assert len(whole) > 190
+    if size in (0, len(first)):
+        assert len(decode_messages(whole[:size], "b")) == size // len(first)
+        return
+    with pytest.raises(MessageCodecError):
+        decode_messages(whole[:size], "b")
+
+
+@settings(deadline=None)
+@given(where=st.integers(0, 190), value=st.integers(0, 255))
+def test_a_broken_byte_gives_messages_or_the_codecs_error(where: int, value: int) -> None:
+    """S46: no other exception comes out, whatever the bytes."""
+    broken = bytearray(record() + record(b"second"))
+    broken[where % len(broken)] = value
+    try:
+        decode_messages(bytes(broken), "b")
+    except MessageCodecError:
+        pass
+
+
+def test_an_inner_batch_becomes_its_messages() -> None:
+    """S46: 5.x stores a batch as one record; each message has its own offset and properties."""
+    body = encode_batch([(1, b"a", b"TAGS\x01x\x02"), (2, b"b", b"TAGS\x01y\x02")])
+    found = decode_messages(record(body, b"INNER_BASE\x0110\x02", sys_flag=0xC0), "b")
+    assert [(each.body, each.tags, each.queue_offset) for each in found] == [
+        (b"a", "x", 10),
+        (b"b", "y", 11),
+    ]
+
+
+def test_a_body_that_cannot_be_unpacked_is_handed_out_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S46: it would never get better, and the messages behind it must not wait for it."""
+    caplog.set_level(logging.WARNING)
+    [found] = decode_messages(record(b"not zlib", sys_flag=0x301), "b")
+    assert found.body == b"not zlib"
+    assert "packed body is broken" in caplog.text
+
+
+def tagged(*tags: str | None) -> list[MessageExt]:
+    return [MessageExt("T", b"x", tags=tag) for tag in tags]
+
+
+def test_messages_are_filtered_by_the_tag_itself() -> None:
+    """S49: Aa and BB have the same hash code, so the broker lets both pass; Aa never delivers BB."""
+    assert string_hash("Aa") == string_hash("BB") == 2112
+    found = filter_by_tags(tagged("Aa", "BB", None, "C"), build_subscription("T", "Aa || C"))
+    assert [each.tags for each in found] == ["Aa", "C"]
+
+
+def test_the_tag_filter_is_off_for_all_for_sql_and_for_class_filters() -> None:
+    """S49: untagged messages pass only where no tag is named; class-filter mode filters elsewhere."""
+    messages = tagged("A", None)
+    assert filter_by_tags(messages, build_subscription("T", "*")) == messages
+    assert filter_by_tags(messages, build_subscription("T", "a > 1", "SQL92")) == messages
+    by_class = build_subscription("T", "B")
+    by_class.class_filter_mode = True
+    assert filter_by_tags(messages, by_class) == messages
+
+
+def test_a_message_tells_the_bounds_of_its_queue_and_its_transaction() -> None:
+    """S51: MIN_OFFSET, MAX_OFFSET, the broker's name, and the transaction id from UNIQ_KEY."""
+    text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01ABC\x02"
+    [first, second] = decode_messages(record(properties=text) + record(), "broker-a")
+    complete([first, second], 1, 9)
+    assert first.transaction_id == "ABC"
+    assert second.transaction_id is None
+    assert first.properties[Property.MIN_OFFSET.value] == "1"
+    assert second.properties[Property.MAX_OFFSET.value] == "9"
+    assert first.broker_name == "broker-a"
+    assert isinstance(first.body, bytes)
