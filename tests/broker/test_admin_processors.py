@@ -1,5 +1,6 @@
 """Administration of a broker over its socket: what is changed is seen, kept, and told to name servers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Site:
     ) -> RemotingCommand:
         ext = {name: _text(value) for name, value in fields.items()}
         command = RemotingCommand(code, ext, body, version=version)
-        return await self.client.invoke(self.broker.address, command, 15_000)
+        return await self.client.invoke(self.broker.address, command, 30_000)
 
     async def json(self, code: int, body: bytes = b"", **fields: Any) -> Any:
         answer = await self.ask(code, body, **fields)
@@ -352,9 +353,10 @@ async def test_messages_are_found_by_key_and_by_unique_key_and_by_place(site: Si
             return []
         return [bytes(record.body) for record in read_records(bytes(answer.body))]
 
-    for _ in range(200):
-        if await bodies("k2") == [b"one", b"two"]:
-            break
+    async with asyncio.timeout(60):
+        # The index trails the log.
+        while await bodies("k2") != [b"one", b"two"]:
+            await asyncio.sleep(0.01)
     assert await bodies("k2") == [b"one", b"two"]
     assert await bodies("k1") == [b"one"]
     assert await bodies("U2", _UNIQUE_KEY_QUERY=True) == [b"two"]

@@ -160,7 +160,7 @@ async def test_recorded_questions_of_mqadmin_4_9_7_get_answers_of_the_same_shape
         theirs = exchange.answer
         assert theirs is not None
         request = copy(exchange.request)
-        ours = await client.invoke(broker.address, request, 5_000)
+        ours = await client.invoke(broker.address, request, 30_000)
         assert ours.code == theirs.code, exchange
         assert ours.remark == theirs.remark, exchange
         assert (ours.ext or {}).keys() == (theirs.ext or {}).keys(), exchange
@@ -194,7 +194,7 @@ async def test_recorded_questions_of_mqadmin_5_5_0_are_answered_or_refused_in_wo
     for exchange in admin_exchanges(name):
         theirs = exchange.answer
         assert theirs is not None
-        ours = await client.invoke(broker.address, copy(exchange.request), 5_000)
+        ours = await client.invoke(broker.address, copy(exchange.request), 30_000)
         if ours.code == 3:
             assert ours.remark == f" request type {exchange.request.code} not supported"
             continue
@@ -214,7 +214,7 @@ async def test_every_key_of_the_runtime_information_is_there_and_parses(
 ) -> None:
     """wire.md 2.9: clusterList and the dashboard read these texts as numbers from the first second."""
     answer = await client.invoke(
-        broker.address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO), 5_000
+        broker.address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO), 30_000
     )
     table = fastjson.loads(answer.body)["table"]
     rates = [name for name in table if name.endswith("Tps") and not name.startswith("timer")]

@@ -26,12 +26,12 @@ async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) 
         RemotingClient({}, SystemClock()) as client,
     ):
         for code in RequestCode:
-            answer = await client.invoke(broker.address, RemotingCommand(code, {}), 5_000)
+            answer = await client.invoke(broker.address, RemotingCommand(code, {}), 30_000)
             known = answer.code != 3
             assert known != (code in NOT_SERVED), code.name
             if not known:
                 assert answer.remark == f" request type {code} not supported"
-        answer = await client.invoke(broker.address, RemotingCommand(31_999), 5_000)
+        answer = await client.invoke(broker.address, RemotingCommand(31_999), 30_000)
         assert (answer.code, answer.remark) == (3, " request type 31999 not supported")
 
 

@@ -45,7 +45,7 @@ class Server:
         assert self.process.stdout is not None
         rest = self.process.stdout.read()
         self.process.stdout.close()
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         assert rest == ""
         return code
 

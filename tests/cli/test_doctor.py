@@ -33,7 +33,7 @@ def test_health_says_by_its_exit_code_whether_both_answer(
 ) -> None:
     ready = up(started, tmp_path)
     both = ["--namesrv", ready["namesrv"], "--broker", ready["broker"]]
-    assert health(both) == 0
+    assert health([*both, "--timeout-ms", "30000"]) == 0
     assert capsys.readouterr().out.count(": ok\n") == 2
     started[0].stop()
     assert health([*both, "--timeout-ms", "500"]) == 1
@@ -41,8 +41,10 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     assert health(["--namesrv", "-", "--broker", "-"]) == 0
 
 
-def doctor(namesrv: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, object]]]:
-    code = run(["doctor", "net", "--namesrv", namesrv, "--timeout-ms", "500", "--json"])
+def doctor(
+    namesrv: str, capsys: pytest.CaptureFixture[str], timeout_ms: int = 30_000
+) -> tuple[int, list[dict[str, object]]]:
+    code = run(["doctor", "net", "--namesrv", namesrv, "--timeout-ms", str(timeout_ms), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -62,7 +64,7 @@ def test_doctor_names_a_brokers_address_that_only_it_can_reach(
     """What a client outside a container sees: connect to 172.17.0.2:10911 failed."""
     # An address of TEST-NET-1, which nobody has: dialling it fails or times out.
     ready = up(started, tmp_path, "--set", "brokerIP1=192.0.2.17")
-    code, findings = doctor(ready["namesrv"], capsys)
+    code, findings = doctor(ready["namesrv"], capsys, 5_000)
     assert code == 1
     name_server, broker = findings
     assert name_server["ok"]

@@ -43,7 +43,7 @@ def test_up_says_ready_serves_and_stops_cleanly(
     for name in ("namesrv", "broker"):
         host, _, port = ready[name].rpartition(":")
         assert host == "127.0.0.1"
-        with socket.create_connection((host, int(port)), 5):
+        with socket.create_connection((host, int(port)), 30):
             pass
     assert (folder / "store" / "abort").exists()
     assert server.stop(number) == 0
@@ -217,7 +217,7 @@ def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
         assert server.process.stdout is not None
         if server.process.stdout.readline().startswith("ready"):
             break
-    with socket.create_connection(("127.0.0.1", port - 2), 5):
+    with socket.create_connection(("127.0.0.1", port - 2), 30):
         pass
     assert server.stop() == 0
 

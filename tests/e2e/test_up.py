@@ -1,7 +1,8 @@
 """One command, a whole site: what is sent is there for consumers, tools and the next start."""
 
+import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Site:
         self, address: str, code: int, body: bytes = b"", **fields: Any
     ) -> RemotingCommand:
         ext = {name: str(value) for name, value in fields.items()}
-        return await self.client.invoke(address, RemotingCommand(code, ext, body), 10_000)
+        return await self.client.invoke(address, RemotingCommand(code, ext, body), 30_000)
 
     async def send(
         self, address: str, topic: str, body: bytes, queue_id: int = 0
@@ -77,6 +78,16 @@ class Site:
         )
         assert answer.code == ResponseCode.SUCCESS, answer
         return [bytes(record.body) for record in read_records(bytes(answer.body))]
+
+
+async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Ask again until it holds; a slow machine may take its time."""
+    try:
+        async with asyncio.timeout(60):
+            while not await holds():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"not within a minute: {what}")
 
 
 @pytest.fixture
@@ -143,11 +154,14 @@ async def test_two_brokers_share_a_topic_behind_one_name_server(site: Site) -> N
         assert made.code == ResponseCode.SUCCESS
         assert (await site.send(address, "T", address.encode())).code == ResponseCode.SUCCESS
     # The second broker registers over the wire, beside its answer.
-    for _ in range(500):
+    brokers: list[Any] = []
+
+    async def both_are_routed() -> bool:
         route = await site.ask(first["namesrv"], CODE.GET_ROUTEINFO_BY_TOPIC, topic="T")
-        brokers = fastjson.loads(route.body)["brokerDatas"]
-        if len(brokers) == 2:
-            break
+        brokers[:] = fastjson.loads(route.body)["brokerDatas"]
+        return len(brokers) == 2
+
+    await until(both_are_routed, "both brokers in the route")
     assert [broker["brokerName"] for broker in brokers] == ["a", "b"]
     for broker in brokers:
         address = broker["brokerAddrs"]["0"]
@@ -168,11 +182,12 @@ async def test_a_broker_whose_process_dies_is_out_of_the_routes_at_once(site: Si
     assert route.code == ResponseCode.SUCCESS
     broker.process.kill()
     broker.end()
-    for _ in range(500):
+
+    async def is_gone() -> bool:
         route = await site.ask(namesrv["namesrv"], CODE.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
-        if route.code == ResponseCode.TOPIC_NOT_EXIST:
-            break
-    assert route.code == ResponseCode.TOPIC_NOT_EXIST
+        return route.code == ResponseCode.TOPIC_NOT_EXIST
+
+    await until(is_gone, "the route of the dead broker gone")
 
 
 async def test_a_broker_comes_back_to_a_name_server_that_was_restarted(site: Site) -> None:
@@ -182,8 +197,6 @@ async def test_a_broker_comes_back_to_a_name_server_that_was_restarted(site: Sit
     site.start("broker", "--namesrv", address, "--port", "0", "--data", "store")
     assert namesrv.stop() == 0
     site.start("namesrv", "--port", address.rpartition(":")[2])
-    made = await site.ask(address, CODE.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
-    assert made.code == ResponseCode.TOPIC_NOT_EXIST
     broker = site.servers[1]
     log = broker.log_path
     # Its next registration is due within 10 s of the start; a changed topic would bring it sooner.
@@ -208,11 +221,12 @@ async def test_a_broker_comes_back_to_a_name_server_that_was_restarted(site: Sit
                     "order": "false",
                 },
             ),
-            5_000,
+            30_000,
         )
         assert sent.code == ResponseCode.SUCCESS
-    for _ in range(2_000):
+
+    async def is_back() -> bool:
         route = await site.ask(address, CODE.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
-        if route.code == ResponseCode.SUCCESS:
-            break
-    assert route.code == ResponseCode.SUCCESS
+        return route.code == ResponseCode.SUCCESS
+
+    await until(is_back, "the broker back at its name server")

@@ -36,7 +36,7 @@ async def client(clock: ManualClock) -> AsyncIterator[RemotingClient]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -73,7 +73,7 @@ def register(
 async def ask(
     client: RemotingClient, server: NameServer, code: int, body: bytes = b"", **fields: object
 ) -> RemotingCommand:
-    return await client.invoke(server.address, RemotingCommand(code, ext(**fields), body))
+    return await client.invoke(server.address, RemotingCommand(code, ext(**fields), body), 30_000)
 
 
 async def test_a_broker_that_closes_its_connection_is_out_of_the_routes_at_once(
@@ -81,7 +81,7 @@ async def test_a_broker_that_closes_its_connection_is_out_of_the_routes_at_once(
 ) -> None:
     """Wire trap 27."""
     async with RemotingClient({}, clock) as broker:
-        answer = await broker.invoke(server.address, register())
+        answer = await broker.invoke(server.address, register(), 30_000)
         assert answer.code == ResponseCode.SUCCESS
         route = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
         assert b'"brokerAddrs":{"0":"127.0.0.1:10911"}' in bytes(route.body)
@@ -93,7 +93,7 @@ async def test_a_broker_that_closes_its_connection_is_out_of_the_routes_at_once(
 async def test_a_silent_broker_is_removed_and_its_connection_closed(
     server: NameServer, client: RemotingClient, clock: ManualClock
 ) -> None:
-    await client.invoke(server.address, register())
+    await client.invoke(server.address, register(), 30_000)
     assert server.scan() == 0
     clock.advance_ms(120_001)
     assert server.scan() == 1
@@ -102,15 +102,15 @@ async def test_a_silent_broker_is_removed_and_its_connection_closed(
 
 
 async def test_a_slave_is_told_its_master(server: NameServer, client: RemotingClient) -> None:
-    await client.invoke(server.address, register())
-    answer = await client.invoke(server.address, register("127.0.0.1:10921", 1))
+    await client.invoke(server.address, register(), 30_000)
+    answer = await client.invoke(server.address, register("127.0.0.1:10921", 1), 30_000)
     assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
 async def test_a_registration_that_does_not_match_its_checksum_is_refused(
     server: NameServer, client: RemotingClient
 ) -> None:
-    answer = await client.invoke(server.address, register(crc=7))
+    answer = await client.invoke(server.address, register(crc=7), 30_000)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
     assert server.routes.topics() == []
 
@@ -118,7 +118,7 @@ async def test_a_registration_that_does_not_match_its_checksum_is_refused(
 async def test_the_data_version_says_whether_a_broker_must_register(
     server: NameServer, client: RemotingClient
 ) -> None:
-    await client.invoke(server.address, register())
+    await client.invoke(server.address, register(), 30_000)
     fields = ext(brokerName="a", brokerAddr="127.0.0.1:10911", clusterName="c", brokerId=0)
     for counter, changed in ((1, "false"), (2, "true")):
         answer = await client.invoke(
@@ -128,6 +128,7 @@ async def test_the_data_version_says_whether_a_broker_must_register(
                 dict(fields),
                 fastjson.dumps({"counter": counter, "timestamp": 5}),
             ),
+            30_000,
         )
         assert answer.ext == {"changed": changed}
         assert fastjson.loads(answer.body) == {"counter": 1, "timestamp": 5}
@@ -157,7 +158,7 @@ async def test_the_order_configuration_is_in_the_route_only_when_it_is_switched_
     server: NameServer, client: RemotingClient
 ) -> None:
     code = RequestCode
-    await client.invoke(server.address, register())
+    await client.invoke(server.address, register(), 30_000)
     await ask(
         client, server, code.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4"
     )
@@ -206,8 +207,8 @@ async def test_an_unknown_code_and_a_missing_field_are_answered(
 async def test_the_name_server_answers_for_the_members_of_a_broker_name(
     server: NameServer, client: RemotingClient
 ) -> None:
-    await client.invoke(server.address, register())
-    await client.invoke(server.address, register("127.0.0.1:10921", 1))
+    await client.invoke(server.address, register(), 30_000)
+    await client.invoke(server.address, register("127.0.0.1:10921", 1), 30_000)
     answer = await ask(
         client, server, RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c", brokerName="a"
     )
