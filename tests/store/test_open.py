@@ -10,6 +10,7 @@ import pytest
 from tests.store.stores import open_store, read_all, send
 
 from pocketmq.store import ConfigFile, StoreForeign, StoreLocked, StoreUnreadable
+from pocketmq.store.mapped_file import MappedFile
 
 
 def test_a_store_that_is_open_is_refused_to_others(tmp_path: Path) -> None:
@@ -155,3 +156,30 @@ def test_a_save_that_fails_leaves_the_old_value(
             with pytest.raises(OSError, match="Input/output error"):
                 file.save({"a": 2})
     assert file.load() == {"a": 2 if fails == "link" else 1}
+
+
+def test_a_thousand_queues_are_made_and_opened_without_waiting_for_each(tmp_path: Path) -> None:
+    """BenchmarkTest has 1,024 queues: a first touch through the map waits for the journal, 16 ms each.
+
+    So every queue's new stretch is written by a call before; a time limit would break on a busy machine.
+    """
+    store = open_store(tmp_path, mapped_file_size_consume_queue=6_000_000)
+    filled: list[str] = []
+    reserve = MappedFile.reserve
+
+    def note(file: MappedFile, end: int, *, fill: bool = False) -> None:
+        before = file.reserved
+        reserve(file, end, fill=fill)
+        if file.reserved > before and fill:
+            filled.append(file.path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MappedFile, "reserve", note)
+        for queue_id in range(1024):
+            assert send(store, "BenchmarkTest", queue_id) == 0
+    assert len(set(filled)) == 1024
+    store.close()
+    store = open_store(tmp_path)
+    assert len(list(store.queues())) == 1024
+    assert all(store.max_offset("BenchmarkTest", queue_id) == 1 for queue_id in range(1024))
+    store.close()

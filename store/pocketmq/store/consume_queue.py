@@ -26,6 +26,7 @@ ENTRY_SIZE = 20
 BLANK_SIZE = 0x7FFF_FFFF
 _BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
 _CHUNK = 200 * ENTRY_SIZE
+_ZEROS = bytes(_CHUNK)
 _STRETCH_MAX = 256 << 10
 _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
 
@@ -91,7 +92,10 @@ class ConsumeQueue:
         place = len(files) - 1
         while place > 0 and not files[place].read(0, ENTRY_SIZE).strip(b"\0"):
             place -= 1
-        count = _count_of(files[place]) if files else 0
+        count = 0
+        if files:
+            with files[place].held_open():
+                count = _count_of(files[place])
         self._set_end(files[place].start // ENTRY_SIZE + count if files else 0)
         self.flushed_offset = self.max_offset
 
@@ -150,9 +154,9 @@ class ConsumeQueue:
         file.reserved = max(file.reserved, at)
         if at + ENTRY_SIZE > file.reserved:
             try:
-                file.reserve(-(-(at + self._stretch) // 4096) * 4096)
+                file.reserve(-(-(at + self._stretch) // 4096) * 4096, fill=True)
             except DiskFull:
-                file.reserve(at + ENTRY_SIZE)
+                file.reserve(at + ENTRY_SIZE, fill=True)
             self._stretch = min(self._stretch * 2, _STRETCH_MAX)
         self._put_file = file
         self.map = file.map
@@ -186,9 +190,9 @@ class ConsumeQueue:
             if self.put_end + ENTRY_SIZE > file.size:
                 # The rest goes to the next file, which put_many makes; its blocks must be there now.
                 following = self.files.file_at(file.end) or self.files.add()
-                following.reserve(count * ENTRY_SIZE)
+                following.reserve(count * ENTRY_SIZE, fill=True)
                 return
-            file.reserve(self.put_at + count * ENTRY_SIZE)
+            file.reserve(self.put_at + count * ENTRY_SIZE, fill=True)
             self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
 
     def put_many(self, entries: list[bytes], max_position: int) -> None:
@@ -330,7 +334,8 @@ def _count_of(file: MappedFile) -> int:
     low, high = 0, -(-file.size // _CHUNK)
     while low < high:
         middle = (low + high) // 2
-        if file.read(middle * _CHUNK, _CHUNK).strip(b"\0"):
+        piece = file.read(middle * _CHUNK, _CHUNK)
+        if piece != _ZEROS[: len(piece)]:
             low = middle + 1
         else:
             high = middle
