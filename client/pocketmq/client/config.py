@@ -52,7 +52,7 @@ class ClientOptions(TypedDict, total=False):
     persist_offset_interval_ms: int
     rebalance_interval_ms: int
     clock: Clock
-    transport: Transport
+    transport: Transport | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ class LitePullMember(ConsumerMember):
 
         self.runner.every(SAMPLE_INTERVAL_MS, sample, first_ms=SAMPLE_INTERVAL_MS, name="stats")
         await self.instance.heartbeat_all()
-        self.instance.rebalance_now()
+        if self.rebalance.topic_queues:
+            self.instance.rebalance_now()
 
     async def shutdown(self, *, commit_polled: bool) -> None:
         """Stop fetching, commit, unregister; commit_polled: what the last poll() gave is done, too."""

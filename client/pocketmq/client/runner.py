@@ -88,7 +88,13 @@ class Runner:
             return None
         task = self._group.create_task(self._guarded(coroutine, name), name=name)
         self._children.add(task)
-        task.add_done_callback(self._children.discard)
+
+        def ended(done: "asyncio.Task[None]") -> None:
+            self._children.discard(done)
+            # A task that is cancelled before its first step leaves its coroutine unstarted.
+            coroutine.close()
+
+        task.add_done_callback(ended)
         return task
 
     async def _guarded(self, coroutine: Coroutine[Any, Any, None], name: str | None) -> None:

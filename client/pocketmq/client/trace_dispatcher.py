@@ -65,6 +65,7 @@ class TraceDispatcher:
             send_timeout_ms=5_000,
             max_message_size=MESSAGE_SIZE_MAX * 2,
             credentials=config.credentials,
+            transport=config.transport,
         )
         await self._producer.start()
         await self._runner.start()

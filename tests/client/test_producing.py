@@ -1,0 +1,603 @@
+"""Producers, lite pull, pull by hand, transactions, requests and traces against the played cluster."""
+
+import asyncio
+import zlib
+
+import pytest
+from tests.client.fake_cluster import Asked, FakeCluster
+from tests.client.virtual_time import LoopClock, run_virtual, until
+
+from pocketmq.client import (
+    CallerError,
+    ConsumeFromWhere,
+    IllegalMessage,
+    IllegalTopic,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    MessageQueue,
+    MessageTooLarge,
+    NoRoute,
+    NotRunning,
+    OutcomeUnknown,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    ReplyTimeout,
+    SendFailed,
+    SendStatus,
+    TransactionProducer,
+    TransactionState,
+    Unauthorised,
+    reply_to,
+    send_all,
+)
+from pocketmq.client import trace as trace_codec
+from pocketmq.client.config import ClientOptions
+from pocketmq.client.instance import GroupInUse
+from pocketmq.client.lite_pull_consumer import SubscribeAndAssign
+from pocketmq.client.lite_pull_member import NotAssigned
+from pocketmq.client.request_reply import NoReplyWanted
+from pocketmq.remoting import headers
+from pocketmq.remoting.codes import RequestCode as RC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message import Property
+from pocketmq.remoting.message_codec import properties_to_dict, write_record
+
+
+def options(cluster: FakeCluster, **more: str) -> ClientOptions:
+    found: ClientOptions = {
+        "name_server": "10.0.0.1:9876",
+        "clock": cluster.clock,
+        "transport": cluster.transport,
+        "client_ip": "10.9.9.9",
+    }
+    found.update(more)  # type: ignore[typeddict-item]
+    return found
+
+
+def test_a_message_is_sent_with_the_fields_of_the_header_table() -> None:
+    """S33: every field of SEND_MESSAGE_V2 is known to the table and has its value."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=4)
+        async with Producer("p", **options(cluster)) as producer:
+            message = Message("T", b"hello", tags="tagA", keys="k1 k2", flag=7)
+            result = await producer.send(message)
+        [asked] = cluster.asked(RC.SEND_MESSAGE_V2)
+        assert set(asked.ext) == set("abcdefghijkmn")
+        header = headers.SendMessageV2Header.parse(asked.ext)
+        assert (header.producer_group, header.topic, header.default_topic) == ("p", "T", "TBW102")
+        assert (header.default_topic_queue_nums, header.flag, header.sys_flag) == (4, 7, 0)
+        assert (header.batch, header.unit_mode, header.bname) == (False, False, "broker-a")
+        sent = properties_to_dict(header.properties or "")
+        assert sent == {"TAGS": "tagA", "KEYS": "k1 k2", "UNIQ_KEY": result.msg_id}
+        assert result.status is SendStatus.SEND_OK
+        assert result.message_queue == MessageQueue("T", "broker-a", header.queue_id)
+        assert "UNIQ_KEY" not in message.properties
+
+    run_virtual(main)
+
+
+def test_a_large_body_is_packed_and_one_that_does_not_shrink_is_not() -> None:
+    """Issue 4.5: above 4 KiB, zlib as Java marks it (sysFlag 0x301)."""
+    import random
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        noise = random.Random(1).randbytes(5_000)
+        async with Producer("p", **options(cluster)) as producer:
+            for body in (b"a" * 4_095, b"a" * 4_096, noise):
+                await producer.send(Message("T", body))
+        small, packed, random_body = cluster.asked(RC.SEND_MESSAGE_V2)
+        assert (small.ext["f"], len(small.command.body)) == ("0", 4_095)
+        assert packed.ext["f"] == "769"
+        assert zlib.decompress(packed.command.body) == b"a" * 4_096
+        assert (random_body.ext["f"], bytes(random_body.command.body)) == ("0", noise)
+
+    run_virtual(main)
+
+
+def test_what_cannot_be_sent_is_refused_before_anything_leaves() -> None:
+    """Issue 4.8: oversized message, illegal topic, empty body, separators in properties."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with Producer("p", max_message_size=100, **options(cluster)) as producer:
+            with pytest.raises(MessageTooLarge, match="101 bytes; at most 100"):
+                await producer.send(Message("T", bytes(101)))
+            with pytest.raises(IllegalMessage, match="no body"):
+                await producer.send(Message("T", b""))
+            with pytest.raises(IllegalMessage, match="must be bytes, not str"):
+                await producer.send(Message("T", "text"))  # type: ignore[arg-type]
+            with pytest.raises(IllegalTopic):
+                await producer.send(Message("a/b", b"x"))
+            with pytest.raises(IllegalMessage, match="character 1 or 2"):
+                await producer.send(Message("T", b"x", properties={"a": "b\x01c"}))
+            with pytest.raises(IllegalMessage, match="32767"):
+                await producer.send(Message("T", b"x", properties={"a": "b" * 32_767}))
+        assert cluster.asked(RC.SEND_MESSAGE_V2) == []
+        with pytest.raises(NotRunning, match="not started"):
+            await producer.send(Message("T", b"x"))
+
+    run_virtual(main)
+
+
+def test_a_topic_without_a_route_is_the_callers_to_fix() -> None:
+    """Issue 4.8: no route; the message names the topic, the name server and the command."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock())
+        cluster.auto_create = False
+        async with Producer("p", **options(cluster)) as producer:
+            with pytest.raises(NoRoute) as caught:
+                await producer.send(Message("Missing", b"x"))
+        assert isinstance(caught.value, CallerError)
+        for word in ("'Missing'", "10.0.0.1:9876", "pocketmq topic create Missing"):
+            assert word in str(caught.value)
+
+    run_virtual(main)
+
+
+def test_a_topic_that_the_broker_creates_is_sent_to_by_the_template() -> None:
+    """S82: TBW102's route with four queues; the next send uses the topic's own route."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock())
+        async with Producer("p", **options(cluster)) as producer:
+            first = await producer.send(Message("New", b"x"))
+            second = await producer.send(Message("New", b"y"))
+            assert first.message_queue.queue_id < 4
+            assert second.message_queue.topic == "New"
+            assert len(await producer.queues("New")) == 4
+
+    run_virtual(main)
+
+
+def test_a_broker_that_is_gone_is_left_for_another() -> None:
+    """Issue 4.8: refused connection: the retry goes elsewhere; with all gone nothing was stored."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        async with Producer("p", **options(cluster)) as producer:
+            cluster.brokers[0].down = True
+            results = [await producer.send(Message("T", b"x")) for _ in range(4)]
+            assert {each.message_queue.broker_name for each in results} == {"broker-b"}
+            cluster.brokers[1].down = True
+            with pytest.raises(SendFailed, match="Nothing was stored") as caught:
+                await producer.send(Message("T", b"x"))
+            assert [each.broker_name for each in caught.value.attempts] in (
+                ["broker-a", "broker-b", "broker-a"],
+                ["broker-b", "broker-a", "broker-b"],
+            )
+
+    run_virtual(main)
+
+
+def test_a_time_out_leaves_the_outcome_open() -> None:
+    """Issue 4.8: the broker may have stored it; all attempts stay within the time."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        asked: list[int] = []
+
+        def deaf(request: Asked) -> RemotingCommand | None:
+            asked.append(request.at_ms)
+            return None
+
+        async def never(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        cluster.on(RC.SEND_MESSAGE_V2, deaf)
+        cluster._broker = never  # type: ignore[assignment]
+        async with Producer("p", **options(cluster)) as producer:
+            began = LoopClock().monotonic_ms()
+            with pytest.raises(OutcomeUnknown, match="may have acted"):
+                await producer.send(Message("T", b"x"), timeout_ms=2_000)
+            assert LoopClock().monotonic_ms() - began <= 2_001
+            assert len(asked) == 1
+
+    run_virtual(main)
+
+
+def test_a_refused_signature_is_not_tried_elsewhere() -> None:
+    """Issue 4.8: unauthorised."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        cluster.on(
+            RC.SEND_MESSAGE_V2,
+            lambda asked: asked.reply(
+                1, "org.apache.rocketmq.acl.common.AclException: No accessKey"
+            ),
+        )
+        async with Producer("p", **options(cluster)) as producer:
+            with pytest.raises(Unauthorised, match="credentials"):
+                await producer.send(Message("T", b"x"))
+        assert len(cluster.asked(RC.SEND_MESSAGE_V2)) == 1
+
+    run_virtual(main)
+
+
+def test_a_status_below_ok_is_told_and_tried_elsewhere_only_if_wanted() -> None:
+    """wire.md 4.7: FLUSH_DISK_TIMEOUT counts as stored."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+
+        def slow_disk(asked: Asked) -> RemotingCommand | None:
+            if asked.address != "10.0.0.2:10911":
+                return None
+            ext = {"msgId": "x", "queueId": "0", "queueOffset": "1"}
+            return asked.reply(ResponseCode.FLUSH_DISK_TIMEOUT, "", ext)
+
+        cluster.on(RC.SEND_MESSAGE_V2, slow_disk)
+        queue = MessageQueue("T", "broker-a", 0)
+        async with Producer("p", **options(cluster)) as producer:
+            told = await producer.send(Message("T", b"x"), queue=queue)
+            assert told.status is SendStatus.FLUSH_DISK_TIMEOUT
+        async with Producer("p", retry_when_not_stored_ok=True, **options(cluster)) as producer:
+            for _ in range(4):
+                assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
+
+    run_virtual(main)
+
+
+def test_queues_can_be_chosen_by_hand_by_function_and_by_key() -> None:
+    """Issue 4.5: to a chosen queue, by key, ordered."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=4)
+        async with Producer("p", **options(cluster)) as producer:
+            queues = await producer.queues("T")
+            sent = await producer.send(Message("T", b"x"), queue=queues[3])
+            assert sent.message_queue == queues[3]
+            sent = await producer.send(Message("T", b"x"), select=lambda found: found[1])
+            assert sent.message_queue == queues[1]
+            keyed = [await producer.send(Message("T", b"x"), sharding_key="a") for _ in range(3)]
+            assert {each.message_queue for each in keyed} == {queues[1]}
+            await producer.send_oneway(Message("T", b"x"), sharding_key="a")
+        last = cluster.asked(RC.SEND_MESSAGE_V2)[-1]
+        assert (last.oneway, last.ext["e"]) == (True, "1")
+
+    run_virtual(main)
+
+
+def test_batches_and_windows_keep_order() -> None:
+    """Issue 4.5: batches split to size; many sends under way with results in the order given."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with Producer("p", max_message_size=10_000, **options(cluster)) as producer:
+            messages = [Message("T", bytes([number]) * 1_000) for number in range(12)]
+            results = await producer.send_batch(messages)
+            assert [len(each.msg_id.split(",")) for each in results] == [5, 5, 2]
+            assert [each.queue_offset for each in results] == [0, 5, 10]
+            sent = await send_all(producer, (Message("T", b"%d" % n) for n in range(50)), window=7)
+            assert [each.queue_offset for each in sent] == list(range(12, 62))
+        stored = [bytes(record.body)[:1] for record, _ in cluster.brokers[0].queue("T", 0)[:12]]
+        assert stored == [bytes([number]) for number in range(12)]
+
+    run_virtual(main)
+
+
+def test_a_namespace_is_on_the_wire_and_nowhere_else() -> None:
+    """Issue 4.5: ns%T to the broker, T to the caller."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), **{"ns%T": 2})
+        async with Producer("p", **options(cluster, namespace="ns")) as producer:
+            sent = await producer.send(Message("T", b"x"))
+            assert sent.message_queue.topic == "T"
+            assert (await producer.queues("T"))[0].topic == "T"
+        [asked] = cluster.asked(RC.SEND_MESSAGE_V2)
+        assert (asked.ext["a"], asked.ext["b"]) == ("ns%p", "ns%T")
+        first = ConsumeFromWhere.FIRST_OFFSET
+        async with LitePullConsumer(
+            "g", consume_from_where=first, **options(cluster, namespace="ns")
+        ) as consumer:
+            consumer.subscribe("T")
+            [found] = await consumer.poll()
+            assert (found.topic, found.body) == ("T", b"x")
+
+    run_virtual(main)
+
+
+def test_two_clients_of_one_group_need_two_instances() -> None:
+    """Issue 4.1: groups are unique within a client id; the instance ends with its last user."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        one = Producer("p", **options(cluster, instance_name="i"))
+        two = Producer("p", **options(cluster, instance_name="i"))
+        other = Producer("q", **options(cluster, instance_name="i"))
+        async with one:
+            with pytest.raises(GroupInUse, match="another group or another instance_name"):
+                await two.start()
+            async with other:
+                await other.send(Message("T", b"x"))
+            await one.send(Message("T", b"x"))
+        assert len(cluster.clients) == 1
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ requests
+
+
+def test_a_reply_reaches_who_asked() -> None:
+    """Issue 4.5: request-reply; the broker pushes the reply over the asking client's connection."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+
+        def answer(asked: Asked) -> RemotingCommand | None:
+            properties = properties_to_dict(asked.ext["i"])
+            push = {
+                "producerGroup": "p",
+                "topic": "c_REPLY_TOPIC",
+                "defaultTopic": "TBW102",
+                "defaultTopicQueueNums": "4",
+                "queueId": "0",
+                "sysFlag": "0",
+                "bornTimestamp": "1",
+                "flag": "0",
+                "bornHost": "/1.2.3.4:5",
+                "storeHost": "/1.2.3.4:6",
+                "storeTimestamp": "2",
+                "properties": f"CORRELATION_ID\x01{properties['CORRELATION_ID']}\x02",
+            }
+            command = RemotingCommand(int(RC.PUSH_REPLY_MESSAGE_TO_CLIENT), push, b"pong")
+            asyncio.get_running_loop().call_later(
+                0.2, asked.client.handlers[RC.PUSH_REPLY_MESSAGE_TO_CLIENT], command, None
+            )
+            return None
+
+        async with Producer("p", **options(cluster)) as producer:
+            cluster.on(RC.SEND_MESSAGE_V2, answer)
+            reply = await producer.request(Message("T", b"ping"), timeout_ms=1_000)
+            assert reply.body == b"pong"
+            assert (
+                cluster.asked(RC.HEART_BEAT)[0].at_ms <= cluster.asked(RC.SEND_MESSAGE_V2)[0].at_ms
+            )
+            cluster.answers.clear()
+            with pytest.raises(ReplyTimeout, match="no reply to the request"):
+                await producer.request(Message("T", b"ping"), timeout_ms=700)
+
+    run_virtual(main)
+
+
+def test_a_reply_is_made_from_its_request() -> None:
+    request = Message(
+        "T",
+        b"ping",
+        properties={"CLUSTER": "c", "CORRELATION_ID": "1", "REPLY_TO_CLIENT": "me", "TTL": "9"},
+    )
+    reply = reply_to(request, b"pong")
+    assert (reply.topic, reply.body) == ("c_REPLY_TOPIC", b"pong")
+    assert reply.properties[Property.MSG_TYPE.value] == "reply"
+    with pytest.raises(NoReplyWanted, match="CORRELATION_ID"):
+        reply_to(Message("T", b"x"), b"y")
+
+
+# ------------------------------------------------------------ transactions
+
+
+@pytest.mark.parametrize(
+    ("answer", "flag"),
+    [
+        (TransactionState.COMMIT, "8"),
+        (TransactionState.ROLLBACK, "12"),
+        (TransactionState.UNKNOWN, "0"),
+    ],
+)
+def test_a_transaction_ends_as_the_local_one_did(answer: TransactionState, flag: str) -> None:
+    """Issue 4.5: half message first, then the local transaction, then END_TRANSACTION one-way."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        ran: list[str | None] = []
+
+        async def execute(message: Message) -> TransactionState:
+            assert cluster.asked(RC.SEND_MESSAGE_V2)
+            ran.append(message.transaction_id)
+            return answer
+
+        async def check(message: MessageExt) -> TransactionState:
+            return TransactionState.COMMIT
+
+        async with TransactionProducer("p", check=check, **options(cluster)) as producer:
+            result = await producer.send_in_transaction(Message("T", b"x"), execute)
+            assert result.state is answer
+            assert ran == [result.send_result.msg_id]
+        [half] = cluster.asked(RC.SEND_MESSAGE_V2)
+        assert half.ext["f"] == "4"
+        properties = properties_to_dict(half.ext["i"])
+        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "p")
+        [end] = cluster.asked(RC.END_TRANSACTION)
+        assert (end.oneway, end.ext["commitOrRollback"]) == (True, flag)
+        assert end.ext["tranStateTableOffset"] == str(result.send_result.queue_offset)
+
+    run_virtual(main)
+
+
+def test_a_broker_that_asks_about_a_transaction_is_answered() -> None:
+    """Issue 4.5: check-back; an exception of the local transaction leaves it open until then."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+
+        async def execute(message: Message) -> TransactionState:
+            raise RuntimeError("the database is gone")
+
+        async def check(message: MessageExt) -> TransactionState:
+            assert message.body == b"x"
+            return TransactionState.COMMIT
+
+        async with TransactionProducer("p", check=check, **options(cluster)) as producer:
+            result = await producer.send_in_transaction(Message("T", b"x"), execute)
+            assert result.state is TransactionState.UNKNOWN
+            record = write_record(cluster.brokers[0].queue("T", 0)[0][0])
+            ext = {"tranStateTableOffset": "5", "commitLogOffset": "6", "transactionId": "tx"}
+            await cluster.clients[0].push(
+                RemotingCommand(int(RC.CHECK_TRANSACTION_STATE), ext, record, flag=2)
+            )
+            await until(lambda: len(cluster.asked(RC.END_TRANSACTION)) == 2)
+        checked = cluster.asked(RC.END_TRANSACTION)[1]
+        assert checked.ext["fromTransactionCheck"] == "true"
+        assert checked.ext["commitOrRollback"] == "8"
+        assert (checked.ext["tranStateTableOffset"], checked.ext["commitLogOffset"]) == ("5", "6")
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ lite pull and pull by hand
+
+
+def test_lite_pull_fetches_ahead_and_commits_what_was_polled() -> None:
+    """Issue 4.4: subscribe, poll, commit; leaving with an exception does not commit the last poll."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        for number in range(10):
+            cluster.put("T", 0, b"%d" % number)
+        offsets = cluster.brokers[0].offsets
+        cluster.brokers[0].offsets["g", "T", 0] = 0
+
+        async def fail_after_a_poll() -> None:
+            async with LitePullConsumer("g", pull_batch_size=4, **options(cluster)) as consumer:
+                consumer.subscribe("T")
+                first = await consumer.poll()
+                assert [each.body for each in first] == [b"0", b"1", b"2", b"3"]
+                await consumer.commit()
+                assert offsets["g", "T", 0] == 4
+                await consumer.poll()
+                raise RuntimeError("the caller failed")
+
+        with pytest.raises(RuntimeError, match="the caller failed"):
+            await fail_after_a_poll()
+        assert offsets["g", "T", 0] == 4
+        async with LitePullConsumer("g", pull_batch_size=4, **options(cluster)) as consumer:
+            consumer.subscribe("T")
+            bodies: list[bytes] = []
+            while len(bodies) < 6:
+                bodies += [each.body for each in await consumer.poll()]
+            assert bodies == [b"4", b"5", b"6", b"7", b"8", b"9"]
+            assert await consumer.poll(100) == []
+        assert offsets["g", "T", 0] == 10
+        fetch = cluster.asked(RC.PULL_MESSAGE)[0]
+        assert int(fetch.ext["sysFlag"]) == 22
+        assert fetch.ext["subscription"] == "*"
+
+    run_virtual(main)
+
+
+def test_assigned_queues_can_be_sought_paused_and_are_never_mixed_with_subscriptions() -> None:
+    """Issue 4.4: assign and seek."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=2)
+        for number in range(6):
+            cluster.put("T", 0, b"%d" % number, properties=f"TAGS\x01{'AB'[number % 2]}\x02")
+        async with LitePullConsumer("g", **options(cluster)) as consumer:
+            queue, other = await consumer.queues("T")
+            consumer.assign([queue], "A")
+            consumer.seek(queue, 0)
+            assert [each.body for each in await consumer.poll()] == [b"0", b"2", b"4"]
+            consumer.seek(queue, 4)
+            assert [each.body for each in await consumer.poll()] == [b"4"]
+            await consumer.seek_to_begin(queue)
+            assert len(await consumer.poll()) == 3
+            consumer.pause([queue])
+            await asyncio.sleep(25)
+            cluster.put("T", 0, b"x", properties="TAGS\x01A\x02")
+            await asyncio.sleep(25)
+            await consumer.poll(10)
+            consumer.resume([queue])
+            assert consumer.assignment() == [queue]
+            with pytest.raises(NotAssigned):
+                consumer.seek(other, 0)
+            with pytest.raises(SubscribeAndAssign):
+                consumer.subscribe("T")
+
+    run_virtual(main)
+
+
+def test_pulls_by_hand_go_where_the_caller_says() -> None:
+    """Issue 4.4: pull by hand: status, next offset and bounds; nothing is committed by itself."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        for number in range(3):
+            cluster.put("T", 0, b"%d" % number)
+        async with PullConsumer("g", **options(cluster)) as consumer:
+            [queue] = await consumer.queues("T")
+            assert await consumer.committed(queue) is None
+            found = await consumer.pull(queue, 1, count_max=1)
+            assert (found.status, found.next_begin_offset, found.max_offset) == (
+                PullStatus.FOUND,
+                2,
+                3,
+            )
+            assert [each.body for each in found.messages] == [b"1"]
+            empty = await consumer.pull(queue, 3)
+            assert (empty.status, empty.messages) == (PullStatus.NO_NEW_MSG, [])
+            beyond = await consumer.pull(queue, 9)
+            assert (beyond.status, beyond.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 3)
+            await consumer.commit(queue, 2)
+            assert await consumer.committed(queue) == 2
+            assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 3)
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ traces
+
+
+def test_a_producers_trace_has_javas_fields() -> None:
+    """Issue 4.5: the Pub record as 4.9.7 writes it (wire.md 4.9)."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1, RMQ_SYS_TRACE_TOPIC=1)
+        async with Producer("p", trace=True, **options(cluster)) as producer:
+            sent = await producer.send(Message("T", b"hello", tags="t", keys="k1 k2"))
+            await asyncio.sleep(1)
+        [traced] = cluster.asked(RC.SEND_MESSAGE_V2, b="RMQ_SYS_TRACE_TOPIC")
+        assert traced.ext["a"].startswith("_INNER_TRACE_PRODUCER-p-PRODUCE-")
+        [fields] = trace_codec.parse(bytes(traced.command.body))
+        assert fields[0] == "Pub"
+        assert fields[2:10] == [
+            "DefaultRegion",
+            "p",
+            "T",
+            sent.msg_id,
+            "t",
+            "k1 k2",
+            "10.0.0.2:10911",
+            "5",
+        ]
+        assert fields[11:] == ["0", sent.offset_msg_id, "true"]
+        assert properties_to_dict(traced.ext["i"])["KEYS"] == f"{sent.msg_id} k1 k2"
+
+    run_virtual(main)
+
+
+def test_trace_records_are_packed_in_order_and_come_apart_again() -> None:
+    records = [
+        trace_codec.sub_before(
+            time_ms=1,
+            region="r",
+            group="g",
+            request=f"R{number}",
+            msg_id=f"M{number}",
+            retry_times=0,
+            keys="k",
+            topic="T",
+        )
+        for number in range(20)
+    ]
+    packed = trace_codec.pack(records, 100)
+    assert all(len(each.body) <= 100 for each in packed)
+    fields = [fields for each in packed for fields in trace_codec.parse(each.body)]
+    assert [each[4] for each in fields] == [f"R{number}" for number in range(20)]
