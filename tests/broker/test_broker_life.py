@@ -127,15 +127,26 @@ async def test_a_stop_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
             assert await peer.ended()
 
 
-async def test_a_stop_ends_held_pulls_and_connections(tmp_path: Path) -> None:
-    """It does not wait for long polls; clients see the end and go elsewhere."""
+async def test_a_stop_answers_held_pulls_and_ends_connections(tmp_path: Path) -> None:
+    """It does not wait for long polls: they are answered as at their time-out, and none is held any
+    more, so that clients go on at once when the broker is back."""
     async with serving(tmp_path) as broker:
         peer = await Peer.at(broker)
         await peer.produce("T")
-        peer.send_pull("g", "T", 1, sys_flag=6, subscription="*")
+        opaque = peer.send_pull("g", "T", 1, sys_flag=6, subscription="*")
         await until(lambda: broker.long_polling.count == 1)
+    assert (await peer.answer(opaque)).code == ResponseCode.PULL_NOT_FOUND
     assert await peer.ended()
     await peer.close()
+
+
+async def test_a_broker_that_stops_holds_no_pull(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        await peer.produce("T")
+        broker.long_polling.release()
+        answer = await peer.pull("g", "T", 1, sys_flag=6, subscription="*")
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert broker.long_polling.count == 0
 
 
 async def test_a_broker_that_is_killed_keeps_its_topics(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ class Broker:
                 idle_ms=self.config.server_channel_max_idle_time_seconds * 1000,
             )
         )
+        stack.callback(self.long_polling.release)
         stack.push_async_callback(self._send.drain)
         loop = asyncio.get_running_loop()
         self.long_polling.call_soon = loop.call_soon

@@ -63,6 +63,8 @@ class LongPolling:
         self._ready: list[HeldPull] = []
         self._next_look_ms = 0
         self._sooner = asyncio.Event()
+        # The broker stops: nothing is held any more.
+        self.closing = False
         # Runs a function in the next turn of the event loop; None: woken pulls wait for run_ready.
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
         # Answers a pull that is done waiting; set by the processor of pulls.
@@ -81,6 +83,18 @@ class LongPolling:
         if pull.deadline_ms < self._next_look_ms:
             self._next_look_ms = pull.deadline_ms
             self._sooner.set()
+
+    def release(self) -> None:
+        """The broker stops: answer every held pull now, and hold none any more.
+
+        Ours: a client whose held pull ends with its connection waits out its own time-out, 30 s, before
+        it pulls again; one that was answered goes on as soon as the broker is back.
+        """
+        self.closing = True
+        for pulls in self._held.values():
+            self._ready += pulls
+        self._held.clear()
+        self.run_ready()
 
     @property
     def count(self) -> int:

@@ -444,7 +444,7 @@ class PullMessageProcessor:
     ) -> Reply:
         code = self._code(header, result, connection)
         suggestion = self._suggestion(group)
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & _SUSPEND:
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._may_wait(header):
             config = self._config
             held_ms = (
                 header.suspend_timeout_millis
@@ -463,6 +463,10 @@ class PullMessageProcessor:
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._offset_moved(header, result, suggestion)
         return request.answer(code, result.status.value, _extension(result, suggestion))
+
+    def _may_wait(self, header: PullMessageHeader) -> bool:
+        """Whether the client lets its pull be held, and the broker is not about to stop."""
+        return bool(header.sys_flag & _SUSPEND) and not self._long_polling.closing
 
     def _code(
         self, header: PullMessageHeader, result: ReadResult, connection: Connection
