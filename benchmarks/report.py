@@ -25,7 +25,8 @@ def _lines(results: Results, effort: Effort, rounds: int) -> Iterator[str]:
     yield (
         f"Medians of {rounds} alternating round{'s' if rounds > 1 else ''}; backlog {effort.backlog:,} "
         "messages of 128 B. Ratios are PocketMQ / Java 4.9.7 (JDK 17, heap 1 GiB): more is better for "
-        "messages/s, less for the rest. CPU is processor seconds of the broker for 100,000 messages."
+        "messages/s, less for the rest. CPU is processor seconds of the broker for 100,000 messages. "
+        f"Load average of the machine before the run: {results.load:.1f}."
     )
     yield ""
     yield from _HEAD

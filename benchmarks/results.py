@@ -1,5 +1,6 @@
 """What one run of the comparison found, before it is printed."""
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,3 +64,5 @@ class Results:
     footprints: dict[str, Footprint]
     measured: list[Measured] = field(default_factory=list)
     growth: list[Growth] = field(default_factory=list)
+    # Of the machine when the run began: above 0.5 other work goes on, and only the CPU figures hold.
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
