@@ -11,6 +11,7 @@ from tests.spark.broker_topics import make_topic, send, wait_readable
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient
 from pocketmq.spark.progress import commit_progress
+from pocketmq.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +100,9 @@ def test_a_stream_from_topic_to_topic(
     one, two = make_topic(broker, 2), make_topic(broker, 3)
     send(broker, one, 80)
     wait_readable(broker, one, 80)
-    frame = source(spark, broker, one, maxOffsetsPerTrigger="30").selectExpr(
+    # Before 4.2 a run of what is available is one batch, which a limit would cut off.
+    limits = {"maxOffsetsPerTrigger": "30"} if HAS_LIMITS else {}
+    frame = source(spark, broker, one, **limits).selectExpr(
         "concat('seen ', cast(body as string)) as body", "tags", "keys", "tags as shardingKey"
     )
     query = (
