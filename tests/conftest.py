@@ -21,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how often the kill -9 loop kills the broker, in all (default 50)",
     )
 
+    parser.addoption(
+        "--rolling-count",
+        default=2_000,
+        type=int,
+        help="messages sent during the rolling change of an isolated group (default 2,000)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")

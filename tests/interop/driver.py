@@ -268,6 +268,11 @@ class Driver:
     def log_tail(self) -> str:
         return self.log_path.read_text(encoding="utf-8", errors="replace")[-2000:]
 
+    def client_log(self) -> str:
+        """What the official Java client has written into its own log files."""
+        logs = sorted((self.log_path.parent / f"{self.name}-home").rglob("*.log"))
+        return "\n".join(each.read_text(encoding="utf-8", errors="replace") for each in logs)
+
     @property
     def pid(self) -> int:
         return self._popen.pid

@@ -2,7 +2,7 @@
 
 The broker's groupMode holds for every group that has no attribute `group.mode` of its own. The attribute
 stands where RocketMQ 5.x keeps attributes: `attributes` of the group in subscriptionGroup.json, set by
-`mqadmin updateSubGroup -a +group.mode=isolate` or by `pocketmq group mode`.
+`mqadmin updateSubGroup --attributes +group.mode=isolate` or by `pocketmq group mode`.
 """
 
 from collections.abc import Mapping

@@ -212,9 +212,18 @@ class IsolatedGroup:
         state = departed.queues.get((topic, queue_id))
         if state is None:
             return False
-        if offset < state.offset:
-            return True
-        return offset < state.own_from and not self._is_owed(state, topic, offset, text)
+        if offset >= state.offset and (
+            offset >= state.own_from or self._is_owed(state, topic, offset, text)
+        ):
+            return False
+        # It has passed the message, but was not given it while an earlier one was there to get it.
+        return not any(
+            each.sequence < departed.sequence
+            and each.departure > departed.departure
+            and each.subscribes(topic)
+            and each.matches(topic, text)
+            for each in self.sub_groups
+        )
 
     def filter(
         self, asker: SubGroup, topic: str, queue_id: int, offset: int
@@ -366,7 +375,8 @@ class IsolatedGroup:
                 if key not in leaving.queues and leaving.subscribes(key[0]):
                     # It has never come to this queue, in which others have passed what was its.
                     leaving.queues[key] = QueueState.at(self.begun.get(key, 0))
-        leaving.departed = True
+        self.sequence += 1
+        leaving.departure = self.sequence
         leaving.left_ms = now_ms
         moved: set[QueueKey] = set()
         for heir in self.live():

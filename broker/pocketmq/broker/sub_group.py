@@ -99,13 +99,14 @@ class SubGroup:
 
     Attributes: id (unique in the group, also over time), sequence (its place in the order), subscriptions
     (by topic, without the retry topic), connections (its members now), queues, left_ms (wall time at which
-    its last member left; 0 while it has members), departed (it has left for good).
+    its last member left; 0 while it has members), departure (0 while it may come back; then the number of
+    its leaving for good: who left before whom decides what each of them has consumed).
     """
 
     __slots__ = (
         "_matches",
         "connections",
-        "departed",
+        "departure",
         "id",
         "left_ms",
         "queues",
@@ -122,8 +123,13 @@ class SubGroup:
         self.connections: dict[Connection, str] = {}
         self.queues: dict[QueueKey, QueueState] = {}
         self.left_ms = left_ms
-        self.departed = False
+        self.departure = 0
         self._matches: dict[str, Matches] = {}
+
+    @property
+    def departed(self) -> bool:
+        """It has left for good."""
+        return self.departure > 0
 
     def __str__(self) -> str:
         asks = ", ".join(
@@ -178,7 +184,7 @@ class SubGroup:
         for (topic, queue_id), state in self.queues.items():
             queues.setdefault(topic, {})[queue_id] = state.to_json()
         return {
-            "departed": self.departed,
+            "departure": self.departure,
             "leftTimestamp": self.left_ms,
             "queues": queues,
             "sequence": self.sequence,
@@ -197,7 +203,7 @@ class SubGroup:
             {each.topic: each for each in asked},
             int(data["leftTimestamp"]) or now_ms,
         )
-        made.departed = data["departed"] is True
+        made.departure = int(data["departure"])
         if not made.departed:
             made.left_ms = now_ms
         for topic, queues in data["queues"].items():
