@@ -474,12 +474,21 @@ class IsolatedGroup:
             for number, each in enumerate(departed)
             if number < too_many
             or now_ms - each.left_ms >= remember_ms
-            or (each.id not in owing and _is_settled(each, live))
+            or (
+                each.id not in owing
+                and not any(_leans_on(other, each) for other in departed)
+                and _is_settled(each, live)
+            )
         }
         if not gone:
             return False
         for name in sorted(gone):
             log.info("sub-group forgotten group=%s %s", self.name, self._by_id.pop(name))
+        for each in departed:
+            # Nobody knows any more what it was not given: better some messages twice than one never.
+            for lost in departed:
+                if lost.id in gone and _leans_on(each, lost):
+                    _give_up_from(each, lost)
         self.sub_groups = [each for each in self.sub_groups if each.id not in gone]
         for each in self.sub_groups:
             for state in each.queues.values():
@@ -520,6 +529,24 @@ def _send_back(sub_group: SubGroup) -> None:
         state.rewind = Rewind.FOREIGN
         if not state.debts:
             state.own_from = state.end
+
+
+def _leans_on(departed: SubGroup, earlier: SubGroup) -> bool:
+    """Whether what the one has consumed is told by the other, which was there, and first, until later."""
+    return (
+        departed.departed
+        and earlier.sequence < departed.sequence
+        and earlier.departure > departed.departure
+    )
+
+
+def _give_up_from(departed: SubGroup, earlier: SubGroup) -> None:
+    """Count nothing as consumed by the one that the other had not consumed."""
+    for key, state in departed.queues.items():
+        left_at = earlier.queues.get(key)
+        if left_at is not None and left_at.offset < state.end:
+            state.own_from = state.offset = min(state.offset, left_at.offset)
+            state.debts.clear()
 
 
 def _is_settled(departed: SubGroup, live: list[SubGroup]) -> bool:
