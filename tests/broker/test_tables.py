@@ -1,0 +1,195 @@
+"""config/*.json: files of real brokers are taken over whole, broken entries cost only themselves."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_validator import BUILT_IN_GROUPS
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.store import ConfigFile
+
+STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
+ARCHIVES = sorted(path.name for path in STORES.glob("*.tar.gz"))
+
+
+def tables(archive: str) -> dict[str, bytes]:
+    """The config files of a recorded store, by their name."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(STORES / archive) as tar:
+        for member in tar:
+            path = Path(member.name)
+            if path.parent.name == "config" and path.suffix == ".json":
+                file = tar.extractfile(member)
+                if file is not None:
+                    found[path.name] = file.read()
+    return found
+
+
+def topics_of(path: Path) -> TopicConfigManager:
+    return TopicConfigManager(ConfigFile(str(path)), BrokerConfig(broker_name="b"), ManualClock())
+
+
+def groups_of(path: Path, **settings: Any) -> SubscriptionGroupManager:
+    config = BrokerConfig(broker_name="b", **settings)
+    return SubscriptionGroupManager(ConfigFile(str(path)), config, ManualClock())
+
+
+@pytest.mark.parametrize("archive", ARCHIVES)
+def test_the_tables_of_a_real_broker_come_back_as_they_were(archive: str, tmp_path: Path) -> None:
+    """Loaded, saved by us and loaded again: every topic, group and offset, and both versions."""
+    files = tables(archive)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    compared = 0
+    if "topics.json" in files:
+        real = fastjson.loads(files["topics.json"])
+        topics = topics_of(tmp_path / "topics.json")
+        topics.load()
+        topics.persist()
+        again = topics_of(tmp_path / "topics.json")
+        again.load()
+        assert again.topics == topics.topics
+        assert again.data_version.counter == real["dataVersion"]["counter"]
+        assert again.data_version.timestamp == real["dataVersion"]["timestamp"]
+        for topic, fields in real["topicConfigTable"].items():
+            ours = again.topics[topic].to_json()
+            assert {**ours, "attributes": ours.get("attributes", {})} == {
+                "attributes": {},
+                **fields,
+            }
+            compared += 1
+    if "subscriptionGroup.json" in files:
+        real = fastjson.loads(files["subscriptionGroup.json"])
+        groups = groups_of(tmp_path / "subscriptionGroup.json")
+        groups.load()
+        groups.persist()
+        kept = groups_of(tmp_path / "subscriptionGroup.json")
+        kept.load()
+        for group, fields in real["subscriptionGroupTable"].items():
+            assert kept.groups[group].to_json() == fields
+            compared += 1
+    if "consumerOffset.json" in files:
+        real = fastjson.loads(files["consumerOffset.json"])
+        offsets = ConsumerOffsetManager(ConfigFile(str(tmp_path / "consumerOffset.json")))
+        offsets.load()
+        for key, queues in real["offsetTable"].items():
+            assert offsets.offsets[key] == {int(queue): offset for queue, offset in queues.items()}
+            compared += 1
+    assert compared or not files
+
+
+def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names it; nothing else is lost."""
+    good = TopicConfig("Good", 2, 2).to_json()
+    broken = {"Good": good, "A": {}, "B": 7, "C": {"topicName": "C", "perm": "x"}}
+    path = tmp_path / "topics.json"
+    path.write_text(json.dumps({"topicConfigTable": broken, "dataVersion": {"counter": "x"}}))
+    topics = topics_of(path)
+    topics.load()
+    assert topics.get("Good") == TopicConfig("Good", 2, 2)
+    assert topics.get("A") is topics.get("B") is topics.get("C") is None
+    path = tmp_path / "subscriptionGroup.json"
+    table = {"g": {"groupName": "g", "retryMaxTimes": 3}, "h": [], "i": {"retryMaxTimes": 1}}
+    path.write_text(json.dumps({"subscriptionGroupTable": table}))
+    groups = groups_of(path)
+    groups.load()
+    assert groups.groups["g"] == SubscriptionGroupConfig("g", retry_max_times=3)
+    assert set(groups.groups) == {*BUILT_IN_GROUPS, "g"}
+    path = tmp_path / "consumerOffset.json"
+    path.write_text('{"offsetTable":{"T@g":{0:7,1:8},"T@h":7,"T@i":{"x":1}}}')
+    offsets = ConsumerOffsetManager(ConfigFile(str(path)))
+    offsets.load()
+    assert offsets.offsets == {"T@g": {0: 7, 1: 8}}
+    for name in ("A", "B", "C"):
+        assert f"topics.json: topic left out topic={name}" in caplog.text
+
+
+def test_a_group_is_made_once_and_only_when_it_may_be(tmp_path: Path) -> None:
+    """autoCreateSubscriptionGroup; a legal name; the system's groups always."""
+    path = tmp_path / "subscriptionGroup.json"
+    groups = groups_of(path)
+    assert groups.get("g") is None
+    made = groups.find("g")
+    assert made == SubscriptionGroupConfig("g")
+    assert groups.find("g") is made
+    assert groups.data_version.counter == 1
+    assert groups.find("a/b") is groups.find("") is groups.find("g" * 256) is None
+    closed = groups_of(path, auto_create_subscription_group=False)
+    assert closed.find("g") is None
+    assert closed.find("CID_RMQ_SYS_X") is not None
+
+
+def offsets_in(tmp_path: Path) -> ConsumerOffsetManager:
+    offsets = ConsumerOffsetManager(ConfigFile(str(tmp_path / "consumerOffset.json")))
+    for group, topic, queue_id, offset in (
+        ("g", "T", 0, 5),
+        ("g", "T", 1, 9),
+        ("g", "U", 0, 1),
+        ("h", "T", 0, 3),
+    ):
+        offsets.commit(group, topic, queue_id, offset, "test")
+    return offsets
+
+
+def test_offsets_are_asked_by_group_and_by_topic(tmp_path: Path) -> None:
+    offsets = offsets_in(tmp_path)
+    assert offsets.topics_of("g") == {"T", "U"}
+    assert offsets.groups_of("T") == {"g", "h"}
+    assert offsets.of_topic("g", "T") == {0: 5, 1: 9}
+    assert offsets.query("g", "T", 7) == offsets.query("x", "T", 0) == -1
+    offsets.clone("g", "new", "T")
+    assert offsets.of_topic("new", "T") == {0: 5, 1: 9}
+    offsets.commit("new", "T", 0, 6, "test")
+    assert offsets.query("g", "T", 0) == 5
+    offsets.remove_topic("T")
+    assert set(offsets.offsets) == {"U@g"}
+    offsets.remove_group("g")
+    assert offsets.offsets == {}
+
+
+def test_the_lowest_offset_of_all_groups_leaves_out_what_was_asked(tmp_path: Path) -> None:
+    """QUERY_CORRECTION_OFFSET; RocketMQ deletes the offsets of the groups it should only skip."""
+    offsets = offsets_in(tmp_path)
+    low = {"T": 0}
+    assert offsets.min_in_all_groups("T", lambda topic, queue: low[topic], None) == {0: 3, 1: 9}
+    assert offsets.min_in_all_groups("T", lambda topic, queue: low[topic], "h") == {0: 5, 1: 9}
+    low["T"] = 4
+    assert offsets.min_in_all_groups("T", lambda topic, queue: low[topic], None) == {0: 5, 1: 9}
+    assert offsets.query("h", "T", 0) == 3
+
+
+def test_offsets_that_nobody_needs_are_forgotten(tmp_path: Path) -> None:
+    """scanUnsubscribedTopic: no subscriber, and every queue behind its oldest message."""
+    offsets = offsets_in(tmp_path)
+    offsets.remove_unsubscribed(
+        lambda group, topic: (group, topic) == ("g", "U"), lambda topic, queue: 6
+    )
+    assert set(offsets.offsets) == {"T@g", "U@g"}
+
+
+def test_order_topics_are_set_and_cleared_without_telling_anybody(tmp_path: Path) -> None:
+    """It is the name server that said so; the change is kept."""
+    topics = topics_of(tmp_path / "topics.json")
+    told: list[object] = []
+    topics.on_change.append(told.append)
+    topics.update_order_topics(["TBW102"])
+    assert topics.is_order("TBW102")
+    topics.update_order_topics([])
+    assert not topics.is_order("TBW102")
+    assert told == []
+    again = topics_of(tmp_path / "topics.json")
+    again.load()
+    assert again.data_version == topics.data_version
+    assert topics.is_system("TBW102")
+    assert topics.is_system("rmq_sys_x")
+    assert not topics.is_system("T")
