@@ -66,6 +66,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     made.stop()
 
 
+BROKER_CONF = {
+    "enablePropertyFilter": "true",
+    # RocketMQ's own levels: those of the interop tests are all over in a second or two.
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+}
 BROKERS = ["pocketmq", pytest.param("rocketmq-4.9.7", marks=pytest.mark.reference)]
 
 
@@ -79,7 +84,7 @@ def broker(
 
     folder = tmp_path_factory.mktemp("broker") / request.param
     try:
-        made = make_broker(request.param, folder, config={"enablePropertyFilter": "true"})
+        made = make_broker(request.param, folder, config=BROKER_CONF)
         made.start()
     except ToolchainMissing as missing:
         if os.environ.get("CI"):
