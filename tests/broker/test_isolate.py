@@ -25,7 +25,8 @@ from tests.broker.members import Member
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.isolate import IsolatedGroups, OffsetMoved, first_match_in
+from pocketmq.broker.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.isolated_group import OffsetMoved
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.message_codec import Record, get_property, read_records

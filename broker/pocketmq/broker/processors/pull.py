@@ -17,7 +17,8 @@ from typing import Any
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.isolate import IsolatedGroup, IsolatedGroups, OffsetMoved, SubGroupFilter
+from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.isolated_group import IsolatedGroup, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.sql92 import SelectorError, compile_expression
