@@ -325,7 +325,11 @@ class SendMessageProcessor:
             topic = self._create(header, connection)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
         queue_id = header.queue_id
-        if queue_id >= count or queue_id < _INT_MIN or (queue_id < 0 and not topic.write_queue_nums):
+        if (
+            queue_id >= count
+            or queue_id < _INT_MIN
+            or (queue_id < 0 and not topic.write_queue_nums)
+        ):
             remark = (
                 f"request queueId[{header.queue_id}] is illegal, {topic} "
                 f"Producer: {connection.peer}"
