@@ -8,6 +8,7 @@ mind. A ratio of 2 is twice as fast as cat. One core: pyarrow's threads are swit
 """
 
 import argparse
+import hashlib
 import shutil
 import statistics
 import subprocess
@@ -171,6 +172,24 @@ def selective_figures(root: Path, messages: int, rounds: int) -> list[Figure]:
     return figures
 
 
+def verify(root: Path, messages: int) -> str:
+    """Hashes every body, tag and key of a generated store against its generator. Returns: the hash."""
+    noise = bulk_store.body_noise(bulk_store.BODY_SIZE)
+    wanted, found = hashlib.sha256(), hashlib.sha256()
+    rows = 0
+    for batch in bulk.scan(str(root), columns="body,tags,keys", verify_crc=True):
+        for name in batch.schema.names:
+            found.update(b"".join(v.as_buffer() for v in batch.column(name)))
+        span = range(rows, rows + batch.num_rows)
+        wanted.update(b"".join(bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) for i in span))
+        wanted.update("".join(f"tag{i % 100:03d}" for i in span).encode())
+        wanted.update("".join(f"key{i:012d}" for i in span).encode())
+        rows += batch.num_rows
+    assert rows == messages, rows
+    assert found.digest() == wanted.digest()
+    return f"{rows} messages counted and hashed against the generator: {found.hexdigest()[:16]}"
+
+
 def print_table(title: str, figures: list[Figure]) -> None:
     print(f"\n{title:<44}{'time':>10} {'ratio':>7} {'reach':>6} {'aim':>6}")
     for figure in figures:
@@ -180,6 +199,9 @@ def print_table(title: str, figures: list[Figure]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="64 MiB instead of 1 GiB")
+    parser.add_argument(
+        "--verify", action="store_true", help="hash what is read, before it is timed"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--folder", type=Path, help="where the stores are made (default: a temporary one)"
@@ -189,6 +211,8 @@ def main() -> int:
     largest = GIB_OF_MESSAGES // (16 if options.quick else 1)
     try:
         root = make_store(folder, largest)
+        if options.verify:
+            print(verify(root, largest))
         figures = decoder_figures(root, largest, options.rounds)
         print_table(f"store.bulk, one core, {largest} messages", figures)
         for part in (16, 4, 1):
