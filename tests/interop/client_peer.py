@@ -1,9 +1,9 @@
 """A member of a consumer group as a process of its own: our push consumer, told by its arguments.
 
-    python -m tests.interop.client_peer NAME_SERVER GROUP TOPIC [--orderly] [--instance NAME]
+    python -m tests.interop.client_peer NAME_SERVER GROUP TOPIC [--orderly] [--stuck BODY]
 
 Prints a line of JSON for each message: {"body", "queue", "offset"}; `started` when it has joined. SIGTERM
-ends it as a service is ended: it drains, commits and unregisters.
+ends it as a service is ended: it drains, commits and unregisters. --stuck: for tests that kill it.
 """
 
 import argparse
@@ -20,11 +20,13 @@ async def main() -> None:
     parser.add_argument("group")
     parser.add_argument("topic")
     parser.add_argument("--orderly", action="store_true")
-    parser.add_argument("--instance", default=None)
+    parser.add_argument("--stuck", help="the listener never ends with this message")
     given = parser.parse_args()
 
     async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:
         for message in messages:
+            if message.body.decode() == given.stuck:
+                await asyncio.Event().wait()
             said = {
                 "body": message.body.decode(),
                 "queue": message.queue_id,
@@ -39,7 +41,7 @@ async def main() -> None:
         orderly=given.orderly,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         name_server=given.name_server,
-        **({"instance_name": given.instance} if given.instance else {}),
+        persist_offset_interval_ms=200,
     )
     made.subscribe(given.topic)
     async with made:
