@@ -272,6 +272,7 @@ async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
             broker.offsets,
             broker.locks,
             broker.isolated,
+            broker.deliveries,
             memory_size=1000,
         )
         request = RemotingCommand(14, {"consumerGroup": "g", "topic": "T", "queueId": "0"})

@@ -19,15 +19,18 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.guard import GroupGuard
 from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
 from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
+from pocketmq.broker.processors.message_track import MessageTrackProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
 from pocketmq.broker.processors.reply import ReplyMessageProcessor
 from pocketmq.broker.processors.send import SendMessageProcessor
@@ -65,7 +68,7 @@ class Broker:
 
     address: `ip:port` that clients are told. store, topics, groups, consumers, producers, offsets,
     locks, filters, stats, long_polling, delay, put, half, registration, modes, guard, strict,
-    isolated: see their modules.
+    isolated, deliveries, tracks: see their modules.
     """
 
     store: MessageStore
@@ -85,6 +88,8 @@ class Broker:
     guard: GroupGuard
     strict: StrictGroups
     isolated: IsolatedGroups
+    deliveries: DeliveryRecord
+    tracks: MessageTracks
     registration: Registration
     identity: BrokerIdentity
     server: RemotingServer
@@ -142,6 +147,7 @@ class Broker:
         for manager in self._managers:
             manager.load()
             stack.callback(self._save_if_dirty, manager)
+        stack.callback(self.deliveries.settle)
         self.delay.load()
         self.half.load()
         client = await stack.enter_async_context(RemotingClient({}, self.clock))
@@ -265,13 +271,23 @@ class Broker:
         self.consumers = ConsumerManager(
             clock, on_register=self.filters.register, on_unregister=self.filters.unregister
         )
+        self.deliveries = DeliveryRecord(
+            os.path.join(self.store_config.store_path_root_dir, "deliveries"),
+            clock,
+            self.consumers,
+            self.offsets.query,
+            size_max=lambda: config.delivery_record_size,
+            filters_by_own=self.isolated.groups.__contains__,
+        )
         self.guard = GroupGuard(
             clock,
             self.consumers,
             self._queue_count,
             grace_ms=lambda: config.group_guard_grace_time,
             is_watched=lambda group: self.modes.mode(group) is GroupMode.COMPATIBLE,
+            holders=self.deliveries.holders,
         )
+        self.tracks = MessageTracks(store, self.consumers, self.offsets, self.guard, clock.now_ms)
         self.consumers.on_members = self._members_changed
         self.consumers.merge = self.isolated.merged
         self.producers = ProducerManager(clock)
@@ -306,6 +322,14 @@ class Broker:
         """Ours: what each member asks for itself, beside the group's one subscription."""
         self.isolated.members_changed(group)
         self.guard.members_changed(group)
+
+    def _offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """An administrator has set a group's offset."""
+        old = max(self.offsets.query(group, topic, queue_id), 0)
+        self.deliveries.event(
+            EventKind.RESET, (group, topic, queue_id), old, offset, "by a reset of the group"
+        )
+        self.isolated.reset(group, topic, queue_id, offset)
 
     def _queue_count(self, topic: str) -> int:
         """Queues of a topic that can be read here; 0 for one that does not exist."""
@@ -354,7 +378,7 @@ class Broker:
         for part in (
             self._send.handlers(),
             SendBackProcessor(
-                config, store, self.topics, self.groups, self.stats, self.put
+                config, store, self.topics, self.groups, self.stats, self.put, self.deliveries
             ).handlers(),
             ReplyMessageProcessor(
                 config, self._send, self.producers, self.put, clock, store_host=store_host
@@ -373,12 +397,14 @@ class Broker:
                 clock,
                 self.strict,
                 self.isolated,
+                self.deliveries,
                 store_host=store_host,
             ).handlers(),
             self._clients.handlers(),
             ConsumerManageProcessor(
-                store, self.consumers, self.offsets, self.locks, self.isolated
+                store, self.consumers, self.offsets, self.locks, self.isolated, self.deliveries
             ).handlers(),
+            MessageTrackProcessor(store, self.deliveries, self.tracks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
             GroupDoctorProcessor(self.consumers, self.guard, self.modes, self.isolated).handlers(),
             admin_handlers(
@@ -395,7 +421,7 @@ class Broker:
                 clock,
                 address=self.address,
                 on_config_change=self._settings_changed,
-                on_reset=self.isolated.reset,
+                on_reset=self._offset_reset,
             ),
         ):
             assert not table.keys() & part.keys(), "a code has two handlers"
@@ -428,6 +454,7 @@ class Broker:
             now = monotonic_ms()
             self.stats.tick()
             self.guard.tick()
+            self.deliveries.tick()
             for group in self.isolated.tick(self.consumers.groups):
                 # Into this mode or out of it: its members share their queues anew.
                 self._clients.notify_members(group.name, list(group.channels))

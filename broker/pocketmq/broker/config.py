@@ -279,6 +279,15 @@ class BrokerConfig(Settings):
         help="groupMode=isolate: messages that nobody asks for any more wait so long for somebody who "
         "asks again; as long as fileReservedTime keeps them.",
     )
+    delivery_record_size: int = key(
+        32 << 20,
+        name="deliveryRecordSize",
+        min=0,
+        unit="bytes",
+        runtime=True,
+        help="Disk for the record of what was delivered to whom, which message tracks are made of. 0: no "
+        "record.",
+    )
     group_guard_grace_time: int = key(
         60_000,
         name="groupGuardGraceTime",

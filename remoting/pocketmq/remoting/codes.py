@@ -194,6 +194,10 @@ class PocketRequestCode(IntEnum):
     # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
     # "findings", "subGroups"}]}: groups whose members differ, or the one that was asked for.
     GET_GROUP_FINDINGS = 900_001
+    # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
+    # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
+    # its offset id, by topic and unique key, or by its place; 22 when there is none.
+    GET_MESSAGE_TRACK = 900_002
 
 
 class ResponseCode(IntEnum):

@@ -828,3 +828,12 @@ class BrokerHeartbeatHeader(Header):
 @dataclass(slots=True)
 class GetGroupFindingsHeader(Header):
     group: str | None = None
+
+
+@dataclass(slots=True)
+class GetMessageTrackHeader(Header):
+    msg_id: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    group: str | None = None

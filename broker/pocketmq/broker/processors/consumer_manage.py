@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
 from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.remoting import fastjson
@@ -42,6 +43,7 @@ class ConsumerManageProcessor:
         offsets: ConsumerOffsetManager,
         locks: RebalanceLock,
         isolated: IsolatedGroups,
+        deliveries: DeliveryRecord,
         *,
         memory_size: int | None = None,
     ) -> None:
@@ -51,6 +53,7 @@ class ConsumerManageProcessor:
         self._offsets = offsets
         self._locks = locks
         self._isolated = isolated
+        self._deliveries = deliveries
         self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
 
     def handlers(self) -> dict[int, Handler]:
@@ -129,6 +132,12 @@ class ConsumerManageProcessor:
                 )
                 return request.answer(ResponseCode.SUCCESS, None, {})
             self._isolated.reset(group, topic, queue_id, header.commit_offset)
+        online = self._consumers.get(group)
+        if online is None or connection not in online.channels:
+            old = self._offsets.query(group, topic, queue_id)
+            key = (group, topic, queue_id)
+            text = f"by {connection.peer}, which is no member"
+            self._deliveries.event(EventKind.RESET, key, max(old, 0), header.commit_offset, text)
         self._offsets.commit(group, topic, queue_id, header.commit_offset, connection.peer)
         return request.answer(ResponseCode.SUCCESS, None, {})
 

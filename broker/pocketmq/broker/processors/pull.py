@@ -17,6 +17,7 @@ from typing import Any
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord
 from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.isolated_group import IsolatedGroup, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
@@ -88,9 +89,11 @@ class PullMessageProcessor:
         clock: Clock,
         strict: StrictGroups,
         isolated: IsolatedGroups,
+        deliveries: DeliveryRecord,
         *,
         store_host: bytes,
     ) -> None:
+        self._deliveries = deliveries
         self._strict = strict
         self._isolated = isolated
         self._config = config
@@ -207,6 +210,10 @@ class PullMessageProcessor:
             self._commit(header, connection)
         if isolated is not None:
             self._isolated.pulled(group_name, connection, topic_name, queue_id, result.next_offset)
+        if result.next_offset >= header.queue_offset:
+            self._deliveries.pulled(
+                header, connection, matches, result.next_offset, result.count, began_ms
+            )
         if result.count:
             counter = self._stats.get_counter(group_name, topic_name, queue_id)
             counter.nums += result.count

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
@@ -24,6 +25,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import ConsumerSendMsgBackHeader
 from pocketmq.remoting.message_codec import (
+    Record,
     add_property,
     get_property,
     offset_msg_id,
@@ -48,6 +50,7 @@ class SendBackProcessor:
         groups: SubscriptionGroupManager,
         stats: BrokerStats,
         put: MessagePut,
+        deliveries: DeliveryRecord,
         *,
         random_below: Callable[[int], int] = random.randrange,
     ) -> None:
@@ -57,6 +60,7 @@ class SendBackProcessor:
         self._groups = groups
         self._stats = stats
         self._put = put
+        self._deliveries = deliveries
         self._random_below = random_below
 
     def handlers(self) -> dict[int, Handler]:
@@ -117,8 +121,33 @@ class SendBackProcessor:
         except StoreError as error:
             log.error("a message could not be sent back group=%s reason=%s", header.group, error)
             return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        self._record(request, connection, header.group, record, name, level)
         self._stats.count_sent_back(header.group, first_topic.decode("utf-8", "replace"))
         return request.answer(ResponseCode.SUCCESS)
+
+    def _record(
+        self,
+        request: RemotingCommand,
+        connection: Connection,
+        group: str,
+        record: Record,
+        name: str,
+        level: int,
+    ) -> None:
+        """Ours: the message's track says where it went, and why."""
+        times = record.reconsume_times
+        if level > 0:
+            kind, why = EventKind.RETRY, f"to {name} by delay level {level}, time {times + 1}"
+        elif ConsumerSendMsgBackHeader.parse(request.ext).delay_level < 0:
+            kind, why = EventKind.DEAD, f"to {name}: the consumer gave it up (delay level -1)"
+        else:
+            kind, why = (
+                EventKind.DEAD,
+                f"to {name}: it failed {times + 1} times, which is the limit",
+            )
+        key = (group, record.topic, record.queue_id)
+        offset = record.queue_offset
+        self._deliveries.event(kind, key, offset, offset, f"{why}, sent back by {connection.peer}")
 
 
 def _with(properties: bytes, name: bytes, value: bytes) -> bytes:

@@ -1,0 +1,427 @@
+"""DeliveryRecord: what the broker has handed to whom, so that a message's track can be told truly. Ours.
+
+RocketMQ computes a track from offsets and subscriptions as they are when somebody asks; a message that was
+filtered away or thrown away by a client looks consumed (acceptance E3). Here stands what happened:
+
+    deliveries/current, deliveries/previous      blocks: int32 size, int32 CRC-32, msgpack arrays
+    [0, number, text]                            from here on in this file `number` stands for `text`
+    [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span
+    [2, kind, group, topic, queue, begin, end, text, ms]                            an event
+
+1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
+   expression `by`; the client itself asks for `own`. Pulls that continue each other within MERGE_MS, by
+   the same client and filter, are one span. The hot path adds to a span; once a second they are written.
+2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" when there is none.
+3. Two files of at most half of size_max each: the older one goes when the newer one is full. Memory holds
+   one span per group and queue that are being pulled, nothing else.
+4. Nobody depends on it: what cannot be written is counted and left out; after kill -9 up to a second is
+   missing; a torn block is cut off. It says how far it reaches back.
+Owner: the Broker, on its event loop; `find` may run in a thread.
+"""
+
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgpack
+
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.store import EntryFilter
+
+log = logging.getLogger(__name__)
+
+MERGE_MS = 2_000
+# Spans of queues that nobody pulls any more are let go after this time.
+_IDLE_MS = 600_000
+_SEEN_MS = 60_000
+_TEXT, _SPAN, _EVENT = 0, 1, 2
+_BLOCK = struct.Struct(">II")
+_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+# Numbers for texts of one file; more distinct ones than this begin a new file.
+_TEXTS_MAX = 100_000
+
+
+class EventKind(StrEnum):
+    """What happened beside deliveries. begin and end are offsets of the queue."""
+
+    # The group came to the queue for the first time, at `end`; it never asks for what is before.
+    START = "start"
+    # The group's offset was set from `begin` to `end` by somebody who is no member.
+    RESET = "reset"
+    # The message at `begin` was sent back; the text says where it went and why.
+    RETRY = "retry"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A span; ms are wall time."""
+
+    begin: int
+    end: int
+    count: int
+    client_id: str
+    by: str
+    own: str
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event; ms is wall time."""
+
+    kind: EventKind
+    begin: int
+    end: int
+    text: str
+    ms: int
+
+
+@dataclass(slots=True)
+class History:
+    """What is known of one queue offset in one group, oldest first; since_ms: how far the record reaches."""
+
+    deliveries: list[Delivery]
+    events: list[Event]
+    since_ms: int
+
+
+class _Open:
+    """The span that grows now. seen_ms is monotonic; connection and matches tell whether it may go on."""
+
+    __slots__ = (
+        "begin",
+        "by",
+        "client_id",
+        "connection",
+        "count",
+        "end",
+        "first_ms",
+        "matches",
+        "own",
+        "seen_ms",
+        "started_ms",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        matches: EntryFilter | None,
+        offset: int,
+        seen_ms: int,
+        wall_ms: int,
+        texts: tuple[str, str, str],
+    ) -> None:
+        self.connection = connection
+        self.matches = matches
+        self.begin = self.end = offset
+        self.count = 0
+        self.started_ms = self.seen_ms = seen_ms
+        self.first_ms = wall_ms
+        self.client_id, self.by, self.own = texts
+
+
+Key = tuple[str, str, int]
+
+
+class DeliveryRecord:
+    """Owner of the two files."""
+
+    def __init__(
+        self,
+        folder: str,
+        clock: Clock,
+        consumers: ConsumerManager,
+        stored_offset: Callable[[str, str, int], int],
+        *,
+        size_max: Callable[[], int],
+        filters_by_own: Callable[[str], bool] = lambda group: False,
+    ) -> None:
+        """stored_offset(group, topic, queue id): -1 when the group has none; size_max(): bytes of both
+        files, 0: nothing is recorded; filters_by_own(group): its pulls are filtered by the member's own
+        subscription (isolated groups)."""
+        self._folder = folder
+        self._clock = clock
+        self._consumers = consumers
+        self._stored_offset = stored_offset
+        self._size_max = size_max
+        self._filters_by_own = filters_by_own
+        self._open: dict[Key, _Open] = {}
+        self._changed: set[Key] = set()
+        self._packer = msgpack.Packer()
+        self._buffer = bytearray()
+        self._numbers: dict[str, int] = {}
+        self._size = -1
+        self._next_sweep_ms = 0
+        self.lost_size = 0
+
+    # ------------------------------------------------------------ recording
+
+    def pulled(
+        self,
+        header: PullMessageHeader,
+        connection: Connection,
+        matches: EntryFilter | None,
+        following: int,
+        count: int,
+        now_ms: int,
+    ) -> None:
+        """A pull was answered with `count` messages and goes on at `following`; now_ms is monotonic."""
+        key = (header.consumer_group, header.topic, header.queue_id)
+        span = self._open.get(key)
+        offset = header.queue_offset
+        if (
+            span is None
+            or span.connection is not connection
+            or span.end != offset
+            or (span.matches is not matches and not _same(span.matches, matches))
+            or now_ms - span.started_ms > MERGE_MS
+        ):
+            span = self._begin(key, span, header, connection, matches, now_ms)
+        span.seen_ms = now_ms
+        if following > offset:
+            span.end = following
+            span.count += count
+            self._changed.add(key)
+
+    def _begin(
+        self,
+        key: Key,
+        old: _Open | None,
+        header: PullMessageHeader,
+        connection: Connection,
+        matches: EntryFilter | None,
+        now_ms: int,
+    ) -> _Open:
+        if old is not None:
+            self._write(key, old)
+        elif self._stored_offset(*key) < 0:
+            self.event(EventKind.START, key, 0, header.queue_offset, "")
+        texts = self._texts(header, connection)
+        span = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms(), texts)
+        self._open[key] = span
+        return span
+
+    def _texts(self, header: PullMessageHeader, connection: Connection) -> tuple[str, str, str]:
+        """Client id, the expression that the pull was filtered by, the client's own."""
+        group, topic = header.consumer_group, header.topic
+        online = self._consumers.get(group)
+        member = None if online is None else online.channels.get(connection)
+        own = "" if member is None else expression_text(member.subscriptions.get(topic))
+        if header.sys_flag & _SUBSCRIPTION:
+            by = f"{header.expression_type or 'TAG'} {header.subscription or '*'}"
+        elif self._filters_by_own(group):
+            by = own
+        else:
+            by = "" if online is None else expression_text(online.subscriptions.get(topic))
+        return connection.peer if member is None else member.client_id, by, own
+
+    def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
+        """Something else has happened to offsets of a queue in a group."""
+        if self._size_max() <= 0:
+            return
+        group, topic, queue_id = key
+        self._buffer += self._packer.pack(
+            [
+                _EVENT,
+                kind.value,
+                self._number(group),
+                self._number(topic),
+                queue_id,
+                begin,
+                end,
+                text,
+                self._clock.now_ms(),
+            ]
+        )
+
+    def _write(self, key: Key, span: _Open) -> None:
+        """Put a span into the buffer; what grows on begins behind it."""
+        self._changed.discard(key)
+        if span.end <= span.begin or self._size_max() <= 0:
+            return
+        group, topic, queue_id = key
+        self._buffer += self._packer.pack(
+            [
+                _SPAN,
+                self._number(group),
+                self._number(topic),
+                queue_id,
+                span.begin,
+                span.end,
+                span.count,
+                self._number(span.client_id),
+                self._number(span.by),
+                self._number(span.own),
+                span.first_ms,
+                span.first_ms + span.seen_ms - span.started_ms,
+            ]
+        )
+        span.begin = span.end
+        span.count = 0
+
+    def _number(self, text: str) -> int:
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self._numbers)
+            self._buffer += self._packer.pack([_TEXT, found, text])
+        return found
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Once a second: write what has happened, let go of what nobody pulls."""
+        now = self._clock.monotonic_ms()
+        for key in list(self._changed):
+            span = self._open[key]
+            self._write(key, span)
+            span.started_ms, span.first_ms = now, self._clock.now_ms()
+        if now >= self._next_sweep_ms:
+            self._next_sweep_ms = now + _SEEN_MS
+            for key in [key for key, span in self._open.items() if now - span.seen_ms > _IDLE_MS]:
+                del self._open[key]
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the buffer to the file."""
+        if not self._buffer:
+            return
+        data, self._buffer = bytes(self._buffer), bytearray()
+        try:
+            self._append(data)
+        except OSError as error:
+            self.lost_size += len(data)
+            self._numbers.clear()
+            log.warning("deliveries could not be recorded reason=%s", error)
+
+    def _append(self, data: bytes) -> None:
+        current = os.path.join(self._folder, "current")
+        os.makedirs(self._folder, exist_ok=True)
+        if self._size < 0:
+            self._size = _whole_size(current)
+        with open(current, "r+b" if self._size else "wb") as file:
+            file.truncate(self._size)
+            file.seek(self._size)
+            file.write(_BLOCK.pack(len(data), zlib.crc32(data)) + data)
+        self._size += _BLOCK.size + len(data)
+        if self._size * 2 >= self._size_max() or len(self._numbers) > _TEXTS_MAX:
+            os.replace(current, os.path.join(self._folder, "previous"))
+            self._numbers.clear()
+            self._size = 0
+
+    # ------------------------------------------------------------ asking
+
+    def holders(self, group: str, topic: str) -> Mapping[int, str]:
+        """Queue id -> client id of who has pulled it within the last minute."""
+        now = self._clock.monotonic_ms()
+        return {
+            key[2]: span.client_id
+            for key, span in self._open.items()
+            if key[0] == group and key[1] == topic and now - span.seen_ms < _SEEN_MS
+        }
+
+    def settle(self) -> None:
+        """Bring what is in memory to the files, so that `find` sees it."""
+        for key in list(self._changed):
+            self._write(key, self._open[key])
+        self.flush()
+
+    def find(self, topic: str, queue_id: int, offset: int) -> dict[str, History]:
+        """Group -> what happened to one offset; reads both files, call `settle` before."""
+        found: dict[str, History] = {}
+        since_ms = 0
+        for texts, row in self._rows():
+            ms = row[-1]
+            since_ms = since_ms or (row[-2] if row[0] == _SPAN else ms)
+            at = 1 if row[0] == _SPAN else 2
+            if row[at + 2] != queue_id or texts.get(row[at + 1]) != topic:
+                continue
+            group = texts.get(row[at], "")
+            begin, end = row[at + 3], row[at + 4]
+            if row[0] == _SPAN:
+                if begin <= offset < end:
+                    history = found.setdefault(group, History([], [], 0))
+                    client, by, own = (texts.get(number, "") for number in row[7:10])
+                    history.deliveries.append(
+                        Delivery(begin, end, row[6], client, by, own, row[10], ms)
+                    )
+            elif begin <= offset and (offset < end or begin == offset):
+                history = found.setdefault(group, History([], [], 0))
+                history.events.append(Event(EventKind(row[1]), begin, end, row[7], ms))
+        for history in found.values():
+            history.since_ms = since_ms
+        return found
+
+    def since_ms(self) -> int:
+        """Wall time of the oldest row; 0 when there is none."""
+        for _, row in self._rows():
+            return int(row[-2] if row[0] == _SPAN else row[-1])
+        return 0
+
+    def _rows(self) -> Iterator[tuple[dict[int, str], list[Any]]]:
+        for name in ("previous", "current"):
+            texts: dict[int, str] = {}
+            for block in _blocks(_content(os.path.join(self._folder, name))):
+                unpacker = msgpack.Unpacker(raw=False, max_buffer_size=len(block) + 1)
+                unpacker.feed(block)
+                for row in unpacker:
+                    if row[0] == _TEXT:
+                        texts[row[1]] = row[2]
+                    else:
+                        yield texts, row
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    """The whole blocks from the beginning on; the first torn one ends them."""
+    at = 0
+    while at + _BLOCK.size <= len(data):
+        size, crc = _BLOCK.unpack_from(data, at)
+        block = data[at + _BLOCK.size : at + _BLOCK.size + size]
+        if len(block) < size or zlib.crc32(block) != crc:
+            return
+        yield block
+        at += _BLOCK.size + size
+
+
+def _whole_size(path: str) -> int:
+    """Bytes of the whole blocks of a file; 0 when it is not there."""
+    return sum(_BLOCK.size + len(block) for block in _blocks(_content(path)))
+
+
+def expression_text(asked: SubscriptionData | None) -> str:
+    """Invariant 2."""
+    if asked is None:
+        return ""
+    return (
+        f"TAG {asked.sub_string}" if asked.is_tag else f"{asked.expression_type} {asked.sub_string}"
+    )
+
+
+def _same(one: EntryFilter | None, other: EntryFilter | None) -> bool:
+    """Whether two filters let the same through, as far as their codes can tell."""
+    return (
+        one is not None
+        and other is not None
+        and one.record is None
+        and other.record is None
+        and one.codes == other.codes
+    )

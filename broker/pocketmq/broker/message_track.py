@@ -1,0 +1,349 @@
+"""MessageTrack: what became of one message in each group, as the broker saw it. Ours.
+
+Beside RocketMQ's track type, which is computed from offsets and subscriptions as they are now
+(DefaultMQAdminExtImpl.messageTrackDetail, RocketMQ 4.9.7; S89), stands a verdict from the delivery record:
+
+1. Where the message was sent back, what counts is the copy in the group's retry or dead-letter topic.
+2. A delivery counts when the pull's filter let the message through; whether the client kept it is told by
+   the client's own subscription, since clients compare the tags themselves.
+3. An offset beyond the message says that it was consumed only where a delivery says so too.
+4. What the record does not reach back to is UNKNOWN, never guessed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import Delivery, Event, EventKind, History
+from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.broker.topic_validator import dlq_topic, retry_topic
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.message_codec import (
+    Record,
+    get_property,
+    offset_msg_id,
+    properties_to_dict,
+    read_record,
+)
+from pocketmq.remoting.subscription import ALL, parse_tags
+from pocketmq.store import MessageStore
+
+_ACTIVELY = "CONSUME_ACTIVELY"
+
+
+class Verdict(StrEnum):
+    """What became of a message in a group."""
+
+    CONSUMED = "CONSUMED"
+    IN_FLIGHT = "IN_FLIGHT"
+    FILTERED = "FILTERED"
+    DROPPED_BY_CLIENT = "DROPPED_BY_CLIENT"
+    RETRYING = "RETRYING"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    SKIPPED_BY_RESET = "SKIPPED_BY_RESET"
+    SKIPPED_AT_START = "SKIPPED_AT_START"
+    EXPIRED = "EXPIRED"
+    NOT_REACHED = "NOT_REACHED"
+    NOBODY_READS = "NOBODY_READS"
+    NOT_ONLINE = "NOT_ONLINE"
+    UNKNOWN = "UNKNOWN"
+
+
+class TrackType(StrEnum):
+    """RocketMQ's. Source: TrackType, RocketMQ 4.9.7, 5.3.3."""
+
+    CONSUMED = "CONSUMED"
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
+    PULL = "PULL"
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
+    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message is; record is None when the log has it no more."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    record: Record | None
+
+
+@dataclass(slots=True)
+class GroupTrack:
+    """One group's answer; `text` is a sentence, `deliveries` what it rests on."""
+
+    group: str
+    track_type: TrackType
+    verdict: Verdict
+    text: str
+    deliveries: list[Delivery] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "deliveries": [
+                {
+                    "clientId": each.client_id,
+                    "clientSubscription": each.own,
+                    "filteredBy": each.by,
+                    "firstTimestamp": each.first_ms,
+                    "lastTimestamp": each.last_ms,
+                }
+                for each in self.deliveries
+            ],
+            "group": self.group,
+            "text": self.text,
+            "trackType": self.track_type,
+            "verdict": self.verdict,
+        }
+
+
+class MessageTracks:
+    """Judges; `history` is what DeliveryRecord.find answered for the message's place."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        guard: GroupGuard,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._consumers = consumers
+        self._offsets = offsets
+        self._guard = guard
+        self._now_ms = now_ms
+
+    def groups(self, topic: str, history: Mapping[str, History]) -> list[str]:
+        """Those that have or had to do with the topic."""
+        known = self._offsets.groups_of(topic) | self._consumers.groups_of_topic(topic)
+        return sorted(known | history.keys())
+
+    def track(self, place: Place, group: str, history: History | None, since_ms: int) -> GroupTrack:
+        """The answer for one group; since_ms: how far the record reaches back, 0: there is none."""
+        online = self._consumers.get(group)
+        verdict, text = self._verdict(
+            place, group, online, history or History([], [], since_ms), since_ms
+        )
+        return GroupTrack(
+            group,
+            self._track_type(place, group, online),
+            verdict,
+            text,
+            list(history.deliveries) if history is not None else [],
+        )
+
+    # ------------------------------------------------------------ RocketMQ's
+
+    def _track_type(self, place: Place, group: str, online: ConsumerGroup | None) -> TrackType:
+        if online is None:
+            return TrackType.NOT_ONLINE
+        if online.consume_type == _ACTIVELY:
+            return TrackType.PULL
+        if online.message_model == BROADCASTING:
+            return TrackType.CONSUME_BROADCASTING
+        if self._offsets.query(group, place.topic, place.queue_id) <= place.offset:
+            return TrackType.NOT_CONSUME_YET
+        stored = online.subscriptions.get(place.topic)
+        if stored is None or not stored.tags_set or ALL in stored.tags_set:
+            return TrackType.CONSUMED
+        tags = None if place.record is None else get_property(place.record.properties, b"TAGS")
+        if tags is not None and tags.decode("utf-8", "replace") in stored.tags_set:
+            return TrackType.CONSUMED
+        return TrackType.CONSUMED_BUT_FILTERED
+
+    # ------------------------------------------------------------ ours
+
+    def _verdict(
+        self,
+        place: Place,
+        group: str,
+        online: ConsumerGroup | None,
+        history: History,
+        since_ms: int,
+    ) -> tuple[Verdict, str]:
+        sent_back = self._sent_back(place, group, history)
+        if sent_back is not None:
+            return sent_back
+        offset = self._offsets.query(group, place.topic, place.queue_id)
+        passed = [each for each in history.deliveries if _lets_through(each.by, place.record)]
+        if passed:
+            return _delivered(place, passed, offset, online)
+        if history.deliveries:
+            last = history.deliveries[-1]
+            by = _words(last.by)
+            return Verdict.FILTERED, (
+                f"the broker passed it over at {_time(last.last_ms)} in a pull of {last.client_id}: the "
+                f"pull was filtered by {by}, which does not let it through"
+            )
+        if offset > place.offset:
+            return self._passed_over(place, group, history, since_ms)
+        if place.offset < self._store.min_offset(place.topic, place.queue_id):
+            return Verdict.EXPIRED, (
+                "its time in the log is over, and the group had not come to it: the group's offset is "
+                f"{offset}"
+            )
+        return self._waiting(place, group, online, offset)
+
+    def _sent_back(self, place: Place, group: str, history: History) -> tuple[Verdict, str] | None:
+        """Rule 1. The retry topic's own messages are judged like any others."""
+        record = place.record
+        back = [each for each in history.events if each.kind in (EventKind.RETRY, EventKind.DEAD)]
+        key = None if record is None else get_property(record.properties, b"UNIQ_KEY")
+        if record is not None and key is not None:
+            dead = self._copies(dlq_topic(group), key, record)
+            if dead:
+                reason = next(
+                    (each.text for each in back if each.kind is EventKind.DEAD),
+                    f"consumed {dead[-1].reconsume_times} times in vain",
+                )
+                return Verdict.DEAD_LETTERED, (
+                    f"it lies in {dlq_topic(group)} as message {_id(dead[-1])}: {reason}"
+                )
+            copies = self._copies(retry_topic(group), key, record)
+            if copies:
+                return self._retried(group, copies)
+        if not back:
+            return None
+        verdict = Verdict.DEAD_LETTERED if back[-1].kind is EventKind.DEAD else Verdict.RETRYING
+        return verdict, f"sent back at {_time(back[-1].ms)}: {back[-1].text}"
+
+    def _retried(self, group: str, copies: list[Record]) -> tuple[Verdict, str]:
+        last = copies[-1]
+        offset = self._offsets.query(group, last.topic, last.queue_id)
+        what = f"retried {last.reconsume_times} times, the last time as message {_id(last)}"
+        if offset > last.queue_offset:
+            return Verdict.CONSUMED, f"consumed in the end: {what}"
+        return Verdict.RETRYING, (
+            f"{what}, which waits in {last.topic} at offset {last.queue_offset}; the group is at "
+            f"{max(offset, 0)}"
+        )
+
+    def _copies(self, topic: str, key: bytes, origin: Record) -> list[Record]:
+        """Copies of a message in a topic of the group, oldest first."""
+        text = key.decode("utf-8", "replace")
+        found = self._store.query_by_key(topic, text, 64, 0, self._now_ms() + 1).records
+        origin_id = _id(origin).encode()
+        records = [read_record(bytes(each)) for each in found]
+        return [
+            each
+            for each in records
+            if each.topic == topic
+            and get_property(each.properties, b"UNIQ_KEY") == key
+            and get_property(each.properties, b"ORIGIN_MESSAGE_ID") in (origin_id, None)
+        ]
+
+    def _passed_over(
+        self, place: Place, group: str, history: History, since_ms: int
+    ) -> tuple[Verdict, str]:
+        """The group's offset is beyond it, and no delivery is known."""
+        for event in reversed(history.events):
+            if event.kind is EventKind.RESET:
+                return Verdict.SKIPPED_BY_RESET, (
+                    f"the group's offset was set from {event.begin} to {event.end} at "
+                    f"{_time(event.ms)} {event.text}"
+                )
+            if event.kind is EventKind.START:
+                return Verdict.SKIPPED_AT_START, (
+                    f"the group came to the queue for the first time at {_time(event.ms)} and began at "
+                    f"offset {event.end}: that is its consumeFromWhere"
+                )
+        record = place.record
+        if record is None or not since_ms or record.store_ms < since_ms:
+            reach = f"only back to {_time(since_ms)}" if since_ms else "nothing"
+            return Verdict.UNKNOWN, f"the group is beyond it; the record reaches {reach}"
+        return Verdict.UNKNOWN, (
+            "the group is beyond it, but was never given it: its offset was set by other means, or it "
+            "was given it in the last second before a crash of the broker"
+        )
+
+    def _waiting(
+        self, place: Place, group: str, online: ConsumerGroup | None, offset: int
+    ) -> tuple[Verdict, str]:
+        """The group has not come to it yet."""
+        at = f"the group's offset is {offset}" if offset >= 0 else "the group has no offset yet"
+        if online is None:
+            return Verdict.NOT_ONLINE, f"nobody of the group is online; {at}"
+        for finding in self._guard.findings(group):
+            if finding.topic != place.topic:
+                continue
+            for loss in finding.losses:
+                if loss.holder is None and place.queue_id in loss.queue_ids:
+                    return Verdict.NOBODY_READS, (
+                        f"queue {place.queue_id} belongs to a member that does not subscribe the topic; "
+                        f"see: pocketmq group doctor {group}"
+                    )
+        if not any(place.topic in each.subscriptions for each in online.channels.values()):
+            return Verdict.NOBODY_READS, f"no member of the group subscribes the topic; {at}"
+        return Verdict.NOT_REACHED, f"{at}: {place.offset - max(offset, 0)} messages come before it"
+
+
+def _delivered(
+    place: Place, passed: list[Delivery], offset: int, online: ConsumerGroup | None
+) -> tuple[Verdict, str]:
+    """Rules 2 and 3; of several deliveries the last that its client kept counts."""
+    kept = [each for each in passed if not each.own or _lets_through(each.own, place.record)]
+    if not kept:
+        last = passed[-1]
+        return Verdict.DROPPED_BY_CLIENT, (
+            f"given to {last.client_id} at {_time(last.last_ms)}, which threw it away: the broker "
+            f"filtered by {_words(last.by)}, that client itself asks for {_words(last.own)}"
+        )
+    last = kept[-1]
+    times = "" if len(kept) == 1 else f", {len(kept)} times in all"
+    given = f"given to {last.client_id} at {_time(last.last_ms)}{times}"
+    if offset > place.offset:
+        return Verdict.CONSUMED, f"{given}; the group has committed beyond it"
+    here = online is not None and online.find(last.client_id) is not None
+    return Verdict.IN_FLIGHT, (
+        f"{given}, not committed yet"
+        if here
+        else f"{given}, which is gone without a commit: another member gets it again"
+    )
+
+
+def _lets_through(expression: str, record: Record | None) -> bool:
+    """Whether an expression (delivery_record, invariant 2) lets a message through.
+
+    Of tags the broker knows the code only, so messages with another tag of the same code passed, too.
+    """
+    kind, _, text = expression.partition(" ")
+    if record is None or not text or (kind == "TAG" and text == ALL):
+        return True
+    if kind == "TAG":
+        try:
+            tags = parse_tags(text)
+        except IllegalArgument:
+            return True
+        found = get_property(record.properties, b"TAGS")
+        return not tags or (found is not None and found.decode("utf-8", "replace") in tags)
+    try:
+        return compile_expression(text).matches(properties_to_dict(record.properties))
+    except SelectorError:
+        return True
+
+
+def _words(expression: str) -> str:
+    kind, _, text = expression.partition(" ")
+    if not text:
+        return "nothing"
+    return f"{'tags' if kind == 'TAG' else kind} {text}"
+
+
+def _id(record: Record) -> str:
+    return offset_msg_id(record.store_host, record.position)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+__all__ = ["Event", "GroupTrack", "MessageTracks", "Place", "TrackType", "Verdict"]
