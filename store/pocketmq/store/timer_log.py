@@ -1,0 +1,146 @@
+"""TimerLog: one unit for each message that waits for its time. Source: TimerLog, TimerMessageStore, 5.5.0.
+
+    timerlog/%020d, units of 52 bytes, big-endian
+       0  4  size, 52
+       4  8  previous: position of the unit before it in the same second, -1: none
+      12  4  magic: 1, | 2 it goes round once more when it is due, | 4 it recalls another message
+      16  8  write time, ms, a whole second
+      24  4  delay, ms: due time less write time
+      28  8  position of the waiting record in the commit log
+      36  4  size of that record
+      40  4  Java hashCode of the topic that it is for
+      44  8  0
+
+1. A unit needs 52 + 16 free bytes in its file; else: int free bytes, long 0, int CBD43194, next file.
+2. Zeros where a unit's size should be: nothing was written there yet. Nothing is ever cut off.
+Owner: TimerStore.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+NORMAL, ROLL, DELETE = 1, 2, 4
+UNIT_SIZE = 52
+_UNIT = struct.Struct(">iqiqiqiiq")
+_BLANK = struct.Struct(">iqI")
+_BLANK_MAGIC = 0xCBD43194
+_SPARE = 16
+_MAGIC_MAX = 15
+_RESERVE_STEP = 1 << 20
+
+
+class Unit(NamedTuple):
+    """One waiting message; write_ms and delay_ms make its due time."""
+
+    previous: int
+    magic: int
+    write_ms: int
+    delay_ms: int
+    position: int
+    size: int
+    topic_hash: int
+
+
+class TimerLog:
+    """A row of files that only grows at its end."""
+
+    def __init__(self, folder: str, file_size: int) -> None:
+        self._files = MappedFileQueue(folder, file_size)
+        self.end = 0
+
+    def load(self, from_position: int) -> None:
+        """Find the files and the end of the log, looking from a position that is known to be in it.
+
+        Raises: StoreForeign, StoreUnreadable.
+        """
+        self._files.load()
+        low, high = self._files.min_position, self._files.end_position
+        at = from_position if low <= from_position < high else low
+        self.end = at
+        for position, _ in self.walk(at):
+            self.end = position + UNIT_SIZE
+
+    @property
+    def begin(self) -> int:
+        """The first byte that is there."""
+        return self._files.min_position
+
+    @property
+    def file_size(self) -> int:
+        return self._files.file_size
+
+    def append(self, unit: Unit) -> int:
+        """The position of the new unit. Raises: DiskFull."""
+        files = self._files
+        file = files.file_at(self.end)
+        if file is not None and file.end - self.end < UNIT_SIZE + _SPARE:
+            at = self.end - file.start
+            if file.size - at >= _BLANK.size:
+                file.reserve(file.size)
+                file.map[at : at + _BLANK.size] = _BLANK.pack(file.size - at, 0, _BLANK_MAGIC)
+            self.end = file.end
+            file = files.file_at(self.end)
+        if file is None:
+            file = files.add(self.end)
+        at = self.end - file.start
+        if at + UNIT_SIZE > file.reserved:
+            file.reserve(at + _RESERVE_STEP)
+        file.map[at : at + UNIT_SIZE] = _UNIT.pack(UNIT_SIZE, *unit, 0)
+        position = self.end
+        self.end += UNIT_SIZE
+        return position
+
+    def read(self, position: int) -> Unit | None:
+        """The unit that begins at a position; None when there is none."""
+        file = self._files.file_at(position) if position >= 0 else None
+        if file is None or position + UNIT_SIZE > file.end:
+            return None
+        size, *fields, _ = _UNIT.unpack_from(file.view, position - file.start)
+        unit = Unit(*fields)
+        return unit if size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX else None
+
+    def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
+        """Positions and units from a unit on to the end of the log."""
+        while True:
+            unit = self.read(position)
+            if unit is not None:
+                yield position, unit
+                position += UNIT_SIZE
+                continue
+            file = self._files.file_at(position)
+            # A file's end is skipped when another file follows it.
+            if file is None or file.end - position >= UNIT_SIZE + _SPARE:
+                return
+            if self._files.file_at(file.end) is None:
+                return
+            position = file.end
+
+    def delete_before(self, min_position: int) -> int:
+        """Delete the files whose last unit is for a record that the commit log has no more.
+
+        Returns: how many.
+        """
+        count = 0
+        while len(self._files.files) > 1:
+            file = self._files.files[0]
+            last_at = (file.size - UNIT_SIZE - _SPARE) // UNIT_SIZE * UNIT_SIZE
+            last = self.read(file.start + last_at)
+            if last is None or last.position >= min_position:
+                break
+            self._files.files.pop(0).delete()
+            count += 1
+        return count
+
+    def sync(self) -> None:
+        """What was written is on the disk when this returns; for the pool. Raises: OSError."""
+        for file in self._files.files[-2:]:
+            file.sync()
+
+    def close(self) -> None:
+        self._files.close()
+
+
+assert _UNIT.size == UNIT_SIZE

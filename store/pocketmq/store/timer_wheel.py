@@ -1,0 +1,95 @@
+"""TimerWheel: which units of the timer log are due in which second. Source: TimerWheel, RocketMQ 5.5.0.
+
+    timerwheel: SLOTS slots of 32 bytes, big-endian; the slot of second t is t mod SLOTS
+       0  8  time: the second that the slot stands for now
+       8  8  first: position of its first unit in the timer log
+      16  8  last: position of its last unit; units are chained backwards from it
+      24  4  number of messages; a recall lowers it by one
+      28  4  magic, 0
+
+1. Slots are not cleared when their messages are delivered: one counts only when its time is the second
+   that was asked for.
+2. Written by pwrite, not through a map: a disk without room is an error here, not a SIGBUS, and what was
+   written survives the end of the process. The file is 38,707,200 bytes long, almost all of them holes.
+Owner: TimerStore.
+"""
+
+import os
+import struct
+from typing import NamedTuple
+
+from pocketmq.store.errors import DiskFull, StoreForeign, StoreUnreadable
+
+SLOTS = 2 * 7 * 24 * 3600
+_SLOT = struct.Struct(">qqqii")
+_SIZE = SLOTS * _SLOT.size
+NONE = -1
+
+
+class Slot(NamedTuple):
+    """One second. first and last are positions in the timer log, NONE when nothing is due."""
+
+    second: int
+    first: int
+    last: int
+    number: int
+
+
+class TimerWheel:
+    """The file, made when it is first written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def load(self) -> None:
+        """Open the file if it is there. Raises: StoreForeign, StoreUnreadable."""
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreUnreadable(self._path, error) from error
+        size = os.fstat(self._descriptor).st_size
+        if size != _SIZE:
+            raise StoreForeign(
+                self._path,
+                f"a timer wheel has {_SIZE} bytes, this file has {size}: timerWheelSlots of its broker were "
+                "changed, or it was cut off. Put the whole file back",
+            )
+
+    def get(self, second: int) -> Slot:
+        """What is due in a second (invariant 1)."""
+        if self._descriptor < 0:
+            return Slot(second, NONE, NONE, 0)
+        data = os.pread(self._descriptor, _SLOT.size, second % SLOTS * _SLOT.size)
+        time, first, last, number, _ = _SLOT.unpack(data)
+        if time != second:
+            return Slot(second, NONE, NONE, 0)
+        return Slot(second, first, last, number)
+
+    def put(self, slot: Slot) -> None:
+        """Raises: DiskFull, StoreUnreadable."""
+        try:
+            if self._descriptor < 0:
+                how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, how, 0o644)
+                os.ftruncate(self._descriptor, _SIZE)
+            data = _SLOT.pack(slot.second, slot.first, slot.last, slot.number, 0)
+            os.pwrite(self._descriptor, data, slot.second % SLOTS * _SLOT.size)
+        except OSError as error:
+            raise DiskFull(self._path, os.strerror(error.errno or 0)) from error
+
+    def sync(self) -> None:
+        """What was written is on the disk when this returns; for the pool. Raises: OSError."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+assert _SLOT.size == 32
+assert _SIZE == 38_707_200

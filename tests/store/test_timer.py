@@ -1,0 +1,372 @@
+"""TimerService: to the second, never early, over crashes, as RocketMQ 5.5.0 lays it out."""
+
+import asyncio
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.golden.golden_stores import unpack
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.message_codec import Record, properties_to_dict, read_record, read_records
+from pocketmq.store import MessageStore, StoreConfig
+from pocketmq.store.timer import (
+    ROLL_SECONDS,
+    TIMER_TOPIC,
+    TimerCheck,
+    TimerIllegal,
+    TimerService,
+    due_ms,
+    has_timer,
+    without_timer,
+)
+from pocketmq.store.timer_log import UNIT_SIZE, TimerLog
+from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
+DAY_MS = 86_400_000
+DELAY_MS_MAX = 41 * DAY_MS
+START_MS = 1_795_251_000_250
+
+
+class Timers:
+    """A store, its timer service and a clock that a test turns; `crash` keeps what the kernel has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock(START_MS)
+        self.open()
+
+    def open(self) -> None:
+        config = StoreConfig(
+            store_path_root_dir=str(self.folder), mapped_file_size_commit_log=1 << 22
+        )
+        self.store = MessageStore(config, clock=self.clock, store_host=HOST)
+        self.store.open()
+        self.timer = TimerService(self.store, self.clock, log_file_size=UNIT_SIZE * 11)
+        self.timer.load()
+
+    def close(self) -> None:
+        self.timer.close()
+        self.store.close()
+
+    def crash(self) -> None:
+        """What kill -9 leaves: the files as they are, nothing said goodbye."""
+        copy = self.folder.with_name(self.folder.name + "x")
+        shutil.copytree(self.folder, copy)
+        self.close()
+        self.folder = copy
+        self.open()
+
+    def send(self, topic: str, body: str, **properties: object) -> None:
+        text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+        out_ms = due_ms(text, self.clock.now_ms(), DELAY_MS_MAX)
+        assert out_ms is not None
+        text = self.timer.schedule(topic, 0, text, out_ms)
+        self.store.append(TIMER_TOPIC, 0, body.encode(), text, 0, 0, self.clock.now_ms(), HOST)
+
+    def work(self) -> None:
+        """Until there is nothing to do at this moment."""
+        while self.timer.step() == 0:
+            pass
+
+    def pass_ms(self, ms: int) -> None:
+        self.clock.advance_ms(ms)
+        self.work()
+
+    def delivered(self, topic: str) -> list[str]:
+        return [bytes(record.body).decode() for record in self.records(topic)]
+
+    def records(self, topic: str) -> list[Record]:
+        found: list[Record] = []
+        offset = 0
+        while True:
+            result = self.store.read(topic, 0, offset, 1000)
+            if not result.count:
+                return found
+            found += [record for each in result.buffers for record in read_records(each)]
+            offset = result.next_offset
+
+
+@pytest.fixture
+def timers(tmp_path: Path) -> Iterator[Timers]:
+    made = Timers(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("ahead_ms", [1, 749, 750, 751, 1_750, 5_000, 60_123, DAY_MS])
+def test_a_message_comes_in_its_second_and_never_early(timers: Timers, ahead_ms: int) -> None:
+    timers.send("T", "x", TIMER_DELAY_MS=ahead_ms)
+    timers.work()
+    timers.pass_ms(ahead_ms - 1)
+    assert timers.delivered("T") == []
+    timers.pass_ms(1_001)
+    assert timers.delivered("T") == ["x"]
+
+
+@settings(max_examples=60)
+@given(
+    deliver=st.lists(st.integers(1, 200_000), min_size=1, max_size=20),
+    steps=st.lists(st.integers(1, 30_000), min_size=1, max_size=20),
+)
+def test_any_times_are_kept_whatever_the_clock_does(deliver: list[int], steps: list[int]) -> None:
+    """Never before its time, and at most a second and one look of ours after it."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        timers = Timers(Path(folder) / "s")
+        try:
+            for number, ahead in enumerate(deliver):
+                timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + ahead)
+            timers.work()
+            for step in [*steps, 200_000, 2_000]:
+                timers.pass_ms(step)
+                now = timers.clock.now_ms() - START_MS
+                came = {int(text) for text in timers.delivered("T")}
+                assert {n for n, ahead in enumerate(deliver) if ahead + 1_000 <= now} <= came
+                assert came <= {n for n, ahead in enumerate(deliver) if ahead <= now}
+            assert sorted(map(int, timers.delivered("T"))) == list(range(len(deliver)))
+        finally:
+            timers.close()
+
+
+def test_forty_days_ahead_goes_round_and_comes_on_time(timers: Timers) -> None:
+    """Every two days a new record: retention never reaches it (invariant 1)."""
+    timers.send("T", "far", TIMER_DELIVER_MS=START_MS + 40 * DAY_MS, UNIQ_KEY="K")
+    timers.work()
+    records_before = timers.store.max_offset(TIMER_TOPIC, 0)
+    for _ in range(40 * 24 - 1):
+        timers.pass_ms(3_600_000)
+        newest = timers.records(TIMER_TOPIC)[-1]
+        assert timers.clock.now_ms() - newest.store_ms <= (ROLL_SECONDS + 2) * 1000
+    assert timers.delivered("T") == []
+    timers.pass_ms(3_600_000)
+    timers.pass_ms(1_000)
+    [record] = timers.records("T")
+    properties = properties_to_dict(record.properties)
+    rolls = timers.store.max_offset(TIMER_TOPIC, 0) - records_before
+    assert int(properties["TIMER_ROLL_TIMES"]) == rolls >= 19
+    assert int(properties["TIMER_DEQUEUE_MS"]) >= START_MS + 40 * DAY_MS
+
+
+def test_what_is_recalled_does_not_come_and_its_neighbours_do(timers: Timers) -> None:
+    at = START_MS + 5 * DAY_MS
+    for key in ("one", "two", "three"):
+        timers.send("T", key, TIMER_DELIVER_MS=at, UNIQ_KEY=key)
+    timers.work()
+    out_ms = (at - 1) // 1000 * 1000
+    timers.send("T", "0", TIMER_DELIVER_MS=out_ms + 1, TIMER_DEL_UNIQKEY="T+one", UNIQ_KEY="one")
+    timers.send("T", "0", TIMER_DELIVER_MS=out_ms + 1, TIMER_DEL_UNIQKEY="two", UNIQ_KEY="two")
+    timers.send("T", "0", TIMER_DELIVER_MS=out_ms + 1, TIMER_DEL_UNIQKEY="U+three", UNIQ_KEY="q")
+    for _ in range(5 * 24):
+        timers.pass_ms(3_600_000)
+    timers.pass_ms(2_000)
+    assert timers.delivered("T") == ["three"]
+
+
+def test_a_crash_at_any_moment_loses_nothing_and_is_never_early(tmp_path: Path) -> None:
+    """kill -9: after each step of some, the process is gone and comes back."""
+    timers = Timers(tmp_path / "s")
+    ahead = [1_500, 2_500, 2_600, 4_000, 4_000, 9_000]
+    for number, ms in enumerate(ahead):
+        timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + ms)
+        timers.timer.step()
+        timers.crash()
+    for _ in range(24):
+        timers.clock.advance_ms(500)
+        timers.timer.step()
+        timers.crash()
+        now = timers.clock.now_ms() - START_MS
+        assert {int(text) for text in timers.delivered("T")} <= {
+            number for number, ms in enumerate(ahead) if ms <= now
+        }
+    timers.work()
+    # Nothing was in the middle of a second when it ended: so each came once.
+    assert sorted(timers.delivered("T")) == [str(number) for number in range(len(ahead))]
+    timers.close()
+
+
+def test_a_wheel_that_was_kept_in_memory_is_made_right_from_the_log(tmp_path: Path) -> None:
+    """A 5.5 broker that was killed has written its log, not its wheel (invariant 4)."""
+    timers = Timers(tmp_path / "s")
+    for number in range(30):
+        timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + 10_000 + number * 300)
+    timers.work()
+    never_flushed = TimerCheck(read_ms=timers.timer.check.read_ms)
+    timers.close()
+    (timers.folder / "config" / "timercheck").write_bytes(never_flushed.pack().ljust(4096, b"\0"))
+    (timers.folder / "timerwheel").unlink()
+    timers.open()
+    timers.pass_ms(30_000)
+    assert sorted(map(int, timers.delivered("T"))) == list(range(30))
+    timers.close()
+
+
+def test_a_long_stop_delivers_everything_that_was_due_meanwhile(timers: Timers) -> None:
+    for days in range(1, 10):
+        timers.send("T", str(days), TIMER_DELIVER_MS=START_MS + days * DAY_MS // 6)
+    timers.work()
+    timers.close()
+    timers.clock.advance_ms(3 * DAY_MS)
+    timers.open()
+    timers.work()
+    assert timers.delivered("T") == [str(days) for days in range(1, 10)]
+
+
+def test_a_full_store_keeps_what_is_due_until_it_takes_messages_again(timers: Timers) -> None:
+    from pocketmq.store import DiskFull
+
+    timers.send("T", "x", TIMER_DELAY_SEC=2)
+    timers.work()
+    timers.clock.advance_ms(5_000)
+
+    def refuse(*_: object) -> None:
+        raise DiskFull("here", "no room")
+
+    timers.timer._deliver = refuse  # type: ignore[assignment]
+    assert timers.timer.step() == 0
+    assert timers.timer.step() > 0
+    timers.timer._deliver = timers.store.append
+    timers.work()
+    assert timers.delivered("T") == ["x"]
+
+
+@pytest.mark.parametrize(
+    "text", ["TIMER_DELAY_SEC\x01soon", f"TIMER_DELIVER_MS\x01{START_MS + DELAY_MS_MAX + 1}"]
+)
+def test_a_time_that_is_none_or_too_far_ahead_is_refused(text: str) -> None:
+    with pytest.raises(TimerIllegal):
+        due_ms(text.encode(), START_MS, DELAY_MS_MAX)
+
+
+def test_a_delay_level_wins_and_what_waited_once_waits_no_more() -> None:
+    asked = b"TIMER_DELAY_SEC\x015\x02KEYS\x01k\x02"
+    assert has_timer(asked)
+    assert without_timer(asked) == b"KEYS\x01k\x02"
+    assert not has_timer(asked + b"TIMER_OUT_MS\x011\x02")
+    assert not has_timer(b"XTIMER_DELAY_SEC\x015\x02")
+
+
+# ------------------------------------------------------------ the files of RocketMQ 5.5.0
+
+
+def test_the_golden_timer_log_is_written_again_byte_for_byte(tmp_path: Path) -> None:
+    """Each record of a real broker's timer topic, placed at the second at which that broker placed it,
+    gives its units, and its wheel."""
+    golden = unpack("v550-main.clean", tmp_path / "golden")
+    theirs = TimerLog(str(golden / "timerlog"), 572)
+    theirs.load(0)
+    units = list(theirs.walk(0))
+    assert len(units) == 33
+    copy = tmp_path / "copy"
+    shutil.copytree(golden, copy)
+    shutil.rmtree(copy / "timerlog")
+    (copy / "timerwheel").unlink()
+    (copy / "config" / "timercheck").unlink()
+    clock = ManualClock(units[0][1].write_ms)
+    store = MessageStore(StoreConfig(store_path_root_dir=str(copy)), clock=clock, store_host=HOST)
+    store.open()
+    timer = TimerService(store, clock, log_file_size=572)
+    timer.load()
+    # Nothing is delivered while the records are placed.
+    timer.check.read_ms = units[0][1].write_ms
+    for _, unit in units:
+        clock.jump_ms(unit.write_ms - clock.now_ms())
+        data = store.record_at(unit.position)
+        assert data is not None
+        timer._place(read_record(data), unit.position, unit.size)
+    timer.close()
+    store.close()
+    for file in sorted((golden / "timerlog").iterdir()):
+        ours = (copy / "timerlog" / file.name).read_bytes()
+        assert ours == file.read_bytes(), file.name
+    assert (copy / "timerwheel").read_bytes() == (golden / "timerwheel").read_bytes()
+
+
+def test_the_golden_store_is_continued(tmp_path: Path) -> None:
+    """What a real broker left waiting comes, each once, but what was recalled."""
+    golden = unpack("v550-main.clean", tmp_path / "golden")
+    check = TimerCheck(*struct.unpack(">7q", (golden / "config" / "timercheck").read_bytes()[:56]))
+    clock = ManualClock(check.read_ms + 5_000)
+    store = MessageStore(StoreConfig(store_path_root_dir=str(golden)), clock=clock, store_host=HOST)
+    store.open()
+    timer = TimerService(store, clock)
+    timer.load()
+    assert timer.check == check
+    log = TimerLog(str(golden / "timerlog"), 572)
+    log.load(0)
+    waiting, recalled = set(), set()
+    for _, unit in log.walk(0):
+        data = store.record_at(unit.position)
+        assert data is not None
+        properties = properties_to_dict(read_record(data).properties)
+        if unit.write_ms + unit.delay_ms < check.read_ms or properties["REAL_TOPIC"] != "GdTimer":
+            continue
+        if "TIMER_DEL_UNIQKEY" in properties:
+            recalled.add(properties["UNIQ_KEY"])
+        else:
+            waiting.add(properties["UNIQ_KEY"])
+    assert recalled
+    before = [store.max_offset("GdTimer", queue) for queue in range(4)]
+    for _ in range(4 * 24):
+        clock.advance_ms(3_600_000)
+        while timer.step() == 0:
+            pass
+    came = []
+    for queue in range(4):
+        for offset in range(before[queue], store.max_offset("GdTimer", queue)):
+            [(position, _, _)] = store.entries("GdTimer", queue, offset, 1)
+            data = store.record_at(position)
+            assert data is not None
+            came.append(properties_to_dict(read_record(data).properties)["UNIQ_KEY"])
+    assert sorted(came) == sorted(waiting - recalled)
+    timer.close()
+    store.close()
+
+
+# ------------------------------------------------------------ the files
+
+
+def test_a_slot_of_another_round_is_empty(tmp_path: Path) -> None:
+    wheel = TimerWheel(str(tmp_path / "timerwheel"))
+    wheel.load()
+    assert wheel.get(5).last == NONE
+    wheel.put(Slot(5, 0, 52, 2))
+    assert wheel.get(5) == Slot(5, 0, 52, 2)
+    assert wheel.get(5 + 1_209_600).last == NONE
+    wheel.close()
+
+
+def test_files_of_the_log_go_with_the_records_that_they_are_for(timers: Timers) -> None:
+    for number in range(40):
+        timers.send("T", str(number), TIMER_DELAY_SEC=5)
+    timers.work()
+    files = sorted((timers.folder / "timerlog").iterdir())
+    assert len(files) == 4
+    end = timers.store.commit_log_max_position
+    assert timers.timer._log.delete_before(0) == 0
+    assert timers.timer._log.delete_before(end) == 3
+    assert sorted((timers.folder / "timerlog").iterdir()) == files[3:]
+
+
+async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
+    """The loop wakes for what comes, and saves when it ends."""
+    timers = Timers(tmp_path / "s")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(timers.timer.run())
+        await asyncio.sleep(0)
+        timers.send("T", "x", TIMER_DELAY_SEC=3)
+        while timers.timer._log.end == 0:
+            await asyncio.sleep(0)
+        timers.clock.advance_ms(5_000)
+        timers.timer._arrived.set()
+        while not timers.delivered("T"):
+            await asyncio.sleep(0)
+        running.cancel()
+    assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
+    timers.close()
