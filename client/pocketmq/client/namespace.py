@@ -6,6 +6,7 @@ RocketMQ 4.9.7.
 """
 
 import re
+from functools import lru_cache
 
 from pocketmq.client.errors import IllegalGroup, IllegalTopic
 
@@ -48,6 +49,7 @@ def check_topic(topic: str) -> str:
     return topic
 
 
+@lru_cache(maxsize=1024)
 def check_send_topic(topic: str) -> str:
     """A topic that users may send to. Raises: IllegalTopic."""
     if check_topic(topic) in _SYSTEM_TOPICS:

@@ -61,6 +61,21 @@ RETRY_CODES = frozenset(
 """Refusals after which another broker is tried (5.x's set)."""
 
 REPLY = "reply"
+# Plain strings: asking an enum member for its value costs as much as the look-up it is for.
+_TAGS = Property.TAGS.value
+_KEYS = Property.KEYS.value
+_UNIQ_KEY = Property.UNIQ_KEY.value
+_MSG_TYPE = Property.MSG_TYPE.value
+_SEND = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+_DELAYING = (
+    Property.DELAY.value,
+    Property.TIMER_DELAY_MS.value,
+    Property.TIMER_DELAY_SEC.value,
+    Property.TIMER_DELIVER_MS.value,
+    "__STARTDELIVERTIME",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +215,8 @@ class SendEngine:
             packed = compress(body, settings.compression, settings.compress_level)
             if len(packed) < len(body):
                 body = packed
-                sys_flag |= MessageSysFlag.COMPRESSED | settings.compression << 8
-        code = int(RequestCode.SEND_MESSAGE_V2)
-        if properties.get(Property.MSG_TYPE.value) == REPLY:
-            code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+                sys_flag |= int(MessageSysFlag.COMPRESSED) | int(settings.compression) << 8
+        code = _SEND_REPLY if properties.get(_MSG_TYPE) == REPLY else _SEND
         ext = self._ext(topic, sys_flag, message.flag)
         if is_retry_topic(topic):
             # What a client puts back by itself says so in the header, not in the properties.
@@ -219,7 +232,7 @@ class SendEngine:
             code,
             body,
             ext,
-            properties[Property.UNIQ_KEY.value],
+            properties[_UNIQ_KEY],
             message,
             len(message.body),
             _message_type(properties, sys_flag),
@@ -241,7 +254,7 @@ class SendEngine:
         if Property.WAIT.value in members[0].properties:
             outer[Property.WAIT.value] = members[0].properties[Property.WAIT.value]
         ext["i"] = properties_to_text(outer)
-        keys = ",".join(member.properties[Property.UNIQ_KEY.value] for member in members)
+        keys = ",".join(member.properties[_UNIQ_KEY] for member in members)
         return Outgoing(
             topic,
             int(RequestCode.SEND_BATCH_MESSAGE),
@@ -256,10 +269,11 @@ class SendEngine:
         properties = dict(message.properties)
         # The attributes win: they are what the caller sees and may have changed.
         if message.tags is not None:
-            properties[Property.TAGS.value] = message.tags
+            properties[_TAGS] = message.tags
         if message.keys is not None:
-            properties[Property.KEYS.value] = message.keys
-        properties.setdefault(Property.UNIQ_KEY.value, self._keys.make())
+            properties[_KEYS] = message.keys
+        if _UNIQ_KEY not in properties:
+            properties[_UNIQ_KEY] = self._keys.make()
         if self._namespace:
             properties[Property.INSTANCE_ID.value] = self._namespace
         return properties
@@ -297,7 +311,7 @@ class SendEngine:
             "b": topic,
             "c": settings.create_topic_key,
             "d": str(settings.default_topic_queue_nums),
-            "f": str(int(sys_flag)),
+            "f": str(sys_flag),
             "g": str(self._clock.now_ms()),
             "h": str(flag),
             "j": "0",
@@ -376,7 +390,9 @@ class SendEngine:
         ext = outgoing.ext.copy()
         ext["e"] = str(queue.queue_id)
         ext["n"] = queue.broker_name
-        tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
+        tokens = (
+            [hook.before(outgoing, queue, address) for hook in self.hooks] if self.hooks else []
+        )
         try:
             result = await instance.api.send(
                 address,
@@ -390,7 +406,8 @@ class SendEngine:
         except PocketMQError as error:
             self._after(tokens, None, error)
             raise
-        self._after(tokens, result, None)
+        if tokens:
+            self._after(tokens, result, None)
         return result
 
     def _after(
@@ -453,16 +470,12 @@ class _NotStoredSafely(TransientError):
 
 def _message_type(properties: dict[str, str], sys_flag: int) -> int:
     """MessageType of a trace: 0 normal, 1 transaction half, 3 delayed (wire.md 4.9)."""
-    if sys_flag & MessageSysFlag.TRANSACTION_PREPARED:
+    if sys_flag & _PREPARED:
         return 1
-    delaying = (
-        Property.DELAY.value,
-        Property.TIMER_DELAY_MS.value,
-        Property.TIMER_DELAY_SEC.value,
-        Property.TIMER_DELIVER_MS.value,
-        "__STARTDELIVERTIME",
-    )
-    return 3 if any(name in properties for name in delaying) else 0
+    for name in _DELAYING:
+        if name in properties:
+            return 3
+    return 0
 
 
 SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
