@@ -32,6 +32,7 @@ from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
 from pocketmq.broker.processors.message_track import MessageTrackProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
+from pocketmq.broker.processors.recall import RecallMessageProcessor
 from pocketmq.broker.processors.reply import ReplyMessageProcessor
 from pocketmq.broker.processors.send import SendMessageProcessor
 from pocketmq.broker.processors.send_back import SendBackProcessor
@@ -53,6 +54,7 @@ from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
+from pocketmq.store.timer import TIMER_TOPIC, TimerService
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Broker:
     """One broker process's worth. Its parts are attributes once it is entered; nobody is given `self`.
 
     address: `ip:port` that clients are told. store, topics, groups, consumers, producers, offsets,
-    locks, filters, stats, long_polling, delay, put, half, registration, modes, guard, strict,
+    locks, filters, stats, long_polling, delay, timer, put, half, registration, modes, guard, strict,
     isolated, deliveries, tracks: see their modules.
     """
 
@@ -82,6 +84,7 @@ class Broker:
     stats: BrokerStats
     long_polling: LongPolling
     delay: DelayService
+    timer: TimerService
     put: MessagePut
     half: HalfMessages
     modes: GroupModes
@@ -149,6 +152,8 @@ class Broker:
             stack.callback(self._save_if_dirty, manager)
         stack.callback(self.deliveries.settle)
         self.delay.load()
+        self.timer.load()
+        stack.callback(self.timer.close)
         self.half.load()
         client = await stack.enter_async_context(RemotingClient({}, self.clock))
         self._make_registration(client, ip, port)
@@ -177,6 +182,7 @@ class Broker:
         start = tasks.create_task
         running = [
             start(self.delay.run(), name="delay"),
+            start(self.timer.run(), name="timer"),
             start(self.long_polling.watch(), name="long-polling"),
             start(self._tick(), name="broker-tick"),
             start(self._check.run(), name="transaction-check"),
@@ -305,7 +311,16 @@ class Broker:
         self.long_polling = LongPolling(clock, store.max_offset)
         self.isolated.on_changed = self.long_polling.wake_topic
         self.delay = DelayService(store, clock)
-        self.put = MessagePut(store, self.delay, self.stats, clock)
+        self.timer = TimerService(store, clock, log_file_size=config.mapped_file_size_timer_log)
+        self.put = MessagePut(
+            store,
+            self.delay,
+            self.stats,
+            clock,
+            self.timer if config.timer_wheel_enable else None,
+            lambda: config.timer_max_delay_sec * 1000,
+            lambda: self.topics.create_internal(TIMER_TOPIC, 1),
+        )
         self.half = HalfMessages(store, self.offsets, self.put, store_host=store_host)
         self._check = TransactionCheck(
             config,
@@ -406,6 +421,9 @@ class Broker:
             ).handlers(),
             MessageTrackProcessor(store, self.deliveries, self.tracks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
+            RecallMessageProcessor(
+                config, self.topics, self.put, self.timer, clock.now_ms
+            ).handlers(),
             GroupDoctorProcessor(self.consumers, self.guard, self.modes, self.isolated).handlers(),
             admin_handlers(
                 config,

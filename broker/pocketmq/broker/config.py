@@ -279,6 +279,32 @@ class BrokerConfig(Settings):
         help="groupMode=isolate: messages that nobody asks for any more wait so long for somebody who "
         "asks again; as long as fileReservedTime keeps them.",
     )
+    timer_wheel_enable: bool = key(
+        True,
+        name="timerWheelEnable",
+        help="Deliver messages of 5.x producers at the time that they name.",
+    )
+    timer_max_delay_sec: int = key(
+        40 * 24 * 3600,
+        name="timerMaxDelaySec",
+        min=1,
+        unit="s",
+        runtime=True,
+        help="How far ahead that time may be. RocketMQ's own default is 3 days.",
+    )
+    mapped_file_size_timer_log: int = key(
+        100 << 20,
+        name="mappedFileSizeTimerLog",
+        min=1024,
+        unit="bytes",
+        help="Size of a file of the timer log; files that are there keep theirs.",
+    )
+    recall_message_enable: bool = key(
+        True,
+        name="recallMessageEnable",
+        runtime=True,
+        help="Producers may cancel a message that is not due yet. RocketMQ's own default is false.",
+    )
     delivery_record_size: int = key(
         32 << 20,
         name="deliveryRecordSize",

@@ -2,16 +2,21 @@
 
 1. A message with DELAY > 0 goes through the delay service's topic, unless it is a prepared or rolled-back
    transactional one (CommitLog.putMessage, RocketMQ 4.9.7).
-2. What was put is counted under the topic that it was stored in.
+2. One that names a time instead (TIMER_DELIVER_MS ...) waits in the timer service's topic; a delay level
+   wins over it (HookUtils.handleScheduleMessage, RocketMQ 5.3.3).
+3. What was put is counted under the topic that it was stored in.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.topic_validator import TRANS_HALF_TOPIC
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
+from pocketmq.store.timer import TIMER_TOPIC, TimerService, due_ms, has_timer, without_timer
 
 Buffer = bytes | bytearray | memoryview
 
@@ -31,8 +36,20 @@ class MessagePut:
     """Appends with the delay rule and the counters."""
 
     def __init__(
-        self, store: MessageStore, delay: DelayService, stats: BrokerStats, clock: Clock
+        self,
+        store: MessageStore,
+        delay: DelayService,
+        stats: BrokerStats,
+        clock: Clock,
+        timer: TimerService | None = None,
+        delay_ms_max: Callable[[], int] = lambda: 0,
+        on_timer_topic: Callable[[], object] = lambda: None,
     ) -> None:
+        """timer: None when messages are not delivered at a time (timerWheelEnable); delay_ms_max():
+        timerMaxDelaySec; on_timer_topic: called before a message is stored there."""
+        self._timer = timer
+        self._delay_ms_max = delay_ms_max
+        self._on_timer_topic = on_timer_topic
         self._store = store
         self._delay = delay
         self._stats = stats
@@ -52,8 +69,10 @@ class MessagePut:
         reconsume_times: int = 0,
         prepared_offset: int = 0,
     ) -> Put:
-        """Store one message (invariant 1). Raises: StoreNotWriteable, MessageIllegal."""
+        """Store one message (1, 2). Raises: StoreNotWriteable, MessageIllegal, TimerIllegal."""
         tags_code: int | None = None
+        if b"TIMER_D" in properties and not sys_flag & _NEVER_DELAYED:
+            topic, queue_id, properties = self._at_a_time(topic, queue_id, properties)
         if not sys_flag & _NEVER_DELAYED and b"DELAY\x01" in properties:
             level = delay_level(properties)
             if level > 0:
@@ -77,6 +96,19 @@ class MessagePut:
         counter.nums += 1
         counter.size += appended.size
         return Put(appended, topic, queue_id)
+
+    def _at_a_time(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
+        """Where a message that names its time is stored, and with what (invariant 2)."""
+        timer = self._timer
+        if timer is None or topic in (TIMER_TOPIC, TRANS_HALF_TOPIC) or not has_timer(properties):
+            return topic, queue_id, properties
+        if delay_level(properties) > 0:
+            return topic, queue_id, without_timer(properties)
+        out_ms = due_ms(properties, self._clock.now_ms(), self._delay_ms_max())
+        if out_ms is None:
+            return topic, queue_id, properties
+        self._on_timer_topic()
+        return TIMER_TOPIC, 0, timer.schedule(topic, queue_id, properties, out_ms)
 
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False

@@ -18,6 +18,7 @@ from datetime import datetime
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
 from pocketmq.broker.processors.send_answer import SendAnswers
+from pocketmq.broker.recall_handle import RecallHandle
 from pocketmq.broker.stats import BrokerStats, PutCounter
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
@@ -34,14 +35,21 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
-from pocketmq.remoting.message_codec import add_property, get_property, remove_property
+from pocketmq.remoting.message_codec import (
+    add_property,
+    get_property,
+    read_record,
+    remove_property,
+)
 from pocketmq.store import (
+    Appended,
     MessageIllegal,
     MessageStore,
     MessageTooLarge,
     StoreError,
     StoreNotWriteable,
 )
+from pocketmq.store.timer import OUT_MS, TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +192,7 @@ class SendMessageProcessor:
             "DELAY\x01" in text
             or "TRAN_MSG\x01" in text
             or "CLUSTER\x01" in text
+            or "TIMER_D" in text
             or not 0 <= queue_id < target.queue_count
         ):
             return self._send_with_care(request, connection)
@@ -409,7 +418,7 @@ class SendMessageProcessor:
             properties = remove_property(properties, b"DELAY")
         elif b"DELAY\x01" not in properties:
             properties = remove_property(properties, b"WAIT")
-        put = self._put.put(
+        stored = self._put.put(
             name,
             store_queue_id,
             request.body,
@@ -420,11 +429,28 @@ class SendMessageProcessor:
             sys_flag=sys_flag,
             born_ms=header.born_timestamp,
             reconsume_times=header.reconsume_times or 0,
-        ).appended
+        )
+        put = stored.appended
         reply = self._answers.one(request, put.position, queue_id, put.queue_offset)
+        if stored.topic == TIMER_TOPIC:
+            reply = self._recallable(reply, name, stored.appended)
         if self._sync and wait:
             return self._when_flushed(request, connection, put.position + put.size, reply)
         return reply
+
+    def _recallable(self, reply: bytes, topic: str, put: Appended) -> bytes:
+        """The answer with the handle by which the producer may cancel the message (5.x)."""
+        data = self._store.record_at(put.position)
+        if data is None:
+            return reply
+        properties = read_record(data, check_crc=False).properties
+        key, out_ms = get_property(properties, b"UNIQ_KEY"), get_property(properties, OUT_MS)
+        if key is None or out_ms is None:
+            return reply
+        handle = RecallHandle(topic, self._config.broker_name, int(out_ms) + 1, key.decode())
+        answer = decode(reply[4:])
+        answer.ext = {**(answer.ext or {}), "recallHandle": handle.encode()}
+        return encode(answer)
 
     def _half(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
         """Where a prepared message is kept until it is committed (wire.md 3.8)."""
