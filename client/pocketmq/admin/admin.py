@@ -3,13 +3,14 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings (see their modules), site (who is master where). Names are
-whole: the option `namespace` is not put before topics and groups here.
+Attributes: topics, groups, messages, settings, doctor (see their modules), site (who is master where).
+Names are whole: the option `namespace` is not put before topics and groups here.
 """
 
 from types import TracebackType
 from typing import Self, Unpack
 
+from pocketmq.admin.doctor import Doctor
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.messages import Messages
 from pocketmq.admin.settings import SiteSettings
@@ -49,6 +50,7 @@ class Admin:
         self.groups = Groups(self.site)
         self.messages = Messages(self.site, self.topics, self.groups)
         self.settings = SiteSettings(self.site)
+        self.doctor = Doctor(self.site)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -123,6 +123,26 @@ class Groups:
                 found[member.client_id] = member
         return [found[client_id] for client_id in sorted(found)]
 
+    async def all_producers(self) -> dict[str, list[dict[str, Any]]] | None:
+        """Every producer by group, as GET_ALL_PRODUCER_INFO tells it; None when no broker can (4.9).
+
+        Each: {"clientId", "language", "lastUpdateTimestamp", "remoteIP", "version"}.
+        """
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        answered = False
+        for master in await self._site.masters():
+            try:
+                answer = await self._api.ask(master.address, RequestCode.GET_ALL_PRODUCER_INFO)
+            except (BrokerRefused, RemotingError):
+                continue
+            answered = True
+            for group, members in (fastjson.loads(answer.body).get("data") or {}).items():
+                for member in members:
+                    found.setdefault(str(group), {})[str(member.get("clientId"))] = dict(member)
+        if not answered:
+            return None
+        return {group: list(members.values()) for group, members in sorted(found.items())}
+
     async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> RunningInfo:
         """What a consumer says of itself: queues, caches, rates; with `stack` its threads.
 

@@ -14,7 +14,7 @@ from pocketmq.client.queue_json import message_queue, queue_json
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.send_result import SendResult, send_result
 from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
+from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
@@ -53,7 +53,7 @@ class MQClientApi:
 
     def _command(
         self,
-        code: RequestCode,
+        code: RequestCode | PocketRequestCode,
         header: Header | Mapping[str, str] | None,
         body: bytes = b"",
     ) -> RemotingCommand:
@@ -63,7 +63,7 @@ class MQClientApi:
     async def answer(
         self,
         address: str,
-        code: RequestCode,
+        code: RequestCode | PocketRequestCode,
         header: Header | Mapping[str, str] | None = None,
         body: bytes = b"",
         *,
@@ -80,7 +80,7 @@ class MQClientApi:
     async def ask(
         self,
         address: str,
-        code: RequestCode,
+        code: RequestCode | PocketRequestCode,
         header: Header | Mapping[str, str] | None = None,
         body: bytes = b"",
         *,
@@ -442,7 +442,7 @@ class MQClientApi:
         return [message for record in read_records(found.body) for message in to_messages(record)]
 
 
-def _what(code: RequestCode, about: str) -> str:
+def _what(code: RequestCode | PocketRequestCode, about: str) -> str:
     return f"{request_name(code)}, {about}" if about else request_name(code)
 
 

@@ -1,0 +1,110 @@
+"""Doctor: what only PocketMQ's brokers know: differing members, true verdicts, modes of groups. Ours.
+
+Requests 900001 and 900002 (PocketRequestCode), and the group attribute `group.mode`. An Apache broker answers
+the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mixed cluster works.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pocketmq.admin.site import Site
+from pocketmq.client.errors import QueryNotFound, RequestNotSupported
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+from pocketmq.remoting.errors import RemotingError
+
+MODE_ATTRIBUTE = "group.mode"
+
+
+class Doctor:
+    """What `admin.doctor` can do. The answers are the brokers' JSON, see PocketRequestCode."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._api = site.api
+
+    async def groups(self, group: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        """By broker name: that group whole, or every group with a finding.
+
+        A group: {"group", "mode", "members", "findings", "subGroups"}. Brokers that do not know the request
+        or do not answer are left out: {} means that nobody could tell.
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
+        for master in await self._site.masters():
+            try:
+                answer = await self._api.ask(
+                    master.address,
+                    PocketRequestCode.GET_GROUP_FINDINGS,
+                    headers.GetGroupFindingsHeader(group),
+                    about=f"group {group!r}" if group else "",
+                )
+            except (RequestNotSupported, RemotingError):
+                continue
+            found[master.name] = [dict(each) for each in fastjson.loads(answer.body)["groups"]]
+        return found
+
+    async def track(
+        self,
+        *,
+        msg_id: str | None = None,
+        topic: str | None = None,
+        broker: str | None = None,
+        queue_id: int | None = None,
+        queue_offset: int | None = None,
+        group: str | None = None,
+    ) -> dict[str, Any] | None:
+        """What became of a message by its id (offset id, or unique key with its topic) or its place.
+
+        broker: the name of the one that has it; else all are asked. Returns: the answer of
+        GET_MESSAGE_TRACK; None when no broker that could tell has the message.
+        """
+        header = headers.GetMessageTrackHeader(msg_id, topic, queue_id, queue_offset, group)
+        for master in await self._site.masters(None, broker):
+            try:
+                answer = await self._api.ask(
+                    master.address,
+                    PocketRequestCode.GET_MESSAGE_TRACK,
+                    header,
+                    about=f"message {msg_id or queue_offset}, topic {topic!r}",
+                )
+            except (RequestNotSupported, QueryNotFound, RemotingError):
+                continue
+            return dict(fastjson.loads(answer.body))
+        return None
+
+    async def set_mode(self, group: str, mode: str | None) -> list[str]:
+        """Set how a group behaves when its members differ; None: as the broker's groupMode says.
+
+        The rest of its configuration stays; where it is not configured yet it gets the defaults.
+        Returns: names of the brokers. Raises: BrokerFailed for an unknown mode.
+        """
+        attribute = {f"+{MODE_ATTRIBUTE}": mode} if mode else {f"-{MODE_ATTRIBUTE}": ""}
+        masters = await self._site.masters()
+        for master in masters:
+            answer = await self._api.ask(
+                master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            )
+            table: Mapping[str, Any] = (
+                fastjson.loads(answer.body).get("subscriptionGroupTable") or {}
+            )
+            config = {**table.get(group, {"groupName": group}), "attributes": attribute}
+            await self._api.ask(
+                master.address,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                None,
+                fastjson.dumps(config),
+                about=f"group {group!r}",
+            )
+        return [master.name for master in masters]
+
+    async def is_pocketmq(self, address: str) -> bool:
+        """Whether a broker knows PocketMQ's own requests. Raises: RemotingError."""
+        try:
+            await self._api.ask(
+                address,
+                PocketRequestCode.GET_GROUP_FINDINGS,
+                headers.GetGroupFindingsHeader(None),
+            )
+        except RequestNotSupported:
+            return False
+        return True
