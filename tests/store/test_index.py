@@ -13,7 +13,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import read_record
 from pocketmq.store import MessageStore
-from pocketmq.store.index_keys import key_hashes
+from pocketmq.store.index_keys import key_hashes, keys_of
 from pocketmq.store.index_service import index_hash
 
 
@@ -243,3 +243,36 @@ def test_hashing_many_keys_at_once_is_hashing_each(records: list[tuple[str, list
         else list(zip(found.hashes.tolist(), found.positions.tolist(), strict=True))
     )
     assert ours == expected
+
+
+# What stands around a UNIQ_KEY in properties of one length: as clients write them, and what only looks so.
+_BEFORE = st.sampled_from(["", "TAGS\x01A\x02", "X", "KEYS\x01k\x02", "UNIQ_KEY\x01u\x02"])
+_BEHIND = st.sampled_from(
+    ["", "\x02", "\x02CLUSTER\x01c", "\x02KEYS\x01k\x02", "\x02UNIQ_KEY\x01u"]
+)
+_UNIQUE = st.text("ab\x02é", min_size=4, max_size=4)
+
+
+@given(
+    shape=st.tuples(_BEFORE, _BEHIND),
+    keys=st.lists(_UNIQUE, min_size=8, max_size=12),
+    others=st.lists(st.tuples(_BEFORE, _UNIQUE, _BEHIND), max_size=2),
+)
+def test_keys_cut_out_of_one_shape_are_those_of_each_record(
+    shape: tuple[str, str], keys: list[str], others: list[tuple[str, str, str]]
+) -> None:
+    """Records of one shape, with a few of another among them, give the keys that each alone gives."""
+    texts = [f"{shape[0]}UNIQ_KEY\x01{key}{shape[1]}" for key in keys]
+    texts += [f"{before}UNIQ_KEY\x01{key}{behind}" for before, key, behind in others]
+    start = string_hash("Topic#") & 0xFFFF_FFFF
+    batch = [(start, place + 1, 5, text.encode()) for place, text in enumerate(texts)]
+    expected = [
+        (index_hash(f"Topic#{key.decode()}"), position)
+        for _, position, _, properties in batch
+        for key in keys_of(properties, tags=False)
+    ]
+    found = key_hashes(batch, 0, tags=False)
+    ours = (
+        [] if found is None else zip(found.hashes.tolist(), found.positions.tolist(), strict=True)
+    )
+    assert list(ours) == expected
