@@ -21,7 +21,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q -e '.[broker]'
+	$(BIN)/python -m pip install -q -e '.[broker,console]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

@@ -1,0 +1,83 @@
+"""ConsoleConfig: the settings of the web console, as `key=value` of broker.conf or --set. Ours."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import Settings, key
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8082
+OFF = -1
+
+
+@dataclass
+class ConsoleConfig(Settings):
+    """Where the console listens, and who may use it."""
+
+    port: int = key(
+        DEFAULT_PORT,
+        name="consolePort",
+        min=OFF,
+        max=65_535,
+        help="Port of the web console; 0: any free one, -1: no console. When the default is in use, a free "
+        "one is taken.",
+    )
+    host: str = key(
+        LOOPBACK,
+        name="consoleHost",
+        help="Address that the console listens on. Beyond loopback it is read-only until consoleUser and a "
+        "password are set.",
+    )
+    host_names: str = key(
+        "",
+        name="consoleHostNames",
+        help="Names under which browsers may reach the console, comma-separated, beside its addresses, "
+        "localhost and this machine's name (others are refused: DNS rebinding); *: any.",
+    )
+    user: str = key("", name="consoleUser", help="User of the console; set, everybody must log in.")
+    password: str = key("", name="consolePassword", help="Password of consoleUser.")
+    password_file: str = key(
+        "", name="consolePasswordFile", help="File whose first line is the password of consoleUser."
+    )
+    sample_interval_ms: int = key(
+        3_000,
+        name="consoleSampleInterval",
+        min=500,
+        max=60_000,
+        unit="ms",
+        help="Pause between two samples of rates and lag for the charts.",
+    )
+
+    @property
+    def is_off(self) -> bool:
+        return self.port == OFF
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def secret(self) -> str | None:
+        """The password; None when no login is set.
+
+        Raises: IllegalArgument when a user has no password, a password no user, or the file is unreadable.
+        """
+        password = self.password
+        if self.password_file:
+            try:
+                password = Path(self.password_file).read_text("utf-8").partition("\n")[0].strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise IllegalArgument(
+                    f"cannot read consolePasswordFile {self.password_file}: {error}"
+                ) from error
+        if bool(password) != bool(self.user):
+            missing = "consoleUser" if password else "consolePassword or consolePasswordFile"
+            raise IllegalArgument(f"a login of the console needs {missing}, too")
+        return password or None

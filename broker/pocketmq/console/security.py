@@ -1,0 +1,249 @@
+"""Security: who may do what at the console. No I/O; time and randomness are handed in.
+
+1. Bound to loopback and without a login: full rights. Beyond loopback without a login: reading only. With a
+   login set: everything asks for it, wherever the console is bound.
+2. A session is a signed cookie (HttpOnly, SameSite=Strict): id, user and time of issue, under a key that is
+   made at each start. A session that was ended is remembered until its cookie would have expired anyway.
+3. What changes state carries a CSRF token, an HMAC of the session's id, in a header that no other site can
+   set; login too, so that nobody is logged in as somebody else.
+4. The Host header must name this console: a page of another site whose name is made to point here (DNS
+   rebinding) is refused.
+5. A dangerous action is asked twice: the token of the first answer is good once, within its time, in its
+   session, for the same method, path and body.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.errors import ApiError
+from pocketmq.remoting import json_codec
+from pocketmq.remoting.clock import Clock
+
+SESSION_MS = 12 * 3_600_000
+CONFIRM_MS = 120_000
+_FAILURES_MAX = 5
+_FAILURES_WITHIN_MS = 60_000
+_REMEMBERED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who asks. user: None before login; id ties tokens to the session."""
+
+    id: str
+    user: str | None
+    issued_ms: int
+
+
+class Security:
+    """Owner of the key, of the ended sessions, of the confirmations and of the failed logins."""
+
+    def __init__(
+        self,
+        config: ConsoleConfig,
+        clock: Clock,
+        *,
+        machine_name: str = "",
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """Raises: IllegalArgument for a half-set login."""
+        self._config = config
+        self._clock = clock
+        self._random = random_bytes
+        self._key = random_bytes(32)
+        password = config.secret()
+        self._password = None if password is None else self._mac("password", password)
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._confirmations: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._failures: deque[int] = deque(maxlen=_FAILURES_MAX)
+        names = {name.strip().lower() for name in config.host_names.split(",") if name.strip()}
+        self._any_host = "*" in names
+        self._host_names = names | {"localhost", machine_name.lower(), config.host.lower()} - {""}
+
+    # ------------------------------------------------------------ rights
+
+    @property
+    def login_required(self) -> bool:
+        return self._password is not None
+
+    @property
+    def read_only(self) -> bool:
+        """Invariant 1."""
+        return self._password is None and not self._config.is_loopback
+
+    @property
+    def reason(self) -> str:
+        """Why the rights are as they are, for the page."""
+        if self.login_required:
+            return "a login is set (consoleUser)"
+        if self.read_only:
+            return (
+                f"bound to {self._config.host} without a login: reading only. Set consoleUser and "
+                "consolePassword to change things from here"
+            )
+        return "bound to loopback: full rights without login"
+
+    def check_host(self, host: str | None) -> None:
+        """Invariant 4.
+
+        An address needs no name server, so no other site can make it its own: all are let through.
+        Raises: ApiError 403.
+        """
+        name = _host_name(host or "")
+        if self._any_host or name in self._host_names or _is_address(name):
+            return
+        raise ApiError(
+            403,
+            "HOST",
+            f"this console does not go by the name {name!r}",
+            "open it by its address, or add the name to consoleHostNames",
+        )
+
+    # ------------------------------------------------------------ sessions
+
+    def session(self, cookie: str | None) -> Session | None:
+        """The session of a cookie; None when it is missing, forged, expired or ended."""
+        body, dot, mac = (cookie or "").rpartition(".")
+        if not dot or not hmac.compare_digest(mac.encode(), self._mac("session", body).encode()):
+            return None
+        try:
+            found = json_codec.loads(urlsafe_b64decode(body.encode()))
+            session = Session(str(found["id"]), found["user"], int(found["at"]))
+        except (Base64Error, KeyError, TypeError, ValueError):
+            return None
+        if self._clock.now_ms() - session.issued_ms > SESSION_MS or session.id in self._ended:
+            return None
+        return session
+
+    def begin(self, user: str | None = None) -> Session:
+        """A new session."""
+        return Session(self._random(18).hex(), user, self._clock.now_ms())
+
+    def cookie(self, session: Session) -> str:
+        """The value that `session` takes back."""
+        data = {"id": session.id, "user": session.user, "at": session.issued_ms}
+        body = urlsafe_b64encode(json_codec.dumps(data)).decode()
+        return f"{body}.{self._mac('session', body)}"
+
+    def end(self, session: Session) -> None:
+        """Invariant 2."""
+        self._ended[session.id] = self._clock.now_ms()
+        while len(self._ended) > _REMEMBERED_MAX:
+            self._ended.popitem(last=False)
+
+    def csrf_token(self, session: Session) -> str:
+        return self._mac("csrf", session.id)
+
+    def log_in(self, session: Session, user: str, password: str) -> Session:
+        """A new session of the user; the old one is over. Raises: ApiError 403, 401, 429."""
+        if self._password is None:
+            raise ApiError(
+                403, "FORBIDDEN", "this console has no login", "set consoleUser and consolePassword"
+            )
+        now = self._clock.monotonic_ms()
+        if len(self._failures) == _FAILURES_MAX:
+            wait_ms = self._failures[0] + _FAILURES_WITHIN_MS - now
+            if wait_ms > 0:
+                seconds = -(-wait_ms // 1_000)
+                raise ApiError(
+                    429,
+                    "TOO_MANY",
+                    f"{_FAILURES_MAX} logins failed within a minute",
+                    f"try again in {seconds} s",
+                    retry_after_s=seconds,
+                )
+        # Both are compared, always, as digests: neither content nor length shows in the time it takes.
+        same_user = hmac.compare_digest(
+            self._mac("user", user).encode(), self._mac("user", self._config.user).encode()
+        )
+        same_password = hmac.compare_digest(
+            self._mac("password", password).encode(), self._password.encode()
+        )
+        if not (same_user and same_password):
+            self._failures.append(now)
+            raise ApiError(401, "LOGIN", "user or password is wrong", None)
+        self._failures.clear()
+        self.end(session)
+        return self.begin(self._config.user)
+
+    def check_read(self, session: Session) -> None:
+        """Raises: ApiError 401 when a login is wanted."""
+        if self.login_required and session.user is None:
+            raise ApiError(401, "LOGIN", "nobody is logged in", "log in first")
+
+    def check_change(self, session: Session, token: str | None, *, for_login: bool = False) -> None:
+        """Invariants 1 and 3. for_login: the routes by which one logs in and out.
+
+        Raises: ApiError 403, 401.
+        """
+        if not hmac.compare_digest((token or "").encode(), self.csrf_token(session).encode()):
+            raise ApiError(
+                403,
+                "CSRF",
+                "the request does not carry this session's token",
+                "load the page again: GET /api/session gives the token for X-CSRF-Token",
+            )
+        if for_login:
+            return
+        if self.read_only:
+            raise ApiError(403, "READ_ONLY", "this console may only read", self.reason)
+        self.check_read(session)
+
+    # ------------------------------------------------------------ confirmations
+
+    def ask(self, session: Session, request: bytes) -> str:
+        """A token for the second call of `request` (method, path, query and body)."""
+        token = self._random(18).hex()
+        self._confirmations[token] = (
+            self._about(session, request),
+            self._clock.monotonic_ms() + CONFIRM_MS,
+        )
+        while len(self._confirmations) > _REMEMBERED_MAX:
+            self._confirmations.popitem(last=False)
+        return token
+
+    def confirmed(self, session: Session, request: bytes, token: str) -> None:
+        """Use a token up. Raises: ApiError 409 (invariant 5)."""
+        about, until_ms = self._confirmations.pop(token, ("", 0))
+        same = hmac.compare_digest(about.encode(), self._about(session, request).encode())
+        if not same or self._clock.monotonic_ms() > until_ms:
+            raise ApiError(
+                409,
+                "CONFIRM",
+                "this confirmation is used up, too old, or for something else",
+                "ask again without X-Confirm",
+            )
+
+    def _about(self, session: Session, request: bytes) -> str:
+        return session.id + hashlib.sha256(request).hexdigest()
+
+    def _mac(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def _host_name(host: str) -> str:
+    """`[::1]:8082` -> `::1`, `localhost:80` -> `localhost`.
+
+    >>> _host_name("[::1]:8082"), _host_name("Example.org"), _host_name("127.0.0.1:1")
+    ('::1', 'example.org', '127.0.0.1')
+    """
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
