@@ -1,0 +1,265 @@
+"""The pages of docs/ that are made from the code: python -m tools.reference_pages
+
+    docs/configuration.md    the options of the servers, the environment, every setting
+    docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
+
+A test of the house compares the pages with what is made here (tests/house/test_reference_pages.py), so a
+setting, a code or a tested command that is new fails `make check` until this was run again.
+"""
+
+import ast
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.not_served import NOT_SERVED
+from pocketmq.cli.server_options import HELP, OPTIONS
+from pocketmq.namesrv import NamesrvConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.settings import Key
+from pocketmq.remoting.tls import TlsConfig
+from pocketmq.store import StoreConfig
+
+ROOT = Path(__file__).parents[1]
+_CONFIGURATION = """\
+# Configuration
+
+{made}
+
+PocketMQ needs no configuration. What can be set has RocketMQ's name wherever RocketMQ has it, and the unit
+and the default of RocketMQ 4.9.7 unless the table says otherwise; a `broker.conf` of an Apache broker is
+read as it is. Settings of things that PocketMQ does not have (thread pools, for one) are named in the log
+once and change nothing. A wrong value ends the start with one line that says what is allowed.
+
+## Where a value comes from
+
+The first that has one: the command line (`--set NAME=VALUE` takes any setting), the environment
+(`POCKETMQ_<NAME>`, as `POCKETMQ_FLUSHDISKTYPE=SYNC_FLUSH`; `NAMESRV_ADDR` for the name server's address),
+the file of `--config`, the default. `pocketmq up --print-config` prints what results.
+
+Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
+console. Such a change lasts until the broker stops; write it into the file to keep it."""
+_COMPATIBILITY = """\
+# What is compatible with what
+
+{made}
+
+PocketMQ shows the face of RocketMQ 4.9.7, answers what 5.x clients ask beyond that where the table says so,
+and writes the files of 4.9. Each line here comes from a table that the code works with, or from a test that
+runs the official program.
+
+## Official programs
+
+Java clients 4.9.8 and 5.5.0, the Go client 2.1.2, ali-ons 3.12 for Node.js, `mqadmin` 4.9.7 and 5.5.0,
+Apache's broker and name server, all unmodified. What is shown with them, in `tests/interop`:
+
+{programs}
+
+## Request codes of a broker
+
+{count} codes are served:
+
+{served}
+
+These are answered as RocketMQ answers what it does not know (code 3), for the reason given:
+
+{refused}
+
+{others} more are asked of name servers, or by brokers of clients; ours serve and ask them.
+
+## Commands of mqadmin
+
+Run by the official `mqadmin` against PocketMQ:
+
+{commands}
+
+## Files
+
+Recorded stores of real brokers, opened by PocketMQ; every message, offset and query is compared with what
+the broker that wrote them served:
+
+{stores}
+
+The other way, stores that PocketMQ wrote are opened by the Java broker 4.9.7 after a clean stop and after
+`kill -9`: `tests/interop/test_store_exchange.py`.
+"""
+_MADE = "<!-- Made by `python -m tools.reference_pages`: change the code, not this page. -->"
+# mqadmin's commands by day, and those that keep house.
+_COMMANDS = frozenset(
+    """
+    updateTopic deleteTopic topicList topicRoute topicStatus topicClusterList updateTopicPerm
+    updateOrderConf allocateMQ updateSubGroup deleteSubGroup consumerProgress consumerStatus
+    consumerConnection getConsumerConfig resetOffsetByTime resetOffsetByTimeOld
+    skipAccumulatedMessage cloneGroupOffset getConsumerStatus producer producerConnection
+    sendMessage consumeMessage printMsg printMsgByQueue queryMsgById queryMsgByKey queryMsgByOffset
+    queryMsgByUniqueKey queryMsgTraceById queryCq DecodeMessageId sendMsgStatus checkMsgSendRT
+    clusterList clusterRT brokerStatus brokerConsumeStats statsAll getBrokerConfig
+    updateBrokerConfig getNamesrvConfig updateNamesrvConfig wipeWritePerm addWritePerm
+    updateKvConfig deleteKvConfig startMonitoring cleanExpiredCQ cleanUnusedTopic
+    deleteExpiredCommitLog exportConfigs exportMetadata exportMetrics updateAclConfig
+    deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr updateTopicList updateSubGroupList
+    setConsumeMode haStatus
+    """.split()  # noqa: SIM905
+)
+_NAME_SERVERS = "asked of a name server"
+_CLIENTS = "asked by a broker of a client"
+
+
+def main() -> None:
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Each page's text by its file's name in docs/."""
+    return {"configuration.md": configuration(), "compatibility.md": compatibility()}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+# ------------------------------------------------------------ configuration
+
+
+def configuration() -> str:
+    """docs/configuration.md"""
+    groups = (
+        ("The broker", "", BrokerConfig.keys()),
+        ("The store", "", StoreConfig.keys()),
+        ("The name server", "", NamesrvConfig.keys()),
+        ("TLS", "Of broker and name server alike.", TlsConfig.keys()),
+    )
+    parts = [_CONFIGURATION.format(made=_MADE), "## Options of the servers\n\n" + _options()]
+    for title, text, keys in groups:
+        head = f"## {title}\n\n" + (f"{text}\n\n" if text else "")
+        parts.append(head + _settings(keys))
+    return "\n\n".join(parts) + "\n"
+
+
+def _options() -> str:
+    commands = "\n".join(f"- `pocketmq {role}`: {text}" for role, text in HELP.items())
+    rows = [
+        (
+            " ".join(f"`{flag}`" for flag in option.flags)
+            + (f" {option.metavar}" if option.metavar else ""),
+            ", ".join(option.roles),
+            option.help,
+        )
+        for option in OPTIONS
+    ]
+    return f"{commands}\n\n{table(('option', 'of', 'what it does'), rows)}"
+
+
+def _settings(keys: Mapping[str, Key]) -> str:
+    rows = []
+    for name, known in sorted(keys.items(), key=lambda item: item[0].lower()):
+        default = known.format(known.default)
+        rows.append(
+            (
+                f"`{name}`",
+                f"`{default}`" if default else "",
+                _allowed(known),
+                "yes" if known.runtime else "",
+                known.help,
+            )
+        )
+    return table(("setting", "default", "allowed", "live", "what it does"), rows)
+
+
+def _allowed(known: Key) -> str:
+    if known.choices:
+        return ", ".join(f"`{choice}`" for choice in known.choices)
+    if known.type is bool:
+        return "`true`, `false`"
+    if known.type not in (int, float):
+        return ""
+    ends = (known.min, known.max)
+    words = {
+        (True, True): f"{known.min} to {known.max}",
+        (True, False): f"from {known.min}",
+        (False, True): f"to {known.max}",
+        (False, False): "a number",
+    }[ends[0] is not None, ends[1] is not None]
+    return f"{words} {known.unit}".strip()
+
+
+# ------------------------------------------------------------ compatibility
+
+
+def compatibility() -> str:
+    """docs/compatibility.md"""
+    served, refused, others = _request_codes()
+    return _COMPATIBILITY.format(
+        made=_MADE,
+        programs=table(("tests", "what they show"), _programs()),
+        count=len(served),
+        served=table(("code", "name"), served),
+        refused=table(("codes", "why not"), refused),
+        others=others,
+        commands=table(("command", "words compared with the real broker's"), _mqadmin_commands()),
+        stores=table(("store", "written by", "state"), _stores()),
+    )
+
+
+def _programs() -> Iterator[tuple[str, str]]:
+    """Each file of tests/interop, and the first sentence of what it says of itself."""
+    for path in sorted((ROOT / "tests" / "interop").glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        said = " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
+        yield f"`{path.name}`", said
+
+
+def _request_codes() -> tuple[list[tuple[str, str]], list[tuple[str, str]], int]:
+    """(code, name) of what is served, (codes, reason) of what is not, and how many are not a broker's."""
+    served = [(str(int(code)), code.name) for code in sorted(RequestCode) if code not in NOT_SERVED]
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    others = 0
+    for code, why in NOT_SERVED.items():
+        if why.startswith((_NAME_SERVERS, _CLIENTS)):
+            others += 1
+        else:
+            by_reason[why].append(f"{int(code)} {code.name}")
+    refused = [(", ".join(names), why) for why, names in sorted(by_reason.items())]
+    return served, refused, others
+
+
+def _mqadmin_commands() -> list[tuple[str, str]]:
+    """What the tests call, from their source: the first word of a call, and the table of steps."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted((ROOT / "tests" / "interop").glob("test_*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "mqadmin" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            word = None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                word = node.args[0] if node.func.id == "admin" and node.args else None
+            elif isinstance(node, ast.Tuple) and node.elts:
+                word = node.elts[0]
+            if isinstance(word, ast.Constant) and word.value in _COMMANDS:
+                found[str(word.value)].add(path.name)
+    return [
+        (f"`{name}`", "yes" if "test_mqadmin_compare.py" in files else "")
+        for name, files in sorted(found.items())
+    ]
+
+
+def _stores() -> Iterator[tuple[str, str, str]]:
+    for path in sorted((ROOT / "tests" / "golden" / "data" / "stores").glob("*.manifest.json.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            manifest = json.load(file)
+        yield f"`{manifest['name']}`", f"broker {manifest['broker']}", str(manifest["notes"])
+
+
+if __name__ == "__main__":
+    main()
