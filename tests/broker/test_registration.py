@@ -151,6 +151,9 @@ class Told:
     def unregister(self, identity: BrokerIdentity) -> None:
         self.gone.append(identity.address)
 
+    def route(self, topic: str) -> None:
+        return None
+
 
 async def test_the_name_server_of_the_process_is_told_before_the_send_is_answered(
     tmp_path: Path,

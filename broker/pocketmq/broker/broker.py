@@ -26,11 +26,14 @@ from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.message_track import MessageTracks
+from pocketmq.broker.pop.assignment import TopicRoutes
+from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
 from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
 from pocketmq.broker.processors.message_track import MessageTrackProcessor
+from pocketmq.broker.processors.pop_assignment import PopAssignmentProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
 from pocketmq.broker.processors.recall import RecallMessageProcessor
 from pocketmq.broker.processors.reply import ReplyMessageProcessor
@@ -54,7 +57,8 @@ from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
-from pocketmq.store.timer import TIMER_TOPIC, TimerService
+from pocketmq.store.timer import TimerService
+from pocketmq.store.timer_properties import TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +94,7 @@ class Broker:
     modes: GroupModes
     guard: GroupGuard
     strict: StrictGroups
+    request_modes: MessageRequestModeManager
     isolated: IsolatedGroups
     deliveries: DeliveryRecord
     tracks: MessageTracks
@@ -266,6 +271,7 @@ class Broker:
         self.offsets.on_remove = self.isolated.forget
         self.offsets.on_copy = self.isolated.reset
         self.strict = StrictGroups()
+        self.request_modes = MessageRequestModeManager(file("messageRequestMode.json"), config)
         # Groups before isolated groups: those look at the groups' modes.
         self._managers: list[ConfigManager] = [
             self.topics,
@@ -273,6 +279,7 @@ class Broker:
             self.offsets,
             self.filters,
             self.isolated,
+            self.request_modes,
         ]
         self.consumers = ConsumerManager(
             clock, on_register=self.filters.register, on_unregister=self.filters.unregister
@@ -365,6 +372,14 @@ class Broker:
             config, self.identity, self.topics, client, self._name_server
         )
         self.topics.on_change.append(self.registration.topics_changed)
+        self._routes = TopicRoutes(
+            config.broker_name,
+            self.topics,
+            client,
+            self.clock,
+            addresses=lambda: self.registration.addresses,
+            local=self._name_server,
+        )
 
     def _make_handlers(self, store_host: bytes) -> dict[int, Handler]:
         """The table of handlers: each code stands in the processor that has its subject."""
@@ -418,6 +433,9 @@ class Broker:
             self._clients.handlers(),
             ConsumerManageProcessor(
                 store, self.consumers, self.offsets, self.locks, self.isolated, self.deliveries
+            ).handlers(),
+            PopAssignmentProcessor(
+                self.topics, self.groups, self.consumers, self.request_modes, self._routes
             ).handlers(),
             MessageTrackProcessor(store, self.deliveries, self.tracks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),

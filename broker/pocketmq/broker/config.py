@@ -305,6 +305,20 @@ class BrokerConfig(Settings):
         runtime=True,
         help="Producers may cancel a message that is not due yet. RocketMQ's own default is false.",
     )
+    default_message_request_mode: str = key(
+        "PULL",
+        name="defaultMessageRequestMode",
+        choices=("PULL", "POP"),
+        runtime=True,
+        help="How 5.x clients that ask the broker for their queues get messages, unless their group was "
+        "set otherwise.",
+    )
+    default_pop_share_queue_num: int = key(
+        -1,
+        name="defaultPopShareQueueNum",
+        runtime=True,
+        help="With POP by default: how many further members' queues a member pops; below 1: all.",
+    )
     delivery_record_size: int = key(
         32 << 20,
         name="deliveryRecordSize",

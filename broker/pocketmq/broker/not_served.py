@@ -109,9 +109,6 @@ NOT_SERVED: Mapping[RequestCode, str] = _rows(
     (
         _POP,
         (
-            _C.QUERY_ASSIGNMENT,
-            _C.SET_MESSAGE_REQUEST_MODE,
-            _C.GET_ALL_MESSAGE_REQUEST_MODE,
             _C.POP_MESSAGE,
             _C.ACK_MESSAGE,
             _C.PEEK_MESSAGE,

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.data_version import DataVersion
@@ -58,6 +58,10 @@ class LocalNameServer(Protocol):
 
     def unregister(self, identity: BrokerIdentity) -> None:
         """Remove the broker."""
+        ...
+
+    def route(self, topic: str) -> Mapping[str, Any] | None:
+        """TopicRouteData of a topic as JSON; None when no broker serves it."""
         ...
 
 

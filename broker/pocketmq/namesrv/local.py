@@ -4,7 +4,7 @@ The types say what is asked of a broker's own objects, so that neither room impo
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.registration_body import DataVersion, QueueData
@@ -86,3 +86,7 @@ class LocalRegistrar:
     def unregister(self, identity: Identity) -> None:
         """Remove the broker."""
         self._routes.unregister(identity.broker_name, identity.broker_id, identity.address)
+
+    def route(self, topic: str) -> Mapping[str, Any] | None:
+        """TopicRouteData of a topic as JSON; None when no broker serves it."""
+        return self._routes.route(topic)

@@ -1,0 +1,157 @@
+"""Which member gets which queues, worked out by the broker (QUERY_ASSIGNMENT).
+
+1. The queues are those of all brokers that serve the topic, by name server; without one, our own.
+2. PULL: the strategy that the client names, as it would work it out itself.
+3. POP: several members may pop one queue. popShareQueueNum n > 0 gives a member its own share and those of
+   the n members behind it; n <= 0, or n covering all others, gives every member every broker, as queue -1.
+Source: QueryAssignmentProcessor, TopicRouteInfoManager, RocketMQ 5.3.3.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pocketmq.broker.allocation import STRATEGIES
+from pocketmq.broker.registration import LocalNameServer
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.headers import GetRouteInfoHeader
+from pocketmq.remoting.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+# A route that came over the wire is taken for so long; Java's brokers take one for 30 s.
+ROUTE_KEPT_MS = 10_000
+ROUTES_KEPT_MAX = 10_000
+_ASK_TIMEOUT_MS = 3_000
+ALL_QUEUES = -1
+
+
+class UnknownStrategy(Exception):
+    """The client names an allocation that the broker does not know."""
+
+
+def pull_share(
+    queues: Sequence[MessageQueue], members: Sequence[str], member: str, strategy: str
+) -> list[MessageQueue]:
+    """Invariant 2; `queues` and `members` sorted. Raises: UnknownStrategy."""
+    allocate = STRATEGIES.get(strategy)
+    if allocate is None:
+        raise UnknownStrategy(strategy)
+    if member not in members:
+        return []
+    return allocate(queues, len(members), members.index(member))
+
+
+def pop_share(
+    queues: Sequence[MessageQueue],
+    members: Sequence[str],
+    member: str,
+    strategy: str,
+    share_queue_num: int,
+) -> list[MessageQueue]:
+    """Invariant 3; each queue once. Raises: UnknownStrategy."""
+    count = len(members)
+    if strategy not in STRATEGIES:
+        raise UnknownStrategy(strategy)
+    if share_queue_num <= 0 or share_queue_num >= count - 1:
+        everywhere = [MessageQueue(q.topic, q.broker_name, ALL_QUEUES) for q in queues]
+        return list(dict.fromkeys(everywhere))
+    if member not in members:
+        return []
+    index = members.index(member)
+    if count > len(queues):
+        # More members than queues: each gets one all the same.
+        return [queues[index % len(queues)]] if queues else []
+    shares: list[MessageQueue] = []
+    for step in range(share_queue_num + 1):
+        shares += STRATEGIES[strategy](queues, count, (index + step) % count)
+    return list(dict.fromkeys(shares))
+
+
+def queues_of_route(topic: str, route: Any) -> list[MessageQueue]:
+    """The readable queues of a TopicRouteData object, sorted; empty when it is none."""
+    found: list[MessageQueue] = []
+    data = route.get("queueDatas") if isinstance(route, Mapping) else None
+    for queue in data if isinstance(data, list) else ():
+        try:
+            if int(queue["perm"]) & Perm.READ:
+                name = str(queue["brokerName"])
+                found += [MessageQueue(topic, name, n) for n in range(int(queue["readQueueNums"]))]
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("a route's queue data is broken topic=%s reason=%r", topic, error)
+    return sorted(found, key=lambda queue: (queue.broker_name.encode("utf-16-be"), queue.queue_id))
+
+
+class TopicRoutes:
+    """Where a topic's queues are, in the whole cluster (invariant 1)."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicConfigManager,
+        client: RemotingClient,
+        clock: Clock,
+        *,
+        addresses: Callable[[], list[str]],
+        local: LocalNameServer | None,
+    ) -> None:
+        """addresses: name servers over the wire; local: the one of this process."""
+        self._broker_name = broker_name
+        self._topics = topics
+        self._client = client
+        self._clock = clock
+        self._addresses = addresses
+        self._local = local
+        self._kept: dict[str, tuple[int, list[MessageQueue]]] = {}
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All readable queues, sorted; empty when nobody serves the topic."""
+        if self._local is not None:
+            return queues_of_route(topic, self._local.route(topic))
+        addresses = self._addresses()
+        if not addresses:
+            return self._own(topic)
+        now = self._clock.monotonic_ms()
+        kept = self._kept.get(topic)
+        if kept is not None and now - kept[0] < ROUTE_KEPT_MS:
+            return kept[1]
+        for address in addresses:
+            found = await self._ask(address, topic)
+            if found is not None:
+                if len(self._kept) >= ROUTES_KEPT_MAX:
+                    self._kept.clear()
+                if found:
+                    self._kept[topic] = now, found
+                return found
+        log.warning("no name server answers, an old route or our own is used topic=%s", topic)
+        return kept[1] if kept is not None else self._own(topic)
+
+    async def _ask(self, address: str, topic: str) -> list[MessageQueue] | None:
+        """What one name server says; None when it says nothing."""
+        ext = GetRouteInfoHeader(topic=topic, accept_standard_json_only=True).ext()
+        command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+        try:
+            answer = await self._client.invoke(address, command, _ASK_TIMEOUT_MS)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            if answer.code == ResponseCode.SUCCESS:
+                return queues_of_route(topic, fastjson.loads(answer.body))
+            log.warning(
+                "no route namesrv=%s code=%d remark=%r", address, answer.code, answer.remark
+            )
+        except (PocketMQError, fastjson.FastjsonError) as error:
+            log.warning("no route namesrv=%s topic=%s reason=%s", address, topic, error)
+        return None
+
+    def _own(self, topic: str) -> list[MessageQueue]:
+        found = self._topics.get(topic)
+        if found is None or not found.readable:
+            return []
+        return [MessageQueue(topic, self._broker_name, n) for n in range(found.read_queue_nums)]

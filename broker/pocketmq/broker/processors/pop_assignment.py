@@ -1,0 +1,147 @@
+"""QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE: the broker shares out queues.
+
+Source: QueryAssignmentProcessor, AdminBrokerProcessor, RocketMQ 5.3.3; wire.md 2.6. An answer without
+messageQueueAssignments tells the client to leave everything as it is.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pocketmq.broker.allocation import utf16_order
+from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
+from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
+from pocketmq.broker.pop.request_mode import POP, MessageRequestMode, MessageRequestModeManager
+from pocketmq.broker.processors.admin_answers import json_answer, topic_missing
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import RETRY_PREFIX
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class PopAssignmentProcessor:
+    """Handlers of the three codes."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        modes: MessageRequestModeManager,
+        routes: TopicRoutes,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._modes = modes
+        self._routes = routes
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.get_modes,
+        }
+
+    async def query_assignment(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
+        """The asking member's queues of one topic, and whether it pulls or pops them."""
+        body = _object(request)
+        topic, group = _text(body, "topic"), _text(body, "consumerGroup")
+        mode = self._modes.get(topic, group)
+        queues = await self._share(body, mode, connection)
+        if queues is None:
+            return json_answer(request, {})
+        assignments = [
+            {
+                "messageQueue": {
+                    "brokerName": queue.broker_name,
+                    "queueId": queue.queue_id,
+                    "topic": queue.topic,
+                },
+                "mode": mode.mode,
+            }
+            for queue in queues
+        ]
+        return json_answer(request, {"messageQueueAssignments": assignments})
+
+    async def _share(
+        self, body: Mapping[str, Any], mode: MessageRequestMode, connection: Connection
+    ) -> list[MessageQueue] | None:
+        """The queues; None when there is no answer to be had."""
+        topic, group = mode.topic, mode.group
+        queues = await self._routes.queues(topic)
+        if not queues:
+            if not topic.startswith(RETRY_PREFIX):
+                log.warning("no assignment, the topic is nowhere group=%s topic=%s", group, topic)
+            return None
+        if body.get("messageModel") == BROADCASTING:
+            return queues
+        online = self._consumers.get(group)
+        if online is None:
+            log.warning("no assignment, the group has no members group=%s topic=%s", group, topic)
+            return None
+        members = sorted(
+            {channel.client_id for channel in online.channels.values()}, key=utf16_order
+        )
+        member, strategy = _text(body, "clientId"), str(body.get("strategyName"))
+        try:
+            if mode.mode == POP:
+                return pop_share(queues, members, member, strategy, mode.pop_share_queue_num)
+            return pull_share(queues, members, member, strategy)
+        except UnknownStrategy:
+            log.warning(
+                "no assignment, the strategy is unknown; the client shares by itself group=%s "
+                "strategy=%r peer=%s",
+                group,
+                strategy[:100],
+                connection.peer,
+            )
+            return None
+
+    def set_mode(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """An administrator makes a group pull or pop a topic."""
+        body = _object(request)
+        topic, group = _text(body, "topic"), _text(body, "consumerGroup")
+        if topic.startswith(RETRY_PREFIX):
+            return request.answer(
+                ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
+            )
+        if self._topics.get(topic) is None:
+            return topic_missing(request, topic)
+        if self._groups.find(group) is None:
+            return request.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+            )
+        try:
+            mode = MessageRequestMode.from_json(body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeaderError(f"no message request mode: {error}") from error
+        self._modes.set(mode)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def get_modes(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """All modes, as a slave of 5.x asks for them."""
+        return json_answer(request, self._modes.to_json())
+
+
+def _object(request: RemotingCommand) -> Mapping[str, Any]:
+    data = fastjson.loads(request.body)
+    if not isinstance(data, Mapping):
+        raise HeaderError("the request's body is not a JSON object")
+    return data
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise HeaderError(f"the request's body lacks {name!r}")
+    return value
