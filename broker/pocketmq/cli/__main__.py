@@ -24,6 +24,10 @@ def main() -> int:
             from pocketmq.cli.server import serve
 
             return int(serve(role, arguments[1:]))
+        if arguments[:1] == ["broker-process"]:
+            from pocketmq.cli.broker_process import wait_and_serve
+
+            return int(wait_and_serve())
         if arguments[:1] == ["health"]:
             from pocketmq.cli.health import health
 

@@ -74,6 +74,11 @@ class BrokerServer:
             {name: value for name, value in settings.items() if name not in theirs}
         )
 
+    @property
+    def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:
+        """The settings of each part, for who runs them in processes of their own."""
+        return self._config, self._store_config, self._namesrv, self._tls
+
     def settings(self) -> dict[str, str]:
         """Every setting with its value."""
         return {

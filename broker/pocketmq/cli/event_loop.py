@@ -1,15 +1,23 @@
-"""run: a coroutine until SIGTERM or Ctrl-C, on uvloop where it is installed."""
+"""run: a coroutine until SIGTERM, Ctrl-C or the end of its input, on uvloop where it is installed."""
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Awaitable, Callable
 
 log = logging.getLogger(__name__)
 
+_STANDARD_INPUT = 0
 
-def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `serve(stop)`; the first signal sets `stop`, a second one ends the process at once."""
+
+def run(
+    serve: Callable[[asyncio.Event], Awaitable[None]], *, until_input_ends: bool = False
+) -> None:
+    """Run `serve(stop)`; the first signal sets `stop`, a second one ends the process at once.
+
+    until_input_ends: the end of standard input sets `stop` too; it must be a pipe.
+    """
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop
@@ -18,10 +26,12 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     except ImportError:
         log.info("uvloop is not installed: asyncio's own loop serves, with about half the speed")
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_until_signal(serve))
+        runner.run(_until_signal(serve, until_input_ends))
 
 
-async def _until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def _until_signal(
+    serve: Callable[[asyncio.Event], Awaitable[None]], until_input_ends: bool
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -34,4 +44,13 @@ async def _until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> No
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped, number)
+    if until_input_ends:
+
+        def readable() -> None:
+            if not os.read(_STANDARD_INPUT, 4096):
+                log.info("stopping: standard input has ended")
+                loop.remove_reader(_STANDARD_INPUT)
+                stop.set()
+
+        loop.add_reader(_STANDARD_INPUT, readable)
     await serve(stop)

@@ -15,11 +15,12 @@ import sys
 from collections.abc import Mapping
 from typing import Protocol
 
+from pocketmq.cli.broker_set import chosen_count
 from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.server_config import take_variables
+from pocketmq.cli.server_config import early_directory, take_variables
 from pocketmq.cli.server_log import start_logging
-from pocketmq.cli.server_options import NAMESRV, ServerOptions, parse
+from pocketmq.cli.server_options import NAMESRV, UP, ServerOptions, parse
 from pocketmq.remoting.settings import format_properties
 
 log = logging.getLogger(__name__)
@@ -37,17 +38,20 @@ class Server(Protocol):
         ...
 
 
-def serve(role: str, arguments: list[str]) -> ExitCode:
-    """Run one of the three commands until it is told to stop. Raises: CannotBegin."""
+def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) -> ExitCode:
+    """Run one of the three commands until it is told to stop. Raises: CannotBegin.
+
+    until_input_ends: as one of several processes: the end of standard input stops it too.
+    """
     options = parse(role, arguments)
     take_variables(options, os.environ)
-    start_logging(options.log_level)
+    start_logging(options.log_level, (options.broker_name or "") if until_input_ends else "")
     server = _make(options)
     if options.print_config:
         sys.stdout.write(format_properties(server.settings()))
         return ExitCode.OK
     try:
-        run(server.serve)
+        run(server.serve, until_input_ends=until_input_ends)
     except BaseExceptionGroup as group:
         # A task group on the way wraps what its body raises.
         reason = group.subgroup(CannotBegin)
@@ -63,6 +67,12 @@ def _make(options: ServerOptions) -> Server:
         from pocketmq.cli.namesrv_server import NamesrvServer
 
         return NamesrvServer(options, os.environ)
+    if options.role == UP:
+        count = chosen_count(options.brokers, early_directory(options, os.environ))
+        if count > 1 and not options.print_config:
+            from pocketmq.cli.brokers_server import begin
+
+            return begin(options, os.environ, count)
     from pocketmq.cli.broker_server import BrokerServer
 
     return BrokerServer(options, os.environ)

@@ -3,7 +3,7 @@
 The file is RocketMQ's own broker.conf or namesrv.conf, unchanged. A variable's name is the setting's
 in capitals, with or without underscores: POCKETMQ_FLUSH_DISK_TYPE and POCKETMQ_FLUSHDISKTYPE both set
 flushDiskType. A few variables name options: POCKETMQ_DATA, POCKETMQ_HOST, POCKETMQ_NAMESRV_PORT,
-POCKETMQ_BROKER_PORT, POCKETMQ_CONFIG, POCKETMQ_LOG_LEVEL.
+POCKETMQ_BROKER_PORT, POCKETMQ_BROKERS, POCKETMQ_CONFIG, POCKETMQ_LOG_LEVEL.
 """
 
 import os
@@ -21,10 +21,12 @@ _OPTION_VARIABLES = {
     "namesrvport": "namesrv_port",
     "brokerport": "port",
     "port": "port",
+    "brokers": "brokers",
     "config": "config",
     "loglevel": "log_level",
 }
 _NUMBERS = ("namesrv_port", "port")
+_COUNTS = ("brokers",)
 # Named so by the tests and the image, and no setting of a server.
 _NOT_SETTINGS = {"peers", "role"}
 
@@ -42,7 +44,11 @@ def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> No
             attribute = "port"
         if getattr(options, attribute) is not None:
             continue
-        if attribute not in _NUMBERS:
+        if attribute in _COUNTS:
+            if not value.isascii() or not value.isdigit() or int(value) == 0:
+                raise CannotBegin(f"{variable}={value!r} in the environment is no count")
+            setattr(options, attribute, int(value))
+        elif attribute not in _NUMBERS:
             setattr(options, attribute, value)
         elif value.isascii() and value.isdigit() and int(value) <= 65_535:
             setattr(options, attribute, int(value))
@@ -115,3 +121,13 @@ def kept_directory(options: ServerOptions, settings: Mapping[str, str]) -> str |
     """--data, then storePathRootDir, absolute; None when neither is given."""
     chosen = options.data or settings.get("storePathRootDir")
     return os.path.abspath(os.path.expanduser(chosen)) if chosen else None
+
+
+def early_directory(options: ServerOptions, environment: Mapping[str, str]) -> str:
+    """Where everything is kept, before the settings' tables are imported. Raises: CannotBegin."""
+    found = read_file(options.config)
+    for variable, value in environment.items():
+        if variable.startswith(PREFIX) and _plain(variable) == "storepathrootdir":
+            found["storePathRootDir"] = value
+    found.update(options.as_settings())
+    return kept_directory(options, found) or os.path.abspath("data")

@@ -17,11 +17,16 @@ class _Formatter(logging.Formatter):
         return super().format(record).translate(_ESCAPES).replace("\n", "\n  ")
 
 
-def start_logging(level: str | None) -> None:
-    """Send the log of this process to standard error. Raises: CannotBegin for an unknown level."""
+def start_logging(level: str | None, process: str = "") -> None:
+    """Send the log of this process to standard error. Raises: CannotBegin for an unknown level.
+
+    process: stands in each line, where several processes write into one log.
+    """
     name = (level or "INFO").upper()
     if name not in _LEVELS:
         raise CannotBegin(f"--log-level is one of {', '.join(_LEVELS)}, not {level!r}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=name, handlers=[handler])
+    which = f"[{process.replace('%', '%%')}] " if process else ""
+    handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s"))
+    # A forked process had its parent's handler until now.
+    logging.basicConfig(level=name, handlers=[handler], force=True)

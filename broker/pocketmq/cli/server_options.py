@@ -25,6 +25,7 @@ class Option:
     metavar: str = ""
     setting: str = ""
     is_number: bool = False
+    is_count: bool = False
     is_flag: bool = False
     is_list: bool = False
 
@@ -68,6 +69,15 @@ OPTIONS = (
         "PORT",
         "listenPort",
         is_number=True,
+    ),
+    Option(
+        ("--brokers",),
+        "brokers",
+        "broker processes behind the one name server (default: as many as DIR has stores of, else 1); "
+        "ports are 10 apart",
+        (UP,),
+        "N",
+        is_count=True,
     ),
     Option(
         ("--namesrv", "-n"),
@@ -121,7 +131,8 @@ OPTIONS = (
 )
 
 HELP = {
-    UP: "Run a name server and a broker in this process; print one line that begins with 'ready'.",
+    UP: "Run a name server and a broker in this process, or with --brokers several broker processes; "
+    "print one line that begins with 'ready'.",
     NAMESRV: "Run a name server alone.",
     BROKER: "Run a broker alone, registered at the name servers of --namesrv.",
 }
@@ -136,6 +147,7 @@ class ServerOptions:
     host: str | None = None
     namesrv_port: int | None = None
     port: int | None = None
+    brokers: int | None = None
     namesrv: str | None = None
     broker_name: str | None = None
     cluster: str | None = None
@@ -196,9 +208,15 @@ def _add(parser: argparse.ArgumentParser, option: Option) -> None:
         dest=option.attribute,
         help=option.help,
         metavar=option.metavar,
-        type=_port if option.is_number else str,
+        type=_port if option.is_number else _count if option.is_count else str,
         action="append" if option.is_list else "store",
     )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; give a number from 1 on")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -1,0 +1,82 @@
+"""Which brokers `up --brokers N` runs: their names, folders and ports.
+
+    number  name    folder           port
+         0  NAME    DATA             PORT           as a single broker has them
+         1  NAME-1  DATA/broker-1    PORT + 10
+         2  NAME-2  DATA/broker-2    PORT + 20
+
+1. The first broker is what a single broker would be. So one that was alone gets company and keeps its
+   messages, its name and its clients.
+2. Folders are numbered and not named: a container's host name, which names its broker, is another one
+   at each start.
+3. All that have a folder run: a store that nobody opens would keep its messages from their consumers.
+4. Ports are ten apart, since a RocketMQ broker also has PORT - 2 and PORT + 1. Port 0: each any free one.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+from pocketmq.cli.exits import CannotBegin
+
+COUNT_MAX = 64
+PORT_STEP = 10
+_FOLDER = re.compile(r"broker-([1-9][0-9]*)")
+
+
+def folder_of(data: str, number: int) -> str:
+    return data if number == 0 else os.path.join(data, f"broker-{number}")
+
+
+def name_of(base: str, number: int) -> str:
+    return base if number == 0 else f"{base}-{number}"
+
+
+def port_of(base: int, number: int) -> int:
+    return base + number * PORT_STEP if base else 0
+
+
+def count_in(data: str) -> int:
+    """How many brokers have stores in `data`, the first one counted in any case."""
+    try:
+        names = os.listdir(data)
+    except OSError:
+        return 1
+    found = [_FOLDER.fullmatch(name) for name in names]
+    return 1 + max((int(each[1]) for each in found if each), default=0)
+
+
+def chosen_count(asked: int | None, data: str) -> int:
+    """How many to run: as asked, or as `data` has. Raises: CannotBegin (invariant 3, or no number)."""
+    there = count_in(data)
+    if asked is None:
+        return there
+    if not 1 <= asked <= COUNT_MAX:
+        raise CannotBegin(f"--brokers takes a number of 1 to {COUNT_MAX}, not {asked}")
+    if asked < there:
+        rest = folder_of(data, asked)
+        raise CannotBegin(
+            f"{data} has stores of {there} brokers, and with --brokers {asked} nobody would serve the "
+            f"messages in {rest}: start with --brokers {there}, or move the folders that are too many "
+            "away (their messages can be taken out with `pocketmq store export`)"
+        )
+    return asked
+
+
+def check_settings(settings: Mapping[str, str], port: int, count: int) -> None:
+    """Refuse settings that several brokers cannot share. Raises: CannotBegin."""
+    if settings.get("storePathCommitLog"):
+        raise CannotBegin(
+            f"storePathCommitLog is set, and {count} brokers cannot share that folder: leave it out, "
+            "and give the folder of all with --data"
+        )
+    if settings.get("tls.server.mode") == "enforcing":
+        raise CannotBegin(
+            "tls.server.mode=enforcing refuses the plain connections by which the brokers of --brokers "
+            "register: set it to permissive, or run one broker"
+        )
+    if port_of(port, count - 1) > 65_535:
+        raise CannotBegin(
+            f"the ports of {count} brokers are {port}, {port + PORT_STEP}, ... and end beyond 65535: "
+            "choose a smaller one with --broker-port (0 takes any free ones)"
+        )

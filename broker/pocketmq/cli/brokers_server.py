@@ -1,0 +1,134 @@
+"""`pocketmq up --brokers N`: a name server in this process, and N brokers in processes of their own.
+
+One command, one ready line, one stop. Which brokers: broker_set. How one is kept running: broker_process.
+Leaving stops the brokers first and the name server last, so that each one still unregisters.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait_and_serve
+from pocketmq.cli.broker_server import BrokerServer
+from pocketmq.cli.broker_set import check_settings, folder_of, name_of, port_of
+from pocketmq.cli.child_process import Child, forked
+from pocketmq.cli.namesrv_server import start_name_server
+from pocketmq.cli.server import check_port, say_ready
+from pocketmq.cli.server_options import ServerOptions
+from pocketmq.remoting.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
+
+
+def begin(options: ServerOptions, environment: Mapping[str, str], count: int) -> "BrokersServer":
+    """The server of `count` brokers, whose processes wait for their arguments. Raises: CannotBegin."""
+    checked = BrokerServer(options, environment)
+    check_settings(checked.settings(), checked.parts[0].listen_port, count)
+    children: list[Child] = []
+    for _ in range(count):
+        # Now or never: soon this process has an event loop.
+        children.append(forked(wait_and_serve, children))
+    return BrokersServer(options, checked, children)
+
+
+class BrokersServer:
+    """Owner of the name server and of the broker processes."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        checked: BrokerServer,
+        children: Sequence[Child],
+    ) -> None:
+        """checked: the settings as a single broker would take them."""
+        config, store_config, namesrv, tls = checked.parts
+        assert namesrv is not None
+        self._checked = checked
+        self._options = options
+        self._config = config
+        self._data = store_config.store_path_root_dir
+        self._namesrv = namesrv
+        self._tls = tls
+        self._children = children
+
+    def settings(self) -> dict[str, str]:
+        """Every setting of the first broker."""
+        return self._checked.settings()
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises: CannotBegin."""
+        async with AsyncExitStack() as stack:
+            for child in self._children:
+                stack.callback(child.end, STOP_TIME_S)
+            for number in range(len(self._children)):
+                port = port_of(self._config.listen_port, number)
+                check_port(self._config.listen_address, port, "--broker-port")
+            name_server = await start_name_server(
+                stack, self._namesrv, "--namesrv-port", ServerTls(self._tls)
+            )
+            processes = [
+                BrokerProcess(self._member(number, name_server.address), child)
+                for number, child in enumerate(self._children)
+            ]
+            async with asyncio.TaskGroup() as tasks:
+                for each in processes:
+                    tasks.create_task(each.keep_running(stop), name=f"keep {each.member.name}")
+                await self._all_ready(processes, stop)
+                if not stop.is_set():
+                    say_ready(
+                        {
+                            "namesrv": name_server.address,
+                            "broker": ",".join(each.address for each in processes),
+                            "name": ",".join(each.member.name for each in processes),
+                            "cluster": self._config.broker_cluster_name,
+                            "store": self._data,
+                            "brokers": len(processes),
+                            "pids": ",".join(str(each.pid) for each in processes),
+                        }
+                    )
+
+    async def _all_ready(self, processes: Sequence[BrokerProcess], stop: asyncio.Event) -> None:
+        """Until all serve, or `stop` is set."""
+
+        async def each_ready() -> None:
+            for process in processes:
+                await process.is_ready.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            waits = (
+                tasks.create_task(each_ready(), name="ready"),
+                tasks.create_task(stop.wait(), name="stop"),
+            )
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    def _member(self, number: int, namesrv: str) -> Member:
+        """One of the brokers, with the options that were given to all."""
+        host, _, port = namesrv.rpartition(":")
+        name = name_of(self._config.broker_name, number)
+        folder = folder_of(self._data, number)
+        options = self._options
+        arguments = ["--namesrv", f"{_WILDCARDS.get(host, host)}:{port}"]
+        arguments += ["--broker-name", name, "--data", folder]
+        for flag, value in (
+            ("--host", options.host),
+            ("--cluster", options.cluster),
+            ("--config", options.config),
+            ("--log-level", options.log_level),
+        ):
+            if value is not None:
+                arguments += [flag, value]
+        brokers_own = self._checked.settings().keys()
+        for text in options.settings or ():
+            # What only the name server knows is for the one in this process.
+            if text.partition("=")[0].strip() in brokers_own:
+                arguments += ["--set", text]
+        base = self._config.listen_port
+        if base == 0:
+            # Free ports lie close together: one broker's second port could be another's first.
+            arguments += ["--set", "fastListenEnable=false"]
+        return Member(name, folder, port_of(base, number), arguments)

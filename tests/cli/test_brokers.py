@@ -1,0 +1,229 @@
+"""`pocketmq up --brokers N`: several broker processes, one command (issue 7 part 8)."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.servers import Server
+
+from pocketmq.cli.broker_process import ending, pause_ms
+from pocketmq.cli.broker_set import chosen_count, folder_of, name_of, port_of
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.client import Message, MessageQueue, Producer
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Server:
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--data", "store", "--broker-name", "b"]
+    server = Server(folder, "up", *ports, *words, environment=variables)
+    started.append(server)
+    return server
+
+
+def until(state: Callable[[], bool], what: str) -> None:
+    """Wait for a state of another process."""
+    end = time.monotonic() + PATIENCE_S
+    while not state():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def listed(text: str) -> list[str]:
+    return text.split(",")
+
+
+async def send_to_each(namesrv: str, topic: str, body: bytes) -> dict[str, MessageQueue]:
+    """One message to a queue of every broker that has the topic; where, by broker name."""
+    async with Producer("p", name_server=namesrv) as producer:
+        await producer.send(Message(topic, b"makes the topic"))
+        chosen = {queue.broker_name: queue for queue in await producer.queues(topic)}
+        for queue in chosen.values():
+            await producer.send(Message(topic, body), queue=queue)
+        return chosen
+
+
+async def bodies(namesrv: str, topic: str) -> list[bytes]:
+    from pocketmq.admin import Admin
+
+    async with Admin(name_server=namesrv) as admin:
+        return [message.body async for message in admin.messages.between(topic)]
+
+
+async def create(namesrv: str, topic: str) -> list[str]:
+    from pocketmq.admin import Admin
+
+    async with Admin(name_server=namesrv) as admin:
+        return await admin.topics.create(topic, queues=2)
+
+
+async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_messages(
+    started: list[Server], folder: Path
+) -> None:
+    """Issue 7 part 8: a child that dies is started again; what it acknowledged is there."""
+    server = up(started, folder, "--brokers", "2")
+    ready = server.ready()
+    assert listed(ready["name"]) == ["b", "b-1"]
+    assert ready["brokers"] == "2"
+    addresses, pids = listed(ready["broker"]), [int(pid) for pid in listed(ready["pids"])]
+    assert await create(ready["namesrv"], "Spread") == ["b", "b-1"]
+    chosen = await send_to_each(ready["namesrv"], "Spread", b"acknowledged")
+    assert set(chosen) == {"b", "b-1"}
+
+    os.kill(pids[1], signal.SIGKILL)
+    log = server.log_path
+    until(lambda: "a broker serves again name=b-1" in log.read_text(), "it was not started again")
+    assert "a broker died and is started again name=b-1 how=SIGKILL" in log.read_text()
+    assert (await bodies(ready["namesrv"], "Spread")).count(b"acknowledged") == 2
+    again = await send_to_each(ready["namesrv"], "Spread", b"after")
+    assert set(again) == {"b", "b-1"}
+    host, _, port = addresses[1].rpartition(":")
+    with socket.create_connection((host, int(port)), 30):
+        pass
+    assert alive(pids[0])
+
+    assert server.stop() == 0
+    assert not alive(pids[0])
+    for number in range(2):
+        assert not (Path(folder_of(str(folder / "store"), number)) / "abort").exists()
+    assert "Traceback" not in log.read_text()
+
+
+def test_brokers_whose_parent_is_killed_stop_by_themselves_and_cleanly(
+    started: list[Server], folder: Path
+) -> None:
+    """No orphan: the end of a pipe tells them, whatever ended the parent."""
+    server = up(started, folder, "--brokers", "2")
+    ready = server.ready()
+    pids = [int(pid) for pid in listed(ready["pids"])]
+    server.process.kill()
+    server.process.wait()
+    until(lambda: not any(map(alive, pids)), "a broker lives on without its parent")
+    assert not (folder / "store" / "abort").exists()
+    assert not (folder / "store" / "broker-1" / "abort").exists()
+
+
+async def test_one_broker_gets_company_and_keeps_its_messages_and_all_come_back_without_a_number(
+    started: list[Server], folder: Path
+) -> None:
+    """A folder of a single broker is the first one's; a folder of several starts as many."""
+    server = up(started, folder)
+    ready = server.ready()
+    await create(ready["namesrv"], "Kept")
+    await send_to_each(ready["namesrv"], "Kept", b"alone")
+    assert server.stop() == 0
+
+    server = up(started, folder, POCKETMQ_BROKERS="2")
+    ready = server.ready()
+    assert b"alone" in await bodies(ready["namesrv"], "Kept")
+    await create(ready["namesrv"], "Both")
+    await send_to_each(ready["namesrv"], "Both", b"company")
+    assert server.stop(signal.SIGINT) == 0
+
+    server = up(started, folder, "--brokers", "1")
+    assert server.end() == 2
+    assert "start with --brokers 2" in server.last_line()
+
+    server = up(started, folder)
+    ready = server.ready()
+    assert ready["brokers"] == "2"
+    assert (await bodies(ready["namesrv"], "Both")).count(b"company") == 2
+    assert server.stop() == 0
+
+
+def test_a_port_in_use_ends_all_with_one_line(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        base = port - 10
+        words = ["--namesrv-port", "0", "--broker-port", str(base), "--brokers", "2"]
+        server = Server(folder, "up", *words)
+        assert server.end() == 2
+    assert f"port {port} on 127.0.0.1 is in use" in server.last_line()
+    assert "Traceback" not in server.log_path.read_text()
+
+
+def test_a_broker_that_cannot_begin_ends_all_and_its_own_line_says_why(
+    started: list[Server], folder: Path
+) -> None:
+    (folder / "store").mkdir()
+    (folder / "store" / "broker-1").write_text("a file where a folder belongs")
+    server = up(started, folder, "--brokers", "2")
+    assert server.end() == 2
+    said = [
+        line for line in server.log_path.read_text().splitlines() if line.startswith("pocketmq: ")
+    ]
+    assert "broker-1" in said[0]
+    assert (
+        said[-1] == "pocketmq: broker b-1 could not begin (exit code 2); its own last line says why"
+    )
+    assert "Traceback" not in server.log_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--brokers", "0"], "'0' is no count"),
+        (["--brokers", "65"], "a number of 1 to 64"),
+        (["--brokers", "2", "--set", "storePathCommitLog=x"], "cannot share that folder"),
+        (["--brokers", "2", "--set", "tls.server.mode=enforcing"], "permissive"),
+        (["--brokers", "2", "--broker-port", "65530"], "beyond 65535"),
+        (["--brokers", "2", "--set", "flushDiskTyp=x"], "did you mean 'flushDiskType'?"),
+    ],
+)
+def test_what_several_brokers_cannot_have_is_one_line(
+    folder: Path, words: list[str], said: str
+) -> None:
+    server = Server(folder, "up", *words)
+    assert server.end() == 2
+    assert server.last_line().startswith("pocketmq: ")
+    assert said in server.last_line()
+
+
+def test_the_first_broker_is_what_a_single_one_would_be() -> None:
+    assert (name_of("n", 0), folder_of("/d", 0), port_of(10911, 0)) == ("n", "/d", 10911)
+    assert (name_of("n", 2), folder_of("/d", 2), port_of(10911, 2)) == ("n-2", "/d/broker-2", 10931)
+    assert port_of(0, 3) == 0
+
+
+def test_as_many_brokers_as_there_are_folders_unless_more_are_asked_for(tmp_path: Path) -> None:
+    data = str(tmp_path)
+    assert chosen_count(None, str(tmp_path / "missing")) == 1
+    (tmp_path / "broker-2").mkdir()
+    (tmp_path / "broker-x").mkdir()
+    assert chosen_count(None, data) == 3
+    assert chosen_count(4, data) == 4
+    with pytest.raises(CannotBegin, match="nobody would serve"):
+        chosen_count(2, data)
+
+
+def test_the_pause_before_a_restart_doubles_until_a_broker_has_served_well() -> None:
+    pauses = [0]
+    for _ in range(9):
+        pauses.append(pause_ms(pauses[-1], 100))
+    assert pauses[1:] == [200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]
+    assert pause_ms(30_000, 60_000) == 200
+    assert ending(-signal.SIGSEGV) == "SIGSEGV"
