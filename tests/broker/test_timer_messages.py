@@ -13,7 +13,7 @@ from pocketmq.broker.recall_handle import RecallHandle
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import properties_to_dict, properties_to_text
-from pocketmq.store.timer import TIMER_TOPIC
+from pocketmq.store.timer_properties import TIMER_TOPIC
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,16 @@ from tests.golden.golden_stores import unpack
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.message_codec import Record, properties_to_dict, read_record, read_records
 from pocketmq.store import MessageStore, StoreConfig
-from pocketmq.store.timer import (
-    ROLL_SECONDS,
+from pocketmq.store.timer import ROLL_SECONDS, TimerService
+from pocketmq.store.timer_check import TimerCheck
+from pocketmq.store.timer_log import UNIT_SIZE, TimerLog
+from pocketmq.store.timer_properties import (
     TIMER_TOPIC,
-    TimerCheck,
     TimerIllegal,
-    TimerService,
     due_ms,
     has_timer,
     without_timer,
 )
-from pocketmq.store.timer_log import UNIT_SIZE, TimerLog
 from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
@@ -169,6 +169,31 @@ def test_what_is_recalled_does_not_come_and_its_neighbours_do(timers: Timers) ->
     assert timers.delivered("T") == ["three"]
 
 
+def test_a_recall_counts_however_much_came_before_it(timers: Timers) -> None:
+    """All of it stood in the queue, nothing in the wheel, when the second was over."""
+    for number in range(700):
+        timers.send("T", str(number), TIMER_DELAY_MS=1_500, UNIQ_KEY=f"k{number}")
+    for number in range(0, 700, 7):
+        timers.send("T", "0", TIMER_DELAY_MS=1_500, TIMER_DEL_UNIQKEY=f"T+k{number}", UNIQ_KEY="r")
+    timers.pass_ms(60_000)
+    assert timers.delivered("T") == [str(number) for number in range(700) if number % 7]
+
+
+def test_a_store_that_keeps_messages_for_an_hour_keeps_those_that_wait(tmp_path: Path) -> None:
+    """They go round before fileReservedTime is over (invariant 1)."""
+    timers = Timers(tmp_path / "s")
+    timers.store.config.file_reserved_time = 1
+    timers.send("T", "x", TIMER_DELAY_SEC=5 * 3600)
+    timers.work()
+    for _ in range(10 * 5):
+        timers.pass_ms(360_000)
+        newest = timers.records(TIMER_TOPIC)[-1]
+        assert timers.clock.now_ms() - newest.store_ms < 3_600_000
+    timers.pass_ms(1_000)
+    assert timers.delivered("T") == ["x"]
+    timers.close()
+
+
 def test_a_crash_at_any_moment_loses_nothing_and_is_never_early(tmp_path: Path) -> None:
     """kill -9: after each step of some, the process is gone and comes back."""
     timers = Timers(tmp_path / "s")
@@ -204,6 +229,63 @@ def test_a_wheel_that_was_kept_in_memory_is_made_right_from_the_log(tmp_path: Pa
     timers.open()
     timers.pass_ms(30_000)
     assert sorted(map(int, timers.delivered("T"))) == list(range(30))
+    timers.close()
+
+
+def test_units_that_a_power_cut_took_are_made_again(tmp_path: Path) -> None:
+    """The disk kept the wheel and timercheck, and lost the end of the log that they speak of."""
+    timers = Timers(tmp_path / "s")
+    for number in range(8):
+        timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + 9_000)
+    timers.work()
+    timers.timer.sync()
+    synced_to = timers.timer.check.log_position
+    for number in range(8, 24):
+        timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + 9_000 + number % 3 * 4_000)
+    timers.work()
+    timers.close()
+    check = replace(timers.timer.check, log_position=synced_to)
+    (timers.folder / "config" / "timercheck").write_bytes(check.pack().ljust(4096, b"\0"))
+    for file in sorted((timers.folder / "timerlog").iterdir()):
+        data = bytearray(file.read_bytes())
+        lost_from = max(0, UNIT_SIZE * 9 - int(file.name))
+        data[lost_from:] = bytes(len(data) - lost_from)
+        file.write_bytes(data)
+    timers.open()
+    timers.send("T", "late", TIMER_DELIVER_MS=START_MS + 20_000)
+    timers.work()
+    early = {f"{number}" for number in range(8)} | {f"{n}" for n in range(8, 24) if n % 3 == 0}
+    timers.pass_ms(10_000)
+    assert set(timers.delivered("T")) == early
+    timers.pass_ms(11_000)
+    assert sorted(timers.delivered("T")) == sorted([*map(str, range(24)), "late"])
+    timers.close()
+
+
+def test_messages_that_the_commit_log_lost_are_given_up_and_others_are_not_early(
+    tmp_path: Path,
+) -> None:
+    """Behind a power cut other records stand where the lost ones did."""
+    timers = Timers(tmp_path / "s")
+    timers.send("T", "kept", TIMER_DELIVER_MS=START_MS + 9_000)
+    timers.work()
+    end = timers.store.commit_log_max_position
+    timers.send("T", "lost", TIMER_DELIVER_MS=START_MS + 5_000)
+    timers.work()
+    timers.close()
+    [log_file] = (timers.folder / "commitlog").iterdir()
+    data = bytearray(log_file.read_bytes())
+    data[end:] = bytes(len(data) - end)
+    log_file.write_bytes(data)
+    (timers.folder / "abort").touch()
+    shutil.rmtree(timers.folder / "consumequeue")
+    timers.open()
+    timers.send("T", "soon", TIMER_DELIVER_MS=START_MS + 12_000)
+    timers.work()
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == []
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == ["kept", "soon"]
     timers.close()
 
 

@@ -16,7 +16,8 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
-from pocketmq.store.timer import TIMER_TOPIC, TimerService, due_ms, has_timer, without_timer
+from pocketmq.store.timer import TimerService
+from pocketmq.store.timer_properties import TIMER_TOPIC, due_ms, has_timer, without_timer
 
 Buffer = bytes | bytearray | memoryview
 

@@ -5,18 +5,17 @@ rmq_sys_wheel_timer, queue 0, with TIMER_OUT_MS (its due second), REAL_TOPIC and
 that queue, puts a unit into the timer log and the wheel for each record, and delivers a second's units when
 it is over: then no message is early, although TIMER_OUT_MS is cut down to a whole second.
 
-    config/timercheck, 56 bytes used of 4096, big-endian longs: next second to deliver (ms), position in the
-    timer log up to which the wheel is known to be right, next offset of rmq_sys_wheel_timer, the master's,
-    data version: state, time, counter
-
-1. A message due later than ROLL_SECONDS goes round: its unit stands at a nearer second, marked ROLL, and
-   then a new record is written for it. So no waiting record is older, and retention does not reach it.
+1. A message due later than ROLL_SECONDS, or two thirds of fileReservedTime, goes round: its unit stands at a
+   nearer second, marked ROLL, and then a new record is written for it. So no waiting record is older, and
+   retention does not reach it.
 2. A recall is a message with TIMER_DEL_UNIQKEY for the same second; it and the message that it names are
-   dropped together when the second comes.
+   dropped together when the second comes. What had arrived when a second was over is taken in before that
+   second is delivered, however much it is: so no recall that was answered comes too late.
 3. The wheel and the log are written before the offset in timercheck moves; a second's messages are
    delivered before the next second moves it. A crash may deliver a second again, it never loses one.
 4. After a crash the end of the log tells where reading the queue goes on, and the wheel is made right from
-   the log, since RocketMQ keeps the wheel in memory.
+   the log, since RocketMQ keeps the wheel in memory. A machine that lost its power may have kept slots
+   without their units: they are made anew from the whole log.
 5. Memory: the positions of one second's messages, 8 bytes each; everything else is in files.
 Owner: the Broker; run() in its TaskGroup.
 """
@@ -24,10 +23,8 @@ Owner: the Broker; run() in its TaskGroup.
 import asyncio
 import logging
 import os
-import struct
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
@@ -41,19 +38,23 @@ from pocketmq.remoting.message_codec import (
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer_check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer_log import DELETE, NORMAL, ROLL, TimerLog, Unit
-from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
+from pocketmq.store.timer_properties import (
+    DEL_KEY,
+    DEQUEUE_MS,
+    ENQUEUE_MS,
+    OUT_MS,
+    PRECISION_MS,
+    ROLL_TIMES,
+    TIMER_TOPIC,
+    delete_keys,
+)
+from pocketmq.store.timer_wheel import NONE, SLOTS, Slot, TimerWheel
 
 log = logging.getLogger(__name__)
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-PRECISION_MS = 1_000
 ROLL_SECONDS = 172_800
-DELAY_SEC, DELAY_MS, DELIVER_MS = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"
-OUT_MS, DEL_KEY, ROLL_TIMES = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TIMER_ROLL_TIMES"
-ENQUEUE_MS, DEQUEUE_MS = b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"
-_CHECK = struct.Struct(">7q")
-_CHECK_SIZE = 4096
 # Records taken from the queue, seconds looked at and messages delivered in one turn of the event loop.
 _STEP = 256
 _SECONDS_STEP = 20_000
@@ -61,89 +62,8 @@ _RETRY_MS = 1_000
 _WAIT_MS_MAX = 1_000
 _SYNC_INTERVAL_MS = 1_000
 _CLEAN_INTERVAL_MS = 30_000
-
-
-class TimerIllegal(MessageIllegal):
-    """A timer property that is no time, or one too far ahead."""
-
-
-def has_timer(properties: bytes) -> bool:
-    """Whether a message asks to be delivered at a time and is not waiting or delivered already."""
-    return (
-        b"TIMER_D" in properties
-        and get_property(properties, OUT_MS) is None
-        and any(get_property(properties, name) for name in (DELAY_SEC, DELAY_MS, DELIVER_MS))
-    )
-
-
-def without_timer(properties: bytes) -> bytes:
-    """The properties without a wish for a time: a delay level wins over it."""
-    for name in (DELAY_SEC, DELAY_MS, DELIVER_MS):
-        properties = remove_property(properties, name)
-    return properties
-
-
-def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
-    """TIMER_OUT_MS of a message; None when its time is over. Raises: TimerIllegal.
-
-    >>> due_ms(b"TIMER_DELIVER_MS\\x015500\\x02", 1000, 10_000)
-    5000
-    >>> due_ms(b"TIMER_DELAY_SEC\\x014", 1000, 10_000)
-    4000
-    >>> due_ms(b"TIMER_DELIVER_MS\\x01900", 1000, 10_000)
-    """
-    for name, unit, start in (
-        (DELAY_SEC, 1_000, now_ms),
-        (DELAY_MS, 1, now_ms),
-        (DELIVER_MS, 1, 0),
-    ):
-        text = get_property(properties, name)
-        if text is None:
-            continue
-        try:
-            deliver_ms = start + int(text) * unit
-        except ValueError:
-            raise TimerIllegal(f"{name.decode()} is no number: {text[:40]!r}") from None
-        if deliver_ms <= now_ms:
-            return None
-        if deliver_ms - now_ms > delay_ms_max:
-            raise TimerIllegal(
-                f"{name.decode()} is {(deliver_ms - now_ms) // 1000} s ahead, more than timerMaxDelaySec "
-                f"{delay_ms_max // 1000}"
-            )
-        # An exact second counts as the one before: a second is delivered when it is over.
-        return (deliver_ms - 1) // PRECISION_MS * PRECISION_MS
-    return None
-
-
-def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
-    """What a recall may call a message: 5.3 writes topic+key, 5.5 the key alone."""
-    return topic + b"+" + unique_key, unique_key
-
-
-@dataclass(slots=True)
-class TimerCheck:
-    """config/timercheck. read_ms: the next second to deliver; the rest see the head of the file."""
-
-    read_ms: int = 0
-    log_position: int = 0
-    queue_offset: int = 0
-    master_queue_offset: int = 0
-    state_version: int = 0
-    version_ms: int = 0
-    version_counter: int = 0
-
-    def pack(self) -> bytes:
-        """The 56 bytes, also what GET_TIMER_CHECK_POINT answers."""
-        return _CHECK.pack(
-            self.read_ms,
-            self.log_position,
-            self.queue_offset,
-            self.master_queue_offset,
-            self.state_version,
-            self.version_ms,
-            self.version_counter,
-        )
+# Farther behind than this a new message could take the slot of a second that was not delivered yet.
+_BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
 
 
 class TimerService:
@@ -164,77 +84,86 @@ class TimerService:
         root = store.config.store_path_root_dir
         self._wheel = TimerWheel(os.path.join(root, "timerwheel"))
         self._log = TimerLog(os.path.join(root, "timerlog"), log_file_size)
-        self._check_path = os.path.join(root, "config", "timercheck")
-        self._check_file = -1
+        self._check_file = TimerCheckFile(os.path.join(root, "config", "timercheck"))
         self.check = TimerCheck()
         self._arrived = asyncio.Event()
         # Of the second that is being delivered: positions of records still to be delivered, last first.
         self._due: array[int] | None = None
         self._recalled: set[bytes] = set()
+        # Up to this second all is taken in that may belong to it: the queue up to this offset (2).
+        self._over_ms = 0
+        self._over_offset = 0
         self._synced_at = 0
         self.delivered_count = 0
 
     # ------------------------------------------------------------ start and end
 
     def load(self) -> None:
-        """Open the files and make them right (4). Raises: StoreForeign, StoreUnreadable."""
-        try:
-            with open(self._check_path, "rb") as file:
-                data = file.read(_CHECK.size)
-        except FileNotFoundError:
-            data = b""
-        if len(data) == _CHECK.size:
-            self.check = TimerCheck(*_CHECK.unpack(data))
+        """Open the files and make them right (4). Raises: StoreForeign, StoreUnreadable, OSError."""
+        self.check = self._check_file.load()
         self._wheel.load()
         back = max(0, self.check.log_position - self._log.file_size)
         self._log.load(back)
         self._revise()
+        self.check.log_position = min(self.check.log_position, self._log.end)
+        self._synced_at = self.check.log_position
         if not self.check.read_ms:
             self.check.read_ms = self._now_second()
 
     def _revise(self) -> None:
         """Make wheel and queue offset agree with the log behind the position that was on the disk."""
-        begin = self.check.log_position - self._log.file_size
-        begin = max(begin // self._log.file_size * self._log.file_size, self._log.begin)
-        last: Unit | None = None
+        size = self._log.file_size
+        begin = max(self.check.log_position // size * size - size, self._log.begin)
+        last = self._cut(begin)
+        for slot in self._wheel.written():
+            if slot.last >= self._log.end:
+                self._wheel.put(Slot(slot.second, NONE, NONE, 0))
+                begin = self._log.begin
         for position, unit in self._log.walk(begin):
-            last = unit
-            second = (unit.write_ms + unit.delay_ms) // 1000
-            slot = self._wheel.get(second)
+            slot = self._wheel.get(unit.second)
             if slot.last == NONE:
-                self._wheel.put(Slot(second, position, position, 1))
+                self._wheel.put(Slot(unit.second, position, position, 1))
             elif slot.last < position:
                 step = -1 if unit.magic & DELETE else 1
-                self._wheel.put(Slot(second, slot.first, position, slot.number + step))
+                self._wheel.put(Slot(unit.second, slot.first, position, slot.number + step))
         if last is not None:
-            data = self._store.record_at(last.position)
-            if data is not None:
-                record = read_record(data, check_crc=False)
-                if record.topic == TIMER_TOPIC:
-                    self.check.queue_offset = max(self.check.queue_offset, record.queue_offset + 1)
+            self.check.queue_offset = last.queue_offset + 1
         low = self._store.min_offset(TIMER_TOPIC, 0)
         high = self._store.max_offset(TIMER_TOPIC, 0)
         self.check.queue_offset = min(max(self.check.queue_offset, low), high)
+
+    def _cut(self, begin: int) -> Record | None:
+        """End the log at the first unit whose record the commit log has lost.
+
+        Returns: the record of the last unit, None when there is none.
+        """
+        end = self._store.commit_log_max_position
+        last: Unit | None = None
+        for position, unit in self._log.walk(begin):
+            if unit.position + unit.size > end:
+                log.warning("timer log cut, its messages are lost position=%d", position)
+                self._log.end = position
+                break
+            last = unit
+        return None if last is None else self._waiting(last.position)
+
+    def _waiting(self, position: int) -> Record | None:
+        """The timer message whose record begins here."""
+        data = self._store.record_at(position)
+        record = None if data is None else read_record(data, check_crc=False)
+        return record if record is not None and record.topic == TIMER_TOPIC else None
 
     def close(self) -> None:
         """Save, and let go of the files."""
         self.sync()
         self._wheel.close()
         self._log.close()
-        if self._check_file >= 0:
-            os.close(self._check_file)
-            self._check_file = -1
+        self._check_file.close()
 
     def _save(self) -> None:
-        """timercheck as it is now: in the page cache, which a kill of the process does not touch."""
-        if not self._log.end and not self.check.queue_offset:
-            return
-        if self._check_file < 0:
-            os.makedirs(os.path.dirname(self._check_path), exist_ok=True)
-            how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._check_file = os.open(self._check_path, how, 0o644)
-            os.ftruncate(self._check_file, _CHECK_SIZE)
-        os.pwrite(self._check_file, self.check.pack(), 0)
+        """timercheck as it is now; a store that never had a timer message has none."""
+        if self._log.end or self.check.queue_offset:
+            self._check_file.save(self.check)
 
     def sync(self) -> None:
         """Everything on the disk, then the position that says so. Blocks. Raises: OSError."""
@@ -247,8 +176,7 @@ class TimerService:
         self._synced_at = end
         self.check.log_position = end
         self._save()
-        if self._check_file >= 0:
-            os.fdatasync(self._check_file)
+        self._check_file.sync()
 
     # ------------------------------------------------------------ in
 
@@ -289,13 +217,14 @@ class TimerService:
             return
         write_ms = self._now_second()
         # What is due already goes to the next second that is delivered.
-        at_ms = max(int(text), self.check.read_ms, write_ms - PRECISION_MS)
+        at_ms = max(int(text), self.check.read_ms)
         magic = NORMAL
         ahead = (at_ms - write_ms) // 1000
-        if ahead >= ROLL_SECONDS:
+        roll = self._roll_seconds()
+        if ahead >= roll:
             magic |= ROLL
-            short = ahead - ROLL_SECONDS < ROLL_SECONDS // 3
-            at_ms = write_ms + (ROLL_SECONDS // 2 if short else ROLL_SECONDS) * 1000
+            short = ahead - roll < roll // 3
+            at_ms = write_ms + (roll // 2 if short else roll) * 1000
         if get_property(record.properties, DEL_KEY) is not None:
             magic |= DELETE
         second = at_ms // 1000
@@ -307,6 +236,10 @@ class TimerService:
         step = -1 if magic & DELETE else 1
         self._wheel.put(Slot(second, first, at, slot.number + step))
 
+    def _roll_seconds(self) -> int:
+        """How long a record may wait before it goes round (1)."""
+        return max(2, min(ROLL_SECONDS, self._store.config.file_reserved_time * 2400))
+
     # ------------------------------------------------------------ out
 
     def step(self) -> int:
@@ -315,10 +248,7 @@ class TimerService:
         Returns: ms until there may be something to do; 0: at once.
         """
         try:
-            # A late message could take the slot of a second that was not delivered yet: that goes first.
-            if self._dequeue():
-                return 0
-            if self._enqueue():
+            if self._work():
                 return 0
         except StoreNotWriteable as error:
             log.warning("timer messages wait, the store takes none error=%s", error)
@@ -326,22 +256,34 @@ class TimerService:
         next_ms = self.check.read_ms + PRECISION_MS
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 
-    def _dequeue(self) -> bool:
-        """Deliver of the seconds that are over; False when none is left."""
+    def _work(self) -> bool:
+        """One piece of what is to be done now; False when there is nothing."""
         if self._due is not None:
             self._deliver_some()
             return True
-        end_ms = self._clock.now_ms() - PRECISION_MS
+        now_ms = self._clock.now_ms()
+        if self.check.read_ms > now_ms - PRECISION_MS:
+            return self._enqueue()
+        if self._over_ms < self.check.read_ms:
+            self._over_ms = now_ms - PRECISION_MS
+            self._over_offset = self._store.max_offset(TIMER_TOPIC, 0)
+        near = now_ms - self.check.read_ms < _BEHIND_MS_MAX
+        if near and self.check.queue_offset < self._over_offset and self._enqueue():
+            return True
+        self._dequeue()
+        return True
+
+    def _dequeue(self) -> None:
+        """Go on to the next second with messages, at most to the last that is over."""
         for _ in range(_SECONDS_STEP):
-            if self.check.read_ms > end_ms:
-                return False
+            if self.check.read_ms > self._over_ms:
+                break
             slot = self._wheel.get(self.check.read_ms // 1000)
             if slot.last != NONE:
                 self._collect(slot)
-                return True
+                return
             self.check.read_ms += PRECISION_MS
         self._save()
-        return True
 
     def _collect(self, slot: Slot) -> None:
         """Gather the positions of a second, and what is recalled in it."""
@@ -350,7 +292,7 @@ class TimerService:
         at = slot.last
         while at != NONE:
             unit = self._log.read(at)
-            if unit is None:
+            if unit is None or unit.second != slot.second:
                 log.error("a unit of the timer log is gone second=%d position=%d", slot.second, at)
                 break
             if unit.magic & DELETE and not unit.magic & ROLL:
@@ -362,11 +304,10 @@ class TimerService:
         self._due = due
 
     def _recall(self, unit: Unit) -> None:
-        data = self._store.record_at(unit.position)
-        if data is not None:
-            key = get_property(read_record(data, check_crc=False).properties, DEL_KEY)
-            if key is not None:
-                self._recalled.add(key)
+        record = self._waiting(unit.position)
+        key = None if record is None else get_property(record.properties, DEL_KEY)
+        if key is not None:
+            self._recalled.add(key)
 
     def _deliver_some(self) -> None:
         due = self._due
@@ -383,11 +324,10 @@ class TimerService:
             self._save()
 
     def _deliver_one(self, position: int, *, goes_round: bool) -> None:
-        data = self._store.record_at(position)
-        if data is None:
+        record = self._waiting(position)
+        if record is None:
             log.error("a timer message is gone and cannot be delivered position=%d", position)
             return
-        record = read_record(data, check_crc=False)
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():

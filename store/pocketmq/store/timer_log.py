@@ -5,7 +5,7 @@
        4  8  previous: position of the unit before it in the same second, -1: none
       12  4  magic: 1, | 2 it goes round once more when it is due, | 4 it recalls another message
       16  8  write time, ms, a whole second
-      24  4  delay, ms: due time less write time
+      24  4  delay, ms: due time less write time; negative when it came late
       28  8  position of the waiting record in the commit log
       36  4  size of that record
       40  4  Java hashCode of the topic that it is for
@@ -13,7 +13,7 @@
 
 1. A unit needs 52 + 16 free bytes in its file; else: int free bytes, long 0, int CBD43194, next file.
 2. Zeros where a unit's size should be: nothing was written there yet. Nothing is ever cut off.
-Owner: TimerStore.
+Owner: TimerService.
 """
 
 import struct
@@ -42,6 +42,11 @@ class Unit(NamedTuple):
     position: int
     size: int
     topic_hash: int
+
+    @property
+    def second(self) -> int:
+        """In which it is due, or goes round."""
+        return (self.write_ms + self.delay_ms) // 1000
 
 
 class TimerLog:

@@ -11,11 +11,12 @@
    that was asked for.
 2. Written by pwrite, not through a map: a disk without room is an error here, not a SIGBUS, and what was
    written survives the end of the process. The file is 38,707,200 bytes long, almost all of them holes.
-Owner: TimerStore.
+Owner: TimerService.
 """
 
 import os
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pocketmq.store.errors import DiskFull, StoreForeign, StoreUnreadable
@@ -23,6 +24,7 @@ from pocketmq.store.errors import DiskFull, StoreForeign, StoreUnreadable
 SLOTS = 2 * 7 * 24 * 3600
 _SLOT = struct.Struct(">qqqii")
 _SIZE = SLOTS * _SLOT.size
+_READ_SIZE = 32 << 12
 NONE = -1
 
 
@@ -67,6 +69,25 @@ class TimerWheel:
         if time != second:
             return Slot(second, NONE, NONE, 0)
         return Slot(second, first, last, number)
+
+    def written(self) -> Iterator[Slot]:
+        """Every slot that has a unit, of whatever round; what was never written is skipped."""
+        at = 0
+        while self._descriptor >= 0:
+            try:
+                at = os.lseek(self._descriptor, at, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, at, os.SEEK_HOLE)
+            except OSError:
+                return  # no data behind `at`
+            at -= at % _SLOT.size
+            data = os.pread(self._descriptor, min(end - at, _READ_SIZE), at)
+            data = data[: len(data) // _SLOT.size * _SLOT.size]
+            if not data:
+                return
+            for second, first, last, number, _ in _SLOT.iter_unpack(data):
+                if second and last != NONE:
+                    yield Slot(second, first, last, number)
+            at += len(data)
 
     def put(self, slot: Slot) -> None:
         """Raises: DiskFull, StoreUnreadable."""

@@ -17,7 +17,8 @@ from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import RecallMessageHeader, RecallMessageResponseHeader
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.store import StoreError
-from pocketmq.store.timer import TimerService, delete_keys
+from pocketmq.store.timer import TimerService
+from pocketmq.store.timer_properties import delete_keys
 
 _TAG = "_RECALL_TAG_"
 

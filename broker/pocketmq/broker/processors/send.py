@@ -49,7 +49,7 @@ from pocketmq.store import (
     StoreError,
     StoreNotWriteable,
 )
-from pocketmq.store.timer import OUT_MS, TIMER_TOPIC
+from pocketmq.store.timer_properties import OUT_MS, TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 

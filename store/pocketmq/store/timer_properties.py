@@ -1,0 +1,76 @@
+"""The properties of timer messages: which time a producer names, and what a record waits with.
+
+    asked      TIMER_DELAY_SEC, else TIMER_DELAY_MS, else TIMER_DELIVER_MS (ms since 1970)
+    waiting    TIMER_OUT_MS: the second in which it is due, ms; REAL_TOPIC, REAL_QID
+    recall     TIMER_DEL_UNIQKEY: the message that is not to be delivered
+    delivered  TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS; TIMER_ROLL_TIMES when it went round
+
+Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
+"""
+
+from pocketmq.remoting.message_codec import get_property, remove_property
+from pocketmq.store.errors import MessageIllegal
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+PRECISION_MS = 1_000
+DELAY_SEC, DELAY_MS, DELIVER_MS = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"
+OUT_MS, DEL_KEY, ROLL_TIMES = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TIMER_ROLL_TIMES"
+ENQUEUE_MS, DEQUEUE_MS = b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"
+
+
+class TimerIllegal(MessageIllegal):
+    """A timer property that is no time, or one too far ahead."""
+
+
+def has_timer(properties: bytes) -> bool:
+    """Whether a message asks to be delivered at a time and is not waiting or delivered already."""
+    return (
+        b"TIMER_D" in properties
+        and get_property(properties, OUT_MS) is None
+        and any(get_property(properties, name) for name in (DELAY_SEC, DELAY_MS, DELIVER_MS))
+    )
+
+
+def without_timer(properties: bytes) -> bytes:
+    """The properties without a wish for a time: a delay level wins over it."""
+    for name in (DELAY_SEC, DELAY_MS, DELIVER_MS):
+        properties = remove_property(properties, name)
+    return properties
+
+
+def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
+    """TIMER_OUT_MS of a message; None when its time is over. Raises: TimerIllegal.
+
+    >>> due_ms(b"TIMER_DELIVER_MS\\x015500\\x02", 1000, 10_000)
+    5000
+    >>> due_ms(b"TIMER_DELAY_SEC\\x014", 1000, 10_000)
+    4000
+    >>> due_ms(b"TIMER_DELIVER_MS\\x01900", 1000, 10_000)
+    """
+    for name, unit, start in (
+        (DELAY_SEC, 1_000, now_ms),
+        (DELAY_MS, 1, now_ms),
+        (DELIVER_MS, 1, 0),
+    ):
+        text = get_property(properties, name)
+        if text is None:
+            continue
+        try:
+            deliver_ms = start + int(text) * unit
+        except ValueError:
+            raise TimerIllegal(f"{name.decode()} is no number: {text[:40]!r}") from None
+        if deliver_ms <= now_ms:
+            return None
+        if deliver_ms - now_ms > delay_ms_max:
+            raise TimerIllegal(
+                f"{name.decode()} is {(deliver_ms - now_ms) // 1000} s ahead, more than timerMaxDelaySec "
+                f"{delay_ms_max // 1000}"
+            )
+        # An exact second counts as the one before: a second is delivered when it is over.
+        return (deliver_ms - 1) // PRECISION_MS * PRECISION_MS
+    return None
+
+
+def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
+    """What a recall may call a message: 5.3 writes topic+key, 5.5 the key alone."""
+    return topic + b"+" + unique_key, unique_key
