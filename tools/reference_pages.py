@@ -37,8 +37,8 @@ once and change nothing. A wrong value ends the start with one line that says wh
 ## Where a value comes from
 
 The first that has one: the command line (`--set NAME=VALUE` takes any setting), the environment
-(`POCKETMQ_<NAME>`, as `POCKETMQ_FLUSHDISKTYPE=SYNC_FLUSH`; `NAMESRV_ADDR` for the name server's address),
-the file of `--config`, the default. `pocketmq up --print-config` prints what results.
+(`flushDiskType` is `POCKETMQ_FLUSH_DISK_TYPE` or `POCKETMQ_FLUSHDISKTYPE`; `NAMESRV_ADDR` is the name server's
+address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
 
 Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
 console. Such a change lasts until the broker stops; write it into the file to keep it."""
