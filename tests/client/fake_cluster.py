@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from pocketmq.client.in_flight import Waiter
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.message import MessageQueue, Property
 from pocketmq.remoting.message_codec import (
@@ -91,6 +92,8 @@ class Client:
         self._cluster = cluster
         self.handlers = handlers
         self.client_id = ""
+        self.connections: dict[str, Connection] = {}
+        self.tasks: asyncio.TaskGroup
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
@@ -100,16 +103,63 @@ class Client:
                 answer = await self._cluster.carry(self, address, command, oneway=False)
         except TimeoutError:
             raise RequestTimeout(address, str(command.code), timeout_ms) from None
+        self.connections.setdefault(address, Connection(self, address))
         return decode(encode(answer)[4:]) if answer is not None else await asyncio.Future()
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
         await self._cluster.carry(self, address, command, oneway=True)
+
+    def open_connection(self, address: str) -> "Connection | None":
+        """Where something was answered already."""
+        return self.connections.get(address)
+
+    async def carry_frame(self, connection: "Connection", frame: bytes, waiter: Waiter) -> None:
+        command = decode(frame[4:])
+        opaque = command.opaque
+        try:
+            answer = await self._cluster.carry(self, connection.address, command, oneway=False)
+        except ConnectFailed:
+            self.connections.pop(connection.address, None)
+            connection.waiters.pop(opaque, None)
+            waiter.set_exception(ConnectionLost("the connection ended before the answer came"))
+            return
+        if answer is not None and connection.waiters.pop(opaque, None) is not None:
+            waiter.set_result(decode(encode(answer)[4:]))
+
+    @property
+    def signs(self) -> bool:
+        return False
+
+    def encoded(self, command: RemotingCommand) -> bytes:
+        return encode(command)
 
     async def push(self, command: RemotingCommand) -> RemotingCommand | None:
         """A request from the broker's side to this client."""
         reply = self.handlers[command.code](decode(encode(command)[4:]), _Peer)
         answer: RemotingCommand | None = await reply if asyncio.iscoroutine(reply) else reply
         return answer
+
+
+class Connection:
+    """An open connection, for requests that are written to it directly."""
+
+    def __init__(self, client: Client, address: str) -> None:
+        self.address = address
+        self.waiters: dict[int, Waiter] = {}
+        self._client = client
+        self._opaque = 1_000_000
+
+    def take_opaque(self) -> int:
+        self._opaque += 1
+        return self._opaque
+
+    def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None:
+        assert decode(frame[4:]).opaque == opaque
+        self.waiters[opaque] = waiter
+        self._client.tasks.create_task(self._client.carry_frame(self, frame, waiter))
+
+    def forget(self, opaque: int) -> None:
+        self.waiters.pop(opaque, None)
 
 
 class FakeCluster:
@@ -131,6 +181,7 @@ class FakeCluster:
 
     async def transport(self, stack: AsyncExitStack, handlers: Mapping[int, Any]) -> Client:
         client = Client(self, handlers)
+        client.tasks = await stack.enter_async_context(asyncio.TaskGroup())
         self.clients.append(client)
         return client
 

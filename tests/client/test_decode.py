@@ -4,7 +4,7 @@ import logging
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
@@ -122,6 +122,7 @@ def test_an_answer_that_is_cut_off_is_an_error(size: int) -> None:
 
 
 @settings(deadline=None)
+@example(where=87, value=2)
 @given(where=st.integers(0, 190), value=st.integers(0, 255))
 def test_a_broken_byte_gives_messages_or_the_codecs_error(where: int, value: int) -> None:
     """S46: no other exception comes out, whatever the bytes."""

@@ -8,7 +8,8 @@ message; a test compares them with the header tables.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pocketmq.client.errors import NoRoute, from_remoting, refusal
+from pocketmq.client.errors import BrokerRefused, NoRoute, from_remoting, refusal
+from pocketmq.client.in_flight import OpenConnection
 from pocketmq.client.pull_result import PullResult, pull_answer
 from pocketmq.client.queue_json import message_queue, queue_json
 from pocketmq.client.route import TopicRoute
@@ -30,6 +31,19 @@ class Remoting(Protocol):
     ) -> RemotingCommand: ...
 
     async def oneway(self, address: str, command: RemotingCommand) -> None: ...
+
+    def open_connection(self, address: str) -> OpenConnection | None:
+        """The connection if it is open already and may be written to directly."""
+        ...
+
+    @property
+    def signs(self) -> bool:
+        """Whether requests are changed before they leave."""
+        ...
+
+    def encoded(self, command: RemotingCommand) -> bytes:
+        """The frame as `invoke` would send it, signed where requests are signed."""
+        ...
 
 
 class MQClientApi:
@@ -263,6 +277,38 @@ class MQClientApi:
             raise refusal(answer.code, answer.remark, address, _about_send(ext))
         return result
 
+    @property
+    def plain_frames(self) -> bool:
+        """Whether a frame may be put together by hand: JSON headers that nobody signs."""
+        return self._encoding == 0 and not self._remoting.signs
+
+    def open_connection(self, address: str) -> OpenConnection | None:
+        """The connection to a broker if it is open already and may be written to directly."""
+        return self._remoting.open_connection(address)
+
+    def frame(self, code: int, ext: dict[str, str], body: bytes, opaque: int) -> bytes:
+        """A request as `send` sends it, for a connection that is written to directly."""
+        command = RemotingCommand(code, ext, body, opaque=opaque, encoding=self._encoding)
+        return self._remoting.encoded(command)
+
+    @staticmethod
+    def send_result(
+        answer: RemotingCommand, unique_key: str, queue: MessageQueue, group: str, address: str
+    ) -> SendResult | BrokerRefused:
+        """What an answer to a send means."""
+        result = send_result(answer, unique_key, queue)
+        if result is None:
+            about = _about_send_to(queue.topic, queue.queue_id, group)
+            return refusal(answer.code, answer.remark, address, about)
+        return result
+
+    @staticmethod
+    def send_failure(
+        error: RemotingError, address: str, queue: MessageQueue, group: str
+    ) -> RemotingError:
+        """The client's error for a send whose connection failed."""
+        return from_remoting(error, address, _about_send_to(queue.topic, queue.queue_id, group))
+
     async def send_oneway(self, address: str, code: int, ext: dict[str, str], body: bytes) -> None:
         try:
             await self._remoting.oneway(
@@ -447,7 +493,11 @@ def _what(code: RequestCode | PocketRequestCode, about: str) -> str:
 
 
 def _about_send(ext: Mapping[str, str]) -> str:
-    return f"sending to topic {ext.get('b')!r}, queue {ext.get('e')}, by group {ext.get('a')!r}"
+    return _about_send_to(ext.get("b"), ext.get("e"), ext.get("a"))
+
+
+def _about_send_to(topic: str | None, queue_id: object, group: str | None) -> str:
+    return f"sending to topic {topic!r}, queue {queue_id}, by group {group!r}"
 
 
 def _about_pull(ext: Mapping[str, str]) -> str:

@@ -101,7 +101,10 @@ def decode_messages(body: bytes, broker_name: str, offset_delta: int = 0) -> lis
         if magic == MAGIC_V2:
             topic_size |= body[topic_at - 2] << 8
         properties_at = topic_at + topic_size + 2
-        if properties_at + (body[properties_at - 2] << 8 | body[properties_at - 1]) != stop:
+        if (
+            properties_at > stop
+            or properties_at + (body[properties_at - 2] << 8 | body[properties_at - 1]) != stop
+        ):
             raise MessageCodecError(f"the lengths of the record at byte {at} do not add up")
         content = body[body_at : body_at + body_size]
         if sys_flag & 1:

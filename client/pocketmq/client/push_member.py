@@ -42,11 +42,12 @@ from pocketmq.client.namespace import (
     without_namespace,
 )
 from pocketmq.client.offset_store import OffsetStore
+from pocketmq.client.outgoing import SendSettings
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_result import PullResult, PullStatus
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.client.runner import Runner
-from pocketmq.client.send import SendEngine, SendSettings
+from pocketmq.client.send import SendEngine
 from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError

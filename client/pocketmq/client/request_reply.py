@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from pocketmq.client.errors import CallerError, OutcomeUnknown
 from pocketmq.client.namespace import REPLY_POSTFIX
-from pocketmq.client.send import REPLY, SendEngine
+from pocketmq.client.outgoing import REPLY
+from pocketmq.client.send import SendEngine
 from pocketmq.remoting.message import Message, MessageExt, Property
 
 

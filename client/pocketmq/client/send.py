@@ -1,45 +1,47 @@
 """SendEngine: chooses a queue, sends, tries elsewhere when that may help (wire.md 4.7).
 
-The attempts of one message are a small state machine without I/O (`SendAttempts`): it says where to send
-next and what a failure means. The engine around it resolves addresses, packs bodies and asks the broker.
+Two ways, one rule. A `Flight` is a first attempt when everything is known (route, address, open
+connection): the frame is handed over at once and the answer resolves the caller's future, with no task and
+no timer of its own. What is not that simple goes `_attempts`: it asks for the route, connects, and tries
+other brokers. `SendAttempts` says, without I/O, where to go next and what a failure means; a flight that
+failed is its first attempt.
 
-1. A message keeps its unique key through all attempts of one send, so that readers can tell doubles.
-2. The caller's Message is never changed.
-3. All attempts together stay within the time-out.
+1. All attempts together stay within the time-out.
+2. What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
 Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from pocketmq.client import batch
 from pocketmq.client.errors import (
     Attempt,
     BrokerRefused,
-    IllegalMessage,
-    MessageTooLarge,
+    ConnectionBroken,
     NoRoute,
     TransientError,
     Unauthorised,
     all_attempts_failed,
 )
 from pocketmq.client.fault_strategy import FaultStrategy
-from pocketmq.client.namespace import AUTO_CREATE_TOPIC, is_retry_topic, with_namespace
+from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
+from pocketmq.client.namespace import with_namespace
+from pocketmq.client.outgoing import Outgoing, Packer, SendSettings
 from pocketmq.client.route import NoQueueToSendTo, TopicPublishInfo, TopicRoute
 from pocketmq.client.send_result import SendResult, SendStatus
-from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import PocketMQError, RemotingError
-from pocketmq.remoting.flags import Compression, MessageSysFlag
-from pocketmq.remoting.message import Message, MessageQueue, Property
-from pocketmq.remoting.message_codec import (
-    PROPERTIES_SIZE_MAX,
-    compress,
-    properties_to_text,
+from pocketmq.remoting.codes import ResponseCode, request_name
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import (
+    ConnectionLost,
+    PocketMQError,
+    RemotingError,
+    RequestTimeout,
+    TooManyRequests,
 )
+from pocketmq.remoting.message import Message, MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import MQClientInstance
@@ -60,38 +62,6 @@ RETRY_CODES = frozenset(
 )
 """Refusals after which another broker is tried (5.x's set)."""
 
-REPLY = "reply"
-# Plain strings: asking an enum member for its value costs as much as the look-up it is for.
-_TAGS = Property.TAGS.value
-_KEYS = Property.KEYS.value
-_UNIQ_KEY = Property.UNIQ_KEY.value
-_MSG_TYPE = Property.MSG_TYPE.value
-_SEND = int(RequestCode.SEND_MESSAGE_V2)
-_SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
-_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
-_DELAYING = (
-    Property.DELAY.value,
-    Property.TIMER_DELAY_MS.value,
-    Property.TIMER_DELAY_SEC.value,
-    Property.TIMER_DELIVER_MS.value,
-    "__STARTDELIVERTIME",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SendSettings:
-    """What a producer is told about sending; sizes in bytes, times in ms."""
-
-    send_timeout_ms: int = 3_000
-    retry_times: int = 2
-    max_message_size: int = 4 * 1024 * 1024
-    compress_over: int = 4096
-    compression: Compression = Compression.ZLIB
-    compress_level: int = 5
-    retry_when_not_stored_ok: bool = False
-    create_topic_key: str = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: int = 4
-
 
 class SendAttempts:
     """The attempts of one send, without I/O: where next, and whether a failure is final."""
@@ -104,22 +74,32 @@ class SendAttempts:
         *,
         attempts_max: int,
         timeout_ms: int,
+        began_ms: int | None = None,
+        first: MessageQueue | None = None,
     ) -> None:
+        """began_ms: monotonic, when the time-out began; by default now. first: chosen already."""
+        began = clock.monotonic_ms() if began_ms is None else began_ms
         self.attempts: list[Attempt] = []
         self._info = info
         self._strategy = strategy
         self._clock = clock
         self._attempts_max = attempts_max
-        self._deadline_ms = clock.monotonic_ms() + timeout_ms
-        self._began_ms = 0
+        self._deadline_ms = began + timeout_ms
+        self._began_ms = began
         self._last_broker: str | None = None
+        self._first = first
 
     def next_queue(self) -> MessageQueue:
         """Where the next attempt goes. Raises: NoQueueToSendTo."""
-        queue = self._strategy.choose(self._info, self._last_broker)
+        queue = self._first or self._strategy.choose(self._info, self._last_broker)
+        self._first = None
         self._last_broker = queue.broker_name
         self._began_ms = self._clock.monotonic_ms()
         return queue
+
+    def went_to(self, broker_name: str) -> None:
+        """The first attempt was made already, when the time-out began."""
+        self._last_broker = broker_name
 
     @property
     def left_ms(self) -> int:
@@ -147,20 +127,6 @@ def may_retry(error: PocketMQError) -> bool:
     if isinstance(error, BrokerRefused):
         return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
     return isinstance(error, (RemotingError, TransientError))
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message or batch ready to be sent to any queue."""
-
-    topic: str
-    code: int
-    body: bytes
-    ext: dict[str, str]
-    unique_key: str
-    message: Message
-    body_size: int
-    message_type: int = 0
 
 
 class SendHook(Protocol):
@@ -191,10 +157,14 @@ class SendEngine:
         self.strategy = FaultStrategy(
             instance.clock, instance.random_index, enabled=latency_fault_tolerance
         )
-        self._instance = instance
+        self.room = Room(settings.in_flight_max, settings.in_flight_size_max)
+        self.packer = Packer(
+            group, settings, instance.clock, instance.config.client_ip, namespace=namespace
+        )
+        self.instance = instance
+        self.clock = instance.clock
         self._namespace = namespace
-        self._clock = instance.clock
-        self._keys = UniqueKeys(instance.config.client_ip, instance.clock)
+        self._deadlines = Deadlines(instance.clock.monotonic_ms, instance.runner.call_later)
         self._infos: dict[str, tuple[TopicRoute, TopicPublishInfo]] = {}
 
     @property
@@ -202,122 +172,13 @@ class SendEngine:
         """The topics that were sent to, whose routes are kept fresh."""
         return list(self._infos)
 
-    # ------------------------------------------------------------ what is sent
-
     def outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
-        topic = with_namespace(self._namespace, message.topic)
-        body = message.body
-        self._check_body(body, message.topic)
-        properties = self._properties(message)
-        settings = self.settings
-        if len(body) >= settings.compress_over:
-            packed = compress(body, settings.compression, settings.compress_level)
-            if len(packed) < len(body):
-                body = packed
-                sys_flag |= int(MessageSysFlag.COMPRESSED) | int(settings.compression) << 8
-        code = _SEND_REPLY if properties.get(_MSG_TYPE) == REPLY else _SEND
-        ext = self._ext(topic, sys_flag, message.flag)
-        if is_retry_topic(topic):
-            # What a client puts back by itself says so in the header, not in the properties.
-            times = properties.pop(Property.RECONSUME_TIME.value, None)
-            times_max = properties.pop(Property.MAX_RECONSUME_TIMES.value, None)
-            if times is not None:
-                ext["j"] = times
-            if times_max is not None:
-                ext["l"] = times_max
-        ext["i"] = self._properties_text(properties)
-        return Outgoing(
-            topic,
-            code,
-            body,
-            ext,
-            properties[_UNIQ_KEY],
-            message,
-            len(message.body),
-            _message_type(properties, sys_flag),
-        )
+        return self.packer.pack(message, sys_flag)
 
     def outgoing_batch(self, messages: Sequence[Message]) -> Outgoing:
         """Check and pack a batch that fits. Raises: IllegalMessage, MessageTooLarge."""
-        topic = with_namespace(self._namespace, messages[0].topic)
-        members: list[Message] = []
-        for message in messages:
-            self._check_body(message.body, message.topic)
-            properties = self._properties(message)
-            self._properties_text(properties)
-            members.append(Message(topic, message.body, flag=message.flag, properties=properties))
-        body = batch.encode(members)
-        ext = self._ext(topic, 0, messages[0].flag)
-        ext["m"] = "true"
-        outer = {}
-        if Property.WAIT.value in members[0].properties:
-            outer[Property.WAIT.value] = members[0].properties[Property.WAIT.value]
-        ext["i"] = properties_to_text(outer)
-        keys = ",".join(member.properties[_UNIQ_KEY] for member in members)
-        return Outgoing(
-            topic,
-            int(RequestCode.SEND_BATCH_MESSAGE),
-            body,
-            ext,
-            keys,
-            members[0],
-            sum(len(member.body) for member in members),
-        )
-
-    def _properties(self, message: Message) -> dict[str, str]:
-        properties = dict(message.properties)
-        # The attributes win: they are what the caller sees and may have changed.
-        if message.tags is not None:
-            properties[_TAGS] = message.tags
-        if message.keys is not None:
-            properties[_KEYS] = message.keys
-        if _UNIQ_KEY not in properties:
-            properties[_UNIQ_KEY] = self._keys.make()
-        if self._namespace:
-            properties[Property.INSTANCE_ID.value] = self._namespace
-        return properties
-
-    def _properties_text(self, properties: dict[str, str]) -> str:
-        text = properties_to_text(properties)
-        if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
-            raise IllegalMessage(
-                "a property's name or value holds the character 1 or 2, which separate properties"
-            )
-        size = len(text) if text.isascii() else len(text.encode("utf-8"))
-        if size > PROPERTIES_SIZE_MAX:
-            raise IllegalMessage(
-                f"the properties have {size} bytes together; at most {PROPERTIES_SIZE_MAX} travel. Put "
-                "large values into the body"
-            )
-        return text
-
-    def _check_body(self, body: bytes, topic: str) -> None:
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise IllegalMessage(f"the body must be bytes, not {type(body).__name__}: encode it")
-        if not body:
-            raise IllegalMessage(f"a message to topic {topic!r} has no body; it needs one byte")
-        if len(body) > self.settings.max_message_size:
-            raise MessageTooLarge(
-                f"the body has {len(body)} bytes; at most {self.settings.max_message_size} are sent. "
-                "Split it, or raise max_message_size here and maxMessageSize at the broker"
-            )
-
-    def _ext(self, topic: str, sys_flag: int, flag: int) -> dict[str, str]:
-        """SendMessageV2Header but for the queue (e, n) and the properties (i)."""
-        settings = self.settings
-        return {
-            "a": self.group,
-            "b": topic,
-            "c": settings.create_topic_key,
-            "d": str(settings.default_topic_queue_nums),
-            "f": str(sys_flag),
-            "g": str(self._clock.now_ms()),
-            "h": str(flag),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+        return self.packer.pack_batch(messages)
 
     # ------------------------------------------------------------ sending
 
@@ -331,8 +192,127 @@ class SendEngine:
     ) -> SendResult:
         """Send, trying other brokers when that may help; a chosen queue is tried once.
 
-        Raises: NoRoute, BrokerRefused, SendFailed, SendOutcomeUnknown.
+        Waits while too much is under way. Raises: NoRoute, BrokerRefused, SendFailed, SendOutcomeUnknown.
         """
+        size = len(outgoing.body)
+        if not self.room.take(size):
+            await self.room.wait(size)
+        try:
+            if timeout_ms is not None or retry_times is not None:
+                return await self._attempts(outgoing, queue, timeout_ms, retry_times)
+            future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            flight = self._launch(outgoing, queue, future, None)
+            if not isinstance(flight, Flight):
+                return await self._attempts(outgoing, queue, first=flight)
+            try:
+                return await future
+            except PocketMQError as error:
+                return await self._after_flight(flight, outgoing, queue, error)
+        finally:
+            self.room.give(size)
+
+    async def submit(
+        self, outgoing: Outgoing, *, queue: MessageQueue | None = None
+    ) -> "asyncio.Future[SendResult]":
+        """Send without waiting for the answer; the future gets what `send` returns or raises.
+
+        Waits while too much is under way, and for the route and the connection of a first message, so that
+        messages leave in the order of the calls.
+        """
+        size = len(outgoing.body)
+        if not self.room.take(size):
+            await self.room.wait(size)
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        flight = self._launch(outgoing, queue, future, size)
+        if not isinstance(flight, Flight):
+            try:
+                future.set_result(await self._attempts(outgoing, queue, first=flight))
+            except PocketMQError as error:
+                future.set_exception(error)
+            finally:
+                self.room.give(size)
+        return future
+
+    def _launch(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        future: "asyncio.Future[SendResult]",
+        size: int | None,
+    ) -> "Flight | MessageQueue | None":
+        """Begin the first attempt if nothing has to be asked for before.
+
+        Returns: else the queue whose turn it is, so that no turn is skipped; None when none is known.
+        size: the room that the flight gives back itself, and then it goes on by itself after a failure.
+        """
+        instance = self.instance
+        if queue is None:
+            topic = outgoing.topic
+            known = self._infos.get(topic)
+            if known is None or known[0] is not instance.routes.get(topic) or not known[1].ok:
+                return None
+            target = self.strategy.choose(known[1], None)
+        else:
+            target = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
+        address = instance.addresses.master(target.broker_name)
+        connection = None if address is None else instance.api.open_connection(address)
+        if address is None or connection is None:
+            return target
+        try:
+            opaque = connection.take_opaque()
+        except (TooManyRequests, ConnectionLost):
+            return target
+        flight = Flight(self, outgoing, target, address, connection, opaque, future, size)
+        flight.chosen = queue is not None
+        if self.hooks:
+            flight.tokens = [hook.before(outgoing, target, address) for hook in self.hooks]
+        frame = self.packer.frame(outgoing, target, opaque) if instance.api.plain_frames else None
+        if frame is None:
+            frame = instance.api.frame(
+                outgoing.code, self.packer.ext(outgoing, target), outgoing.body, opaque
+            )
+        connection.post(opaque, frame, flight)
+        self._deadlines.add(flight)
+        return flight
+
+    async def _after_flight(
+        self,
+        flight: "Flight",
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        error: PocketMQError,
+    ) -> SendResult:
+        """What follows a flight that failed: further attempts, or the error."""
+        if queue is not None:
+            if flight.result is not None:
+                return flight.result
+            raise error
+        info, _ = await self._publish_info(outgoing.topic)
+        plan = SendAttempts(
+            info,
+            self.strategy,
+            self.clock,
+            attempts_max=1 + self.settings.retry_times,
+            timeout_ms=self.settings.send_timeout_ms,
+            began_ms=flight.began_ms,
+        )
+        plan.went_to(flight.queue.broker_name)
+        if not plan.failed(error):
+            if flight.result is not None:
+                return flight.result
+            raise error
+        _log_retry(outgoing, flight.queue, error)
+        return await self._follow(plan, outgoing)
+
+    async def _attempts(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        timeout_ms: int | None = None,
+        retry_times: int | None = None,
+        *,
+        first: MessageQueue | None = None,
+    ) -> SendResult:
         timeout = timeout_ms if timeout_ms is not None else self.settings.send_timeout_ms
         if queue is not None:
             queue = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
@@ -342,89 +322,84 @@ class SendEngine:
         plan = SendAttempts(
             info,
             self.strategy,
-            self._clock,
+            self.clock,
             attempts_max=1 + retries,
             timeout_ms=timeout,
+            first=first,
         )
+        result = await self._follow(plan, outgoing)
+        if guessed:
+            # The broker has created the topic and registered it: the next send asks for the route.
+            self._infos.pop(outgoing.topic, None)
+        return result
+
+    async def _follow(self, plan: SendAttempts, outgoing: Outgoing) -> SendResult:
+        """Make attempts until one succeeds or the plan says that it is enough."""
         while True:
             target = self._next(plan, outgoing.topic)
             try:
                 result = await self._send_to(outgoing, target, max(1, plan.left_ms))
-                if (
-                    result.status is not SendStatus.SEND_OK
-                    and self.settings.retry_when_not_stored_ok
-                    and plan.failed(_NotStoredSafely(result.status))
-                ):
+                if self.stored_too_loosely(result) and plan.failed(NotStoredSafely(result.status)):
                     continue
             except PocketMQError as error:
                 if plan.failed(error):
-                    log.warning(
-                        "send failed, another attempt topic=%s broker=%s reason=%r",
-                        outgoing.topic,
-                        target.broker_name,
-                        str(error),
-                    )
+                    _log_retry(outgoing, target, error)
                     continue
                 if len(plan.attempts) == 1:
                     raise
                 raise all_attempts_failed(outgoing.topic, self.group, plan.attempts) from error
             plan.succeeded()
-            if guessed:
-                # The broker has created the topic and registered it: the next send asks for the route.
-                self._infos.pop(outgoing.topic, None)
             return result
+
+    def stored_too_loosely(self, result: SendResult) -> bool:
+        """Whether another broker shall be tried, though this one has stored the message."""
+        return result.status is not SendStatus.SEND_OK and self.settings.retry_when_not_stored_ok
 
     def _next(self, plan: SendAttempts, topic: str) -> MessageQueue:
         try:
             return plan.next_queue()
         except NoQueueToSendTo as error:
-            raise NoRoute(topic, self._instance.config.name_servers, str(error)) from error
+            raise NoRoute(topic, self.instance.config.name_servers, str(error)) from error
 
     async def _send_to(
         self, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int
     ) -> SendResult:
-        instance = self._instance
+        instance = self.instance
         address = instance.addresses.master(queue.broker_name)
         if address is None:
             address = await instance.master_address(queue.topic, queue.broker_name)
-        ext = outgoing.ext.copy()
-        ext["e"] = str(queue.queue_id)
-        ext["n"] = queue.broker_name
-        tokens = (
-            [hook.before(outgoing, queue, address) for hook in self.hooks] if self.hooks else []
-        )
+        tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
         try:
             result = await instance.api.send(
                 address,
                 outgoing.code,
-                ext,
+                self.packer.ext(outgoing, queue),
                 outgoing.body,
                 unique_key=outgoing.unique_key,
                 queue=queue,
                 timeout_ms=timeout_ms,
             )
         except PocketMQError as error:
-            self._after(tokens, None, error)
+            self.tell_hooks(tokens, None, error)
             raise
-        if tokens:
-            self._after(tokens, result, None)
+        self.tell_hooks(tokens, result, None)
         return result
 
-    def _after(
-        self, tokens: list[object], result: SendResult | None, error: PocketMQError | None
+    def tell_hooks(
+        self, tokens: Sequence[object], result: SendResult | None, error: PocketMQError | None
     ) -> None:
-        for hook, token in zip(self.hooks, tokens, strict=True):
+        for hook, token in zip(self.hooks, tokens, strict=False):
             hook.after(token, result, error)
 
     async def send_oneway(self, outgoing: Outgoing, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer. Raises: NoRoute, Unreachable; a refusal is never known."""
         if queue is None:
             info, _ = await self._publish_info(outgoing.topic)
-            plan = SendAttempts(info, self.strategy, self._clock, attempts_max=1, timeout_ms=0)
+            plan = SendAttempts(info, self.strategy, self.clock, attempts_max=1, timeout_ms=0)
             queue = self._next(plan, outgoing.topic)
-        address = await self._instance.master_address(outgoing.topic, queue.broker_name)
-        ext = outgoing.ext | {"e": str(queue.queue_id), "n": queue.broker_name}
-        await self._instance.api.send_oneway(address, outgoing.code, ext, outgoing.body)
+        address = await self.instance.master_address(outgoing.topic, queue.broker_name)
+        ext = self.packer.ext(outgoing, queue)
+        await self.instance.api.send_oneway(address, outgoing.code, ext, outgoing.body)
 
     # ------------------------------------------------------------ where
 
@@ -432,12 +407,12 @@ class SendEngine:
         """The queues that can be written to. Raises: NoRoute."""
         info, _ = await self._publish_info(with_namespace(self._namespace, topic))
         if not info.ok:
-            raise NoRoute(topic, self._instance.config.name_servers, "no queue can be written to")
+            raise NoRoute(topic, self.instance.config.name_servers, "no queue can be written to")
         return list(info.queues)
 
     async def _publish_info(self, topic: str) -> tuple[TopicPublishInfo, bool]:
         """The queues of a topic, and whether they are a guess for a topic yet to be created."""
-        instance = self._instance
+        instance = self.instance
         route = instance.routes.get(topic)
         if route is not None:
             known = self._infos.get(topic)
@@ -453,7 +428,7 @@ class SendEngine:
 
     async def _guess(self, topic: str) -> TopicPublishInfo:
         """The brokers that create topics by themselves. Raises: NoRoute of the topic itself."""
-        instance = self._instance
+        instance = self.instance
         try:
             template = await instance.api.topic_route(self.settings.create_topic_key)
         except NoRoute as error:
@@ -463,20 +438,159 @@ class SendEngine:
         return TopicPublishInfo.of(topic, limited, instance.random_index())
 
 
-class _NotStoredSafely(TransientError):
+class Flight:
+    """One first attempt: waits at its connection for the answer, as a future would.
+
+    `future` gets the outcome. A flight that was submitted (size is set) gives its room back and goes on by
+    itself after a failure; else its caller does both.
+    """
+
+    __slots__ = (
+        "address",
+        "began_ms",
+        "chosen",
+        "connection",
+        "deadline_ms",
+        "engine",
+        "future",
+        "opaque",
+        "outgoing",
+        "queue",
+        "result",
+        "settled",
+        "size",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        engine: SendEngine,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        address: str,
+        connection: OpenConnection,
+        opaque: int,
+        future: "asyncio.Future[SendResult]",
+        size: int | None,
+    ) -> None:
+        self.engine = engine
+        self.outgoing: Outgoing | None = outgoing
+        self.queue = queue
+        self.address = address
+        self.connection = connection
+        self.opaque = opaque
+        self.future = future
+        self.size = size
+        self.began_ms = engine.clock.monotonic_ms()
+        self.deadline_ms = self.began_ms + engine.settings.send_timeout_ms
+        self.settled = False
+        self.chosen = False
+        self.tokens: Sequence[object] = ()
+        self.result: SendResult | None = None
+
+    # What a connection asks of who waits for an answer.
+
+    def done(self) -> bool:
+        return self.settled
+
+    def set_result(self, answer: RemotingCommand) -> None:
+        outgoing, engine = self.outgoing, self.engine
+        if outgoing is None:
+            return
+        result = engine.instance.api.send_result(
+            answer, outgoing.unique_key, self.queue, engine.group, self.address
+        )
+        if not isinstance(result, SendResult):
+            self._failed(result)
+            return
+        if self.tokens:
+            engine.tell_hooks(self.tokens, result, None)
+        if engine.stored_too_loosely(result):
+            self.result = result
+            self.tokens = ()
+            self._failed(NotStoredSafely(result.status))
+            return
+        self.settled = True
+        self.outgoing = None
+        if engine.strategy.enabled:
+            cost_ms = engine.clock.monotonic_ms() - self.began_ms
+            engine.strategy.update(self.queue.broker_name, cost_ms, isolate=False)
+        if self.size is not None:
+            engine.room.give(self.size)
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def set_exception(self, error: RemotingError) -> None:
+        if self.outgoing is not None:
+            engine = self.engine
+            self._failed(
+                engine.instance.api.send_failure(error, self.address, self.queue, engine.group)
+            )
+
+    def expire(self) -> None:
+        """The deadline has come."""
+        outgoing = self.outgoing
+        if outgoing is not None:
+            what = request_name(outgoing.code)
+            timeout_ms = self.engine.settings.send_timeout_ms
+            self.set_exception(RequestTimeout(self.address, what, timeout_ms))
+
+    def _failed(self, error: PocketMQError) -> None:
+        engine, outgoing, future = self.engine, self.outgoing, self.future
+        assert outgoing is not None
+        self.settled = True
+        self.outgoing = None
+        if self.tokens:
+            engine.tell_hooks(self.tokens, None, error)
+        if self.size is None:
+            if not future.done():
+                future.set_exception(error)
+            return
+        if future.done():
+            engine.room.give(self.size)
+            return
+        task = engine.instance.runner.spawn(self._go_on(outgoing, error), name="send again")
+        if task is None:
+            self._give_up()
+        else:
+            task.add_done_callback(lambda _: self._give_up())
+
+    async def _go_on(self, outgoing: Outgoing, error: PocketMQError) -> None:
+        """Further attempts of a submitted message."""
+        chosen = self.queue if self.chosen else None
+        try:
+            result = await self.engine._after_flight(self, outgoing, chosen, error)
+        except PocketMQError as final:
+            if not self.future.done():
+                self.future.set_exception(final)
+        else:
+            if not self.future.done():
+                self.future.set_result(result)
+
+    def _give_up(self) -> None:
+        """The further attempts have ended, perhaps since the client was shut down."""
+        assert self.size is not None
+        self.engine.room.give(self.size)
+        if not self.future.done():
+            self.future.set_exception(
+                ConnectionBroken(
+                    f"sending to topic {self.queue.topic!r} by group {self.engine.group!r}: the producer "
+                    "was shut down before the broker had answered; it may be stored all the same"
+                )
+            )
+
+
+class NotStoredSafely(TransientError):
+    """Stored, but less safely than the producer wants."""
+
     def __init__(self, status: SendStatus) -> None:
         super().__init__(f"stored, but with status {status}")
 
 
-def _message_type(properties: dict[str, str], sys_flag: int) -> int:
-    """MessageType of a trace: 0 normal, 1 transaction half, 3 delayed (wire.md 4.9)."""
-    if sys_flag & _PREPARED:
-        return 1
-    for name in _DELAYING:
-        if name in properties:
-            return 3
-    return 0
-
-
-SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Chooses one of a topic's queues."""
+def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:
+    log.warning(
+        "send failed, another attempt topic=%s broker=%s reason=%r",
+        outgoing.topic,
+        queue.broker_name,
+        str(error),
+    )

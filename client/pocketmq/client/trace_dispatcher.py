@@ -22,8 +22,8 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 
 if TYPE_CHECKING:
+    from pocketmq.client.outgoing import Outgoing
     from pocketmq.client.producer import Producer
-    from pocketmq.client.send import Outgoing
     from pocketmq.client.send_result import SendResult
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.command import RemotingCommand, encode
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
@@ -116,6 +116,7 @@ class RemotingClient:
             on_close=lambda connection: self._lost(address, connection),
             frame_size_max=self._frame_size_max,
             sniff=False,
+            read_on=True,
         )
 
     def _lost(self, address: str, connection: Connection) -> None:
@@ -142,6 +143,22 @@ class RemotingClient:
         if self._before_send is not None:
             self._before_send(command)
         return await connection.invoke(command, timeout_ms)
+
+    def open_connection(self, address: str) -> Connection | None:
+        """The connection to `address` if it is open already."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.writable else None
+
+    @property
+    def signs(self) -> bool:
+        """Whether requests are changed before they are encoded."""
+        return self._before_send is not None
+
+    def encoded(self, command: RemotingCommand) -> bytes:
+        """The frame of a request whose opaque is set, signed; for `Connection.post`."""
+        if self._before_send is not None:
+            self._before_send(command)
+        return encode(command)
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
         """Send and expect nothing. Raises: ConnectFailed, ConnectionLost."""

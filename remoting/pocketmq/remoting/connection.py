@@ -6,7 +6,8 @@
    comes later by `send`. A coroutine is run in the owner's task group and its value is sent.
 3. An exception in a handler is an answer with SYSTEM_ERROR and its text, and a log line; it never ends
    the connection. Bytes that are no frame do end it.
-4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded.
+4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded. A client
+   reads on (`read_on`): what it sends is bounded by its callers, and two ends that both wait never end.
 5. A ONEWAY request is never answered.
 Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
 """
@@ -16,7 +17,7 @@ import inspect
 import logging
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
 from pocketmq.remoting.command import RemotingCommand, decode, encode
@@ -24,6 +25,7 @@ from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
     ProtocolError,
+    RemotingError,
     RequestTimeout,
     TooManyRequests,
 )
@@ -38,6 +40,17 @@ Reply = RemotingCommand | bytes | Sequence[Buffer] | None
 Handler = Callable[
     [RemotingCommand, "Connection"], "Reply | Coroutine[Any, Any, RemotingCommand | None]"
 ]
+
+
+class Waiter(Protocol):
+    """Who waits for an answer: a future, or what behaves like one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: RemotingCommand, /) -> None: ...
+
+    def set_exception(self, exception: RemotingError, /) -> None: ...
+
 
 # Replies that together are smaller than this are joined: one copy is cheaper than many vectors.
 _JOIN_SIZE_MAX = 65_536
@@ -63,12 +76,13 @@ class Connection(asyncio.Protocol):
         default_handler: Handler | None = None,
         tls: ServerTls | None = None,
         sniff: bool = True,
+        read_on: bool = False,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the
         way they begin; None refuses those that begin with a handshake.
-        sniff: look at the first byte at all (servers)."""
+        sniff: look at the first byte at all (servers). read_on: see invariant 4 (clients)."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
         self._spawn = spawn
@@ -78,8 +92,9 @@ class Connection(asyncio.Protocol):
         self._server_tls = tls
         self._tls: TlsLayer | None = None
         self._sniffed = not sniff
+        self._read_on = read_on
         self._decoder = FrameDecoder(frame_size_max)
-        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._pending: dict[int, Waiter] = {}
         self._in_flight_max = in_flight_max
         self._opaque = 0
         self._out: list[Buffer] = []
@@ -213,6 +228,8 @@ class Connection(asyncio.Protocol):
             self._on_close(self)
 
     def pause_writing(self) -> None:
+        if self._read_on:
+            return
         self._paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -277,6 +294,15 @@ class Connection(asyncio.Protocol):
 
         The caller bounds the wait; `invoke` does it. Raises: TooManyRequests, ConnectionLost.
         """
+        command.opaque = opaque = self.take_opaque()
+        assert self._loop is not None
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[opaque] = future
+        self.send(command)
+        return future
+
+    def take_opaque(self) -> int:
+        """The number of a request that is sent by `post`. Raises: TooManyRequests, ConnectionLost."""
         if self.closed or self._loop is None:
             raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
         if len(self._pending) >= self._in_flight_max:
@@ -284,11 +310,21 @@ class Connection(asyncio.Protocol):
                 f"{len(self._pending)} requests to {self.peer} wait for an answer, which is the limit"
             )
         self._opaque = opaque = self._opaque + 1 & 0x7FFF_FFFF
-        command.opaque = opaque
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._pending[opaque] = future
-        self.send(command)
-        return future
+        return opaque
+
+    def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None:
+        """Send an encoded request; `waiter` gets its answer or ConnectionLost, in this loop's thread.
+
+        Much that is sent in one turn of the loop leaves in several writes, so that the peer can begin.
+        """
+        self._pending[opaque] = waiter
+        self.send(frame)
+        if self._out_size > _JOIN_SIZE_MAX and not self._corked:
+            self._flush()
+
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._pending.pop(opaque, None)
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and wait for its answer.

@@ -1,0 +1,166 @@
+"""What is under way: how much at once, and until when.
+
+    room = Room(count_max=1_000, size_max=64 MiB)      back-pressure: who sends waits for room
+    flights.launch(...)                                one attempt without a task and a timer of its own
+
+1. At most count_max messages with size_max bytes are under way; a single larger one flies alone.
+2. Who waits for room gets it in the order of asking.
+3. All flights of a producer have the same time-out, so their deadlines come in the order of their
+   starts: one timer for the first of them serves all.
+4. A flight settles once: with its answer, with the loss of its connection, or with its deadline.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import RemotingError
+
+
+class Room:
+    """Counts what is under way (invariants 1 and 2). Owner: one producer."""
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        """size_max in bytes."""
+        self.count = 0
+        self.size = 0
+        self._count_max = count_max
+        self._size_max = size_max
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+
+    def take(self, size: int) -> bool:
+        """Whether there was room; it is taken then."""
+        if self._waiting or not self._fits(size):
+            return False
+        self.count += 1
+        self.size += size
+        return True
+
+    def _fits(self, size: int) -> bool:
+        if not self.count:
+            return True
+        return self.count < self._count_max and self.size + size <= self._size_max
+
+    async def wait(self, size: int) -> None:
+        """Take room as soon as there is some."""
+        if self.take(size):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(size)
+            else:
+                # Whoever stood behind may fit where this one did not.
+                self._admit()
+            raise
+
+    def give(self, size: int) -> None:
+        """Give room back."""
+        self.count -= 1
+        self.size -= size
+        if self._waiting:
+            self._admit()
+        elif not self.count and self._idle:
+            idle, self._idle = self._idle, []
+            for each in idle:
+                if not each.done():
+                    each.set_result(None)
+
+    def _admit(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            size, turn = waiting[0]
+            if turn.done():
+                waiting.popleft()
+                continue
+            if not self._fits(size):
+                return
+            waiting.popleft()
+            self.count += 1
+            self.size += size
+            turn.set_result(None)
+
+    async def empty(self) -> None:
+        """Wait until nothing is under way."""
+        while self.count or self._waiting:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(done)
+            await done
+
+
+class Waiter(Protocol):
+    """Who waits for an answer."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: RemotingCommand, /) -> None: ...
+
+    def set_exception(self, exception: RemotingError, /) -> None: ...
+
+
+class OpenConnection(Protocol):
+    """What a flight needs of remoting's Connection."""
+
+    def take_opaque(self) -> int: ...
+
+    def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None: ...
+
+    def forget(self, opaque: int) -> None: ...
+
+
+class Timed(Protocol):
+    """A flight as its deadline sees it."""
+
+    connection: OpenConnection
+    opaque: int
+    deadline_ms: int
+    settled: bool
+
+    def expire(self) -> None: ...
+
+
+class Deadlines:
+    """Ends flights that get no answer (invariant 3). Owner: one producer."""
+
+    def __init__(
+        self,
+        monotonic_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], object]], None],
+    ) -> None:
+        """call_later: (delay in ms, function)."""
+        self._monotonic_ms = monotonic_ms
+        self._call_later = call_later
+        self._flights: deque[Timed] = deque()
+        self._armed = False
+
+    def add(self, flight: Timed) -> None:
+        flights = self._flights
+        while flights and flights[0].settled:
+            flights.popleft()
+        flights.append(flight)
+        if not self._armed:
+            self._arm(flight.deadline_ms - self._monotonic_ms())
+
+    def _arm(self, delay_ms: float) -> None:
+        self._armed = True
+        self._call_later(max(1, delay_ms), self._sweep)
+
+    def _sweep(self) -> None:
+        self._armed = False
+        flights = self._flights
+        now = self._monotonic_ms()
+        while flights:
+            first = flights[0]
+            if not first.settled:
+                if first.deadline_ms > now:
+                    self._arm(first.deadline_ms - now)
+                    return
+                first.connection.forget(first.opaque)
+                first.expire()
+            flights.popleft()
