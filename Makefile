@@ -10,7 +10,7 @@ DATA ?= data
 ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: run test check lint types unit bench bench-quick bench-spark setup clean
+.PHONY: run test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -51,6 +51,10 @@ unit: $(VENV)/.dev
 
 bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
+	$(BIN)/python -m benchmarks.bench_brokers
+
+bench-brokers: setup
+	$(BIN)/python -m benchmarks.bench_brokers $(ARGS)
 
 bench-quick: setup
 	$(BIN)/python -m benchmarks.compare --quick $(ARGS)
