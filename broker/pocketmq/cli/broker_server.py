@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
+from pocketmq.console.config import ConsoleConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -34,7 +36,12 @@ class BrokerServer:
         """Raises: CannotBegin."""
         self._is_up = options.role == UP
         self._broker_option = "--broker-port" if self._is_up else "--port"
-        known = {*BrokerConfig.keys(), *StoreConfig.keys(), *TlsConfig.keys()}
+        known = {
+            *BrokerConfig.keys(),
+            *StoreConfig.keys(),
+            *TlsConfig.keys(),
+            *ConsoleConfig.keys(),
+        }
         if self._is_up:
             known |= NamesrvConfig.keys().keys()
         settings = merge(options, environment, read_file(options.config), known)
@@ -44,6 +51,9 @@ class BrokerServer:
         settings["storePathRootDir"] = folder
         try:
             self._namesrv = self._namesrv_config(settings, folder, options.namesrv_port)
+            self._console, self._console_port_is_asked = read_console_config(
+                settings, by_default=self._is_up
+            )
             self._tls = TlsConfig.read(settings)
             for name in [*TlsConfig.keys()]:
                 settings.pop(name, None)
@@ -85,6 +95,7 @@ class BrokerServer:
             **self._store_config.to_properties(),
             **self._config.to_properties(),
             **self._tls.to_properties(),
+            **self._console.to_properties(),
         }
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -103,6 +114,14 @@ class BrokerServer:
                 name_server=None if name_server is None else name_server.local,
                 tls=tls,
             )
+            namesrv = name_server.address if name_server else config.namesrv_addr
+            console = bound_console(
+                self._console,
+                port_is_asked=self._console_port_is_asked,
+                name_servers=namesrv,
+                tls=self._tls,
+                here=(broker,),
+            )
             try:
                 await stack.enter_async_context(broker)
             except StoreError as error:
@@ -113,11 +132,14 @@ class BrokerServer:
                 ) from error
             say_ready(
                 {
-                    "namesrv": name_server.address if name_server else config.namesrv_addr,
+                    "namesrv": namesrv,
                     "broker": broker.address,
                     "name": config.broker_name,
                     "cluster": config.broker_cluster_name,
                     "store": self._store_config.store_path_root_dir,
+                    "console": "" if console is None else console.address,
                 }
             )
+            if console is not None:
+                await stack.enter_async_context(console)
             await stop.wait()

@@ -5,6 +5,7 @@ other commands use, take a fifth of that. The table is also what `--help` and th
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ class Option:
     metavar: str = ""
     setting: str = ""
     is_number: bool = False
+    low: int = 0
     is_count: bool = False
     is_flag: bool = False
     is_list: bool = False
@@ -104,6 +106,26 @@ OPTIONS = (
         "brokerClusterName",
     ),
     Option(
+        ("--console-port",),
+        "console_port",
+        "port of the web console (default: 8082 with `up`, else none; 0: any free one; -1: no console)",
+        (UP, BROKER),
+        "PORT",
+        "consolePort",
+        is_number=True,
+        low=-1,
+    ),
+    Option(
+        ("--console-host",),
+        "console_host",
+        "address that the console listens on (default: 127.0.0.1); beyond this machine it only reads, "
+        "until consoleUser and consolePassword are set",
+        (UP, BROKER),
+        "H",
+        "consoleHost",
+    ),
+    Option(("--no-console",), "no_console", "no web console", (UP, BROKER), is_flag=True),
+    Option(
         ("-c", "--config"),
         "config",
         "a properties file, such as RocketMQ's broker.conf or namesrv.conf",
@@ -151,6 +173,9 @@ class ServerOptions:
     namesrv: str | None = None
     broker_name: str | None = None
     cluster: str | None = None
+    console_port: int | None = None
+    console_host: str | None = None
+    no_console: bool = False
     config: str | None = None
     settings: list[str] | None = None
     print_config: bool = False
@@ -171,6 +196,8 @@ class ServerOptions:
             value_given = getattr(self, option.attribute)
             if option.setting and self.role in option.roles and value_given is not None:
                 found[option.setting] = str(value_given)
+        if self.no_console:
+            found["consolePort"] = "-1"
         return found
 
 
@@ -208,7 +235,7 @@ def _add(parser: argparse.ArgumentParser, option: Option) -> None:
         dest=option.attribute,
         help=option.help,
         metavar=option.metavar,
-        type=_port if option.is_number else _count if option.is_count else str,
+        type=_port(option.low) if option.is_number else _count if option.is_count else str,
         action="append" if option.is_list else "store",
     )
 
@@ -219,7 +246,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; a port is a number of 0 to 65535")
-    return int(text)
+def _port(low: int) -> Callable[[str], int]:
+    """A parser of ports; low: -1 where none at all may be chosen."""
+
+    def parse_port(text: str) -> int:
+        digits = text.removeprefix("-") if low < 0 else text
+        if digits.isascii() and digits.isdigit() and low <= int(text) <= 65_535:
+            return int(text)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no port; a port is a number of {low} to 65535"
+        )
+
+    return parse_port

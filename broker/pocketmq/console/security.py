@@ -16,8 +16,6 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +61,7 @@ class Security:
         self._password = None if password is None else self._mac("password", password)
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._confirmations: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        self._failures: deque[int] = deque(maxlen=_FAILURES_MAX)
+        self._failures: OrderedDict[str, deque[int]] = OrderedDict()
         names = {name.strip().lower() for name in config.host_names.split(",") if name.strip()}
         self._any_host = "*" in names
         self._host_names = names | {"localhost", machine_name.lower(), config.host.lower()} - {""}
@@ -115,9 +113,9 @@ class Security:
         if not dot or not hmac.compare_digest(mac.encode(), self._mac("session", body).encode()):
             return None
         try:
-            found = json_codec.loads(urlsafe_b64decode(body.encode()))
+            found = json_codec.loads(bytes.fromhex(body))
             session = Session(str(found["id"]), found["user"], int(found["at"]))
-        except (Base64Error, KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return None
         if self._clock.now_ms() - session.issued_ms > SESSION_MS or session.id in self._ended:
             return None
@@ -130,7 +128,7 @@ class Security:
     def cookie(self, session: Session) -> str:
         """The value that `session` takes back."""
         data = {"id": session.id, "user": session.user, "at": session.issued_ms}
-        body = urlsafe_b64encode(json_codec.dumps(data)).decode()
+        body = json_codec.dumps(data).hex()
         return f"{body}.{self._mac('session', body)}"
 
     def end(self, session: Session) -> None:
@@ -142,24 +140,16 @@ class Security:
     def csrf_token(self, session: Session) -> str:
         return self._mac("csrf", session.id)
 
-    def log_in(self, session: Session, user: str, password: str) -> Session:
-        """A new session of the user; the old one is over. Raises: ApiError 403, 401, 429."""
+    def log_in(self, session: Session, user: str, password: str, address: str) -> Session:
+        """A new session of the user; the old one is over. address: from where, to count failures by.
+
+        Raises: ApiError 403, 401, 429.
+        """
         if self._password is None:
             raise ApiError(
                 403, "FORBIDDEN", "this console has no login", "set consoleUser and consolePassword"
             )
-        now = self._clock.monotonic_ms()
-        if len(self._failures) == _FAILURES_MAX:
-            wait_ms = self._failures[0] + _FAILURES_WITHIN_MS - now
-            if wait_ms > 0:
-                seconds = -(-wait_ms // 1_000)
-                raise ApiError(
-                    429,
-                    "TOO_MANY",
-                    f"{_FAILURES_MAX} logins failed within a minute",
-                    f"try again in {seconds} s",
-                    retry_after_s=seconds,
-                )
+        self._check_failures(address)
         # Both are compared, always, as digests: neither content nor length shows in the time it takes.
         same_user = hmac.compare_digest(
             self._mac("user", user).encode(), self._mac("user", self._config.user).encode()
@@ -168,11 +158,33 @@ class Security:
             self._mac("password", password).encode(), self._password.encode()
         )
         if not (same_user and same_password):
-            self._failures.append(now)
+            self._count_failure(address)
             raise ApiError(401, "LOGIN", "user or password is wrong", None)
-        self._failures.clear()
+        self._failures.pop(address, None)
         self.end(session)
         return self.begin(self._config.user)
+
+    def _check_failures(self, address: str) -> None:
+        failures = self._failures.get(address) or deque()
+        if len(failures) < _FAILURES_MAX:
+            return
+        wait_ms = failures[0] + _FAILURES_WITHIN_MS - self._clock.monotonic_ms()
+        if wait_ms > 0:
+            seconds = -(-wait_ms // 1_000)
+            raise ApiError(
+                429,
+                "TOO_MANY",
+                f"{_FAILURES_MAX} logins from {address} failed within a minute",
+                f"try again in {seconds} s",
+                retry_after_s=seconds,
+            )
+
+    def _count_failure(self, address: str) -> None:
+        failures = self._failures.setdefault(address, deque(maxlen=_FAILURES_MAX))
+        failures.append(self._clock.monotonic_ms())
+        self._failures.move_to_end(address)
+        while len(self._failures) > _REMEMBERED_MAX:
+            self._failures.popitem(last=False)
 
     def check_read(self, session: Session) -> None:
         """Raises: ApiError 401 when a login is wanted."""

@@ -168,20 +168,31 @@ class Groups:
     # ------------------------------------------------------------ progress
 
     async def progress(
-        self, group: str, topic: str | None = None, *, owners: bool = False
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        owners: bool = False,
+        partial: bool = False,
     ) -> list[QueueProgress]:
         """How far the group is in each queue that it has offsets of, by queue.
 
         owners: also ask each member which queues it has; members that do not answer have none.
+        partial: leave out brokers that cannot be reached.
         """
         rows: dict[MessageQueue, QueueProgress] = {}
         for _, address in await self._site.masters_of_group(group):
-            answer = await self._api.ask(
-                address,
-                RequestCode.GET_CONSUME_STATS,
-                headers.GetConsumeStatsHeader(group, topic),
-                about=f"group {group!r}",
-            )
+            try:
+                answer = await self._api.ask(
+                    address,
+                    RequestCode.GET_CONSUME_STATS,
+                    headers.GetConsumeStatsHeader(group, topic),
+                    about=f"group {group!r}",
+                )
+            except RemotingError:
+                if not partial:
+                    raise
+                continue
             for key, row in fastjson.loads(answer.body)["offsetTable"].items():
                 queue = queue_of(key)
                 rows[queue] = QueueProgress(

@@ -14,6 +14,10 @@ MASTER_ID = 0
 RETRY_PREFIX = "%RETRY%"
 
 
+class NoMaster(IllegalArgument):
+    """No broker of this name, or none at all, is registered."""
+
+
 class Site:
     """Look-ups that every subject of administration needs; nothing is remembered."""
 
@@ -53,7 +57,7 @@ class Site:
     ) -> list[ClusterBroker]:
         """The masters of a cluster, of one broker name or `ip:port`, or all.
 
-        Raises: IllegalArgument when there is none.
+        Raises: NoMaster when there is none, IllegalArgument for an unknown cluster.
         """
         found = [
             each
@@ -62,7 +66,7 @@ class Site:
         ]
         if not found:
             what = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "site"
-            raise IllegalArgument(f"the name servers know no master of {what}")
+            raise NoMaster(f"the name servers know no master of {what}")
         return found
 
     async def route(self, topic: str) -> TopicRoute:

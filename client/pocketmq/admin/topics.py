@@ -6,6 +6,7 @@ from pocketmq.client.errors import NoRoute, RequestNotSupported
 from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
 
 DEFAULT_TOPIC = "TBW102"
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -129,16 +130,24 @@ class Topics:
                 found[name] = TopicConfig.from_json(data)
         return found
 
-    async def status(self, topic: str) -> list[QueueStatus]:
-        """What each queue holds. Raises: NoRoute, TopicNotExist."""
+    async def status(self, topic: str, *, partial: bool = False) -> list[QueueStatus]:
+        """What each queue holds. partial: leave out brokers that cannot be reached.
+
+        Raises: NoRoute, TopicNotExist.
+        """
         found: list[QueueStatus] = []
         for _, address in await self._site.masters_of(topic):
-            answer = await self._api.ask(
-                address,
-                RequestCode.GET_TOPIC_STATS_INFO,
-                headers.GetTopicStatsInfoHeader(topic),
-                about=f"topic {topic!r}",
-            )
+            try:
+                answer = await self._api.ask(
+                    address,
+                    RequestCode.GET_TOPIC_STATS_INFO,
+                    headers.GetTopicStatsInfoHeader(topic),
+                    about=f"topic {topic!r}",
+                )
+            except RemotingError:
+                if not partial:
+                    raise
+                continue
             for key, row in fastjson.loads(answer.body)["offsetTable"].items():
                 found.append(
                     QueueStatus(

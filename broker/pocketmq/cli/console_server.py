@@ -1,0 +1,89 @@
+"""The web console beside `up` and `broker`: whether there is one, and its port, before `ready` is said."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.server import cannot_listen
+from pocketmq.console.config import OFF, ConsoleConfig
+from pocketmq.console.server import ConsoleServer, missing_packages
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.tls import TlsConfig, client_context
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+    from pocketmq.client.config import ClientOptions
+
+log = logging.getLogger(__name__)
+
+_PORT = "consolePort"
+
+
+def read_console_config(
+    settings: dict[str, str], *, by_default: bool
+) -> tuple[ConsoleConfig, bool]:
+    """The console's settings, taken out of `settings`; and whether its port was asked for.
+
+    by_default: whether there is a console when nothing is said about its port. Raises: IllegalArgument.
+    """
+    asked = _PORT in settings
+    if not asked and not by_default:
+        settings[_PORT] = str(OFF)
+    config = ConsoleConfig.from_properties(settings)
+    for name in [*ConsoleConfig.keys()]:
+        settings.pop(name, None)
+    config.secret()
+    return config, asked
+
+
+def bound_console(
+    config: ConsoleConfig,
+    *,
+    port_is_asked: bool,
+    name_servers: str,
+    tls: TlsConfig,
+    here: "Sequence[Broker]" = (),
+) -> ConsoleServer | None:
+    """A console that has its port and is to be entered once `ready` is said; None when there is none.
+
+    name_servers: `host:port;host:port`, with which it finds the brokers. Raises: CannotBegin.
+    """
+    if config.is_off:
+        return None
+    missing = missing_packages()
+    if missing:
+        level = logging.WARNING if port_is_asked else logging.INFO
+        text = 'no web console: %s not installed; pip install "pocketmq[console]" brings it'
+        log.log(level, text, ", ".join(missing))
+        return None
+    if not name_servers:
+        log.info("no web console: it finds brokers by a name server, and namesrvAddr is not set")
+        return None
+    try:
+        console = ConsoleServer(config, _client_options(name_servers, tls), here=here)
+        console.bind(port_is_wish=not port_is_asked)
+    except IllegalArgument as error:
+        raise CannotBegin(str(error)) from error
+    except OSError as error:
+        raise cannot_listen(config.host, config.port, "--console-port", error) from error
+    return console
+
+
+def _client_options(name_servers: str, tls: TlsConfig) -> "ClientOptions":
+    """How the console reaches name servers and brokers: as one of their clients, by TLS where they insist."""
+    options: ClientOptions = {"name_server": name_servers}
+    if tls.mode == "enforcing":
+        # A server that wants its clients' certificates is shown the one that this process has.
+        own = tls.certificate_path if tls.client_auth == "require" else ""
+        try:
+            options["tls"] = client_context(
+                certificate=Path(own) if own else None,
+                key=Path(tls.key_path) if own and tls.key_path else None,
+            )
+        except OSError as error:
+            raise CannotBegin(
+                f"the console cannot use the TLS certificate {own}: {error}"
+            ) from error
+    return options

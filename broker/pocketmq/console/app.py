@@ -1,0 +1,289 @@
+"""The web application: starlette over the table of routes. Imported only when somebody opens the console.
+
+The way in: host name, session, rights and token (security), then the handler; the way out: JSON with an ETag,
+an error in words, or a stream, each with the headers that keep a browser from doing what it should not.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pocketmq.console.call import Ask, Call, Download, EventStream, Fields
+from pocketmq.console.errors import ApiError, api_error
+from pocketmq.console.routes import ROUTES, ApiRoute
+from pocketmq.console.security import SESSION_MS, Session
+from pocketmq.console.state import Console
+from pocketmq.remoting import json_codec
+from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
+
+BODY_SIZE_MAX = 8 << 20
+_HEADER_TEXTS = {
+    "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEADER_TEXTS.items()]
+_SAFE_METHODS = ("GET", "HEAD")
+
+
+def make_app(console: Console) -> ASGIApp:
+    """The whole console: API, metrics, pages."""
+    api = [Route(each.path, _endpoint(console, each), methods=[each.method]) for each in ROUTES]
+    application = Starlette(
+        routes=[Mount("/api", routes=api), *_others(console)],
+        exception_handlers={HTTPException: _http_error},
+    )
+    return _Guarded(application, console)
+
+
+def _others(console: Console) -> list[BaseRoute]:
+    """What other modules of this package serve, as far as they are there."""
+    found: list[BaseRoute] = []
+    if importlib.util.find_spec("pocketmq.console.metrics_page"):
+        found += importlib.import_module("pocketmq.console.metrics_page").metrics_routes(console)
+    if importlib.util.find_spec("pocketmq.console.pages"):
+        found += importlib.import_module("pocketmq.console.pages").page_routes(console)
+    return found
+
+
+class _Guarded:
+    """Host name before anything else; the headers on every answer, whoever made it."""
+
+    def __init__(self, inner: ASGIApp, console: Console) -> None:
+        self._inner = inner
+        self._security = console.security
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                have = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(each for each in _HEADERS if each[0] not in have),
+                ]
+            await send(message)
+
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        try:
+            self._security.check_host(hosts[0].decode("latin-1") if len(hosts) == 1 else None)
+        except ApiError as error:
+            await _error(error)(scope, receive, send_guarded)
+            return
+        await self._inner(scope, receive, send_guarded)
+
+
+def cookie_name(scope: Scope) -> str:
+    """Browsers keep cookies by host alone: two consoles of one machine need two names."""
+    server = scope.get("server")
+    return f"pocketmq_{server[1] if server else 0}"
+
+
+def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        cookie = request.cookies.get(cookie_name(request.scope))
+        session = console.security.session(cookie) or console.security.begin()
+        try:
+            call = await _call(console, route, request, session)
+            answer = await route.handle(console, call)
+            _log_done(call, "done")
+            response = _response(answer, request)
+        except Ask as ask:
+            return _json(202, ask.content)
+        except ApiError as error:
+            _log_refused(route, request, session, error.error)
+            return _error(error)
+        except PocketMQError as error:
+            _log_refused(route, request, session, str(error))
+            return _error(api_error(error))
+        except TimeoutError:
+            return _error(ApiError(504, "TIMEOUT", "the brokers did not answer in time", None))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            log.exception("console bug route=%s %s", route.method, route.path)
+            return _error(
+                ApiError(500, "BUG", "this is a bug of the console", "see the log of this process")
+            )
+        if call.new_session is not None:
+            response.set_cookie(
+                cookie_name(request.scope),
+                console.security.cookie(call.new_session),
+                max_age=SESSION_MS // 1_000,
+                path="/",
+                httponly=True,
+                samesite="strict",
+            )
+        return response
+
+    return endpoint
+
+
+async def _call(console: Console, route: ApiRoute, request: Request, session: Session) -> Call:
+    """The checked call. Raises: ApiError."""
+    security = console.security
+    raw = b""
+    if route.method != "GET":
+        _check_origin(request)
+        security.check_change(
+            session, request.headers.get("x-csrf-token"), for_login=route.is_login
+        )
+        raw = await _read_body(request)
+    elif not route.is_login:
+        security.check_read(session)
+    return Call(
+        session=session,
+        security=security,
+        path=request.path_params,
+        query=Fields(dict(request.query_params), "query"),
+        body=Fields(_parse(request, raw), "body"),
+        peer=request.client.host if request.client else "",
+        identity=b"\0".join(
+            (
+                route.method.encode(),
+                request.url.path.encode(),
+                request.url.query.encode(),
+                raw,
+            )
+        ),
+        confirm_token=request.headers.get("x-confirm"),
+    )
+
+
+def _check_origin(request: Request) -> None:
+    """A browser says from which site a request comes; another one than ours is refused."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise ApiError(403, "CSRF", f"the request comes from another site, {origin}", None)
+
+
+async def _read_body(request: Request) -> bytes:
+    """Raises: ApiError 413."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > BODY_SIZE_MAX:
+            raise ApiError(
+                413, "TOO_LARGE", f"a request's body may have {BODY_SIZE_MAX} bytes", None
+            )
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _parse(request: Request, raw: bytes) -> Mapping[str, Any]:
+    """Raises: ApiError 400 for what is no JSON object."""
+    if not raw:
+        return {}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(
+            400,
+            "BAD_REQUEST",
+            "the body is not sent as JSON",
+            "send Content-Type: application/json",
+        )
+    try:
+        found = json_codec.loads(raw)
+    except ValueError as error:
+        raise ApiError(400, "BAD_REQUEST", f"the body is no JSON: {error}", None) from error
+    if not isinstance(found, Mapping):
+        raise ApiError(400, "BAD_REQUEST", "the body is no JSON object", None)
+    return found
+
+
+def _response(answer: Any, request: Request) -> Response:
+    if isinstance(answer, Download):
+        name = quote(answer.name, safe="")
+        return StreamingResponse(
+            answer.chunks,
+            media_type=answer.content_type,
+            headers={
+                "Cache-Control": "no-store",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+            },
+        )
+    if isinstance(answer, EventStream):
+        return StreamingResponse(
+            answer.events, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+    if request.method not in _SAFE_METHODS:
+        return _json(200, answer)
+    body = json_codec.dumps(answer)
+    tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _json(status: int, content: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(
+        json_codec.dumps(content),
+        status,
+        {"Cache-Control": "no-store", **(headers or {})},
+        "application/json",
+    )
+
+
+def _error(error: ApiError) -> Response:
+    retry = error.retry_after_s
+    return _json(
+        error.status, error.to_json(), None if retry is None else {"Retry-After": str(retry)}
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        return _error(ApiError(405, "METHOD", f"{request.method} is not for {path}", "see API.md"))
+    if error.status_code == 404:
+        return _error(ApiError(404, "NOT_FOUND", f"there is nothing at {path}", None))
+    return _error(ApiError(error.status_code, "BAD_REQUEST", error.detail, None))
+
+
+def _log_done(call: Call, how: str) -> None:
+    for what in call.done:
+        log.warning(
+            "console %s %s user=%s from=%s session=%s",
+            how,
+            what,
+            call.session.user,
+            call.peer,
+            call.session.id[:8],
+        )
+
+
+def _log_refused(route: ApiRoute, request: Request, session: Session, why: str) -> None:
+    if route.method == "GET":
+        return
+    log.warning(
+        "console refused route=%s %s user=%s from=%s why=%r",
+        route.method,
+        route.path,
+        session.user,
+        request.client.host if request.client else "",
+        why,
+    )

@@ -1,0 +1,71 @@
+"""Overview: rates, lag, warnings; the charts' history; the stream of live figures."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pocketmq.console.call import Call, EventStream
+from pocketmq.console.errors import bad_request
+from pocketmq.console.history import Kind
+from pocketmq.console.overview_warnings import warnings_of
+from pocketmq.console.sampler import Sampler
+from pocketmq.console.state import Console
+from pocketmq.remoting import json_codec
+
+_TOP = 10
+_SERIES_TOP = 8
+
+
+async def overview(console: Console, call: Call) -> dict[str, Any]:
+    await console.sampler.fresh()
+    return overview_content(console.sampler)
+
+
+def overview_content(sampler: Sampler) -> dict[str, Any]:
+    """The overview of the last sample."""
+    sample = sampler.last
+    topics = sampler.topic_rates()
+    busiest = sorted(topics, key=lambda name: (-sum(topics[name].values()), name))
+    behind = sorted(sampler.groups.items(), key=lambda each: (-each[1].lag, each[0]))
+    return {
+        "at": sample.at_ms,
+        "brokers": sample.brokers,
+        "counts": {
+            "brokers": len(sample.brokers),
+            "topics": sample.topic_count,
+            "groups": sample.group_count,
+            "members": sum(each.members or 0 for each in sampler.groups.values()),
+        },
+        **sampler.totals(),
+        "topTopics": [{"topic": name, **topics[name]} for name in busiest[:_TOP]],
+        "topGroups": [
+            {"group": name, "lag": figures.lag, "out": round(figures.rate, 2)}
+            for name, figures in behind[:_TOP]
+        ],
+        "warnings": warnings_of(sampler),
+    }
+
+
+async def history(console: Console, call: Call) -> dict[str, Any]:
+    await console.sampler.fresh()
+    text = call.query.text("kind", Kind.CLUSTER.value)
+    try:
+        kind = Kind(text)
+    except ValueError:
+        raise bad_request(f"kind is one of {', '.join(Kind)}, not {text!r}") from None
+    name = None if kind is Kind.CLUSTER else call.query.text_or_none("name")
+    return console.sampler.history.view(kind, name, call.query.number("since", 0), _SERIES_TOP)
+
+
+async def live(console: Console, call: Call) -> EventStream:
+    await console.sampler.fresh()
+    return EventStream(_events(console))
+
+
+async def _events(console: Console) -> AsyncIterator[bytes]:
+    """Each sample as an event, until the console closes, which ends the wait for the next one, too."""
+    closing = console.closing
+    sampler = console.sampler
+    while not closing.is_set():
+        data = json_codec.dumps(overview_content(sampler))
+        yield b"event: overview\nid: %d\ndata: %b\n\n" % (sampler.last.at_ms, data)
+        await sampler.next()

@@ -1,0 +1,369 @@
+"""Sampler: looks at the cluster every few seconds; the overview and the charts are made of what it saw.
+
+1. Brokers are looked at in every sample. Topics and groups, of which there may be thousands, take turns: at
+   most LOOKS_MAX of each in a sample, and every IDLE_STEPS samples only while nobody watches.
+2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
+   back was reset, or its broker restarted.
+3. What does not answer is a finding, not a failure: a sample is always made.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.console.history import History, Kind
+from pocketmq.console.name_kinds import is_system_group, kind_of_topic
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
+
+LOOKS_MAX = 40
+IDLE_STEPS = 5
+_WATCHED_MS = 60_000
+_CLUSTER = "cluster"
+
+
+@dataclass(slots=True)
+class _Counter:
+    """A counter at the last look, and its rate since the look before."""
+
+    at_ms: int
+    value: int
+    rate: float | None = None
+
+    def look(self, at_ms: int, value: int) -> None:
+        if at_ms > self.at_ms:
+            self.rate = max(0.0, (value - self.value) * 1_000 / (at_ms - self.at_ms))
+            self.at_ms, self.value = at_ms, value
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """The last look at a group; members is None when that was not asked."""
+
+    lag: int = 0
+    members: int | None = None
+    out: dict[str, _Counter] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        return sum(each.rate or 0.0 for each in self.out.values())
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was seen. at_ms: wall time; failure: why the name servers told nothing."""
+
+    at_ms: int = 0
+    brokers: list[dict[str, Any]] = field(default_factory=list)
+    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    topic_count: int = 0
+    group_count: int = 0
+    failure: str | None = None
+
+
+class Sampler:
+    """Owner of the last sample, the figures of topics and groups, and the history."""
+
+    def __init__(self, admin: Admin, clock: Clock, interval_ms: int) -> None:
+        self._admin = admin
+        self._clock = clock
+        self.interval_ms = interval_ms
+        self.history = History(interval_ms)
+        self.last = Sample()
+        self.topics: dict[str, _Counter] = {}
+        self.groups: dict[str, GroupFigures] = {}
+        self.dead_letters: dict[str, int] = {}
+        self._put: dict[str, _Counter] = {}
+        self._got: dict[str, _Counter] = {}
+        self._turns: dict[str, OrderedDict[str, None]] = {
+            "topics": OrderedDict(),
+            "groups": OrderedDict(),
+        }
+        self._step = 0
+        self._watched_ms: int | None = None
+        self._lock = asyncio.Lock()
+        self._sampled = asyncio.Event()
+
+    # ------------------------------------------------------------ being asked
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            await self.sample()
+            await asyncio.sleep(self.interval_ms / 1_000)
+
+    async def fresh(self) -> Sample:
+        """A sample that is no older than the interval; somebody is watching."""
+        was_watched = self._is_watched()
+        self._watched_ms = self._clock.monotonic_ms()
+        age_ms = self._clock.now_ms() - self.last.at_ms
+        if not was_watched or not 0 <= age_ms <= self.interval_ms:
+            await self.sample()
+        return self.last
+
+    async def next(self) -> Sample:
+        """Wait for the next sample; somebody is watching."""
+        self._watched_ms = self._clock.monotonic_ms()
+        await self._sampled.wait()
+        return self.last
+
+    def wake(self) -> None:
+        """End every wait for the next sample: the console closes."""
+        self._sampled.set()
+
+    def _is_watched(self) -> bool:
+        return (
+            self._watched_ms is not None
+            and self._clock.monotonic_ms() - self._watched_ms < _WATCHED_MS
+        )
+
+    # ------------------------------------------------------------ sampling
+
+    async def sample(self) -> None:
+        """Look once (invariant 3); a second caller waits for the first one's look instead of its own."""
+        before = self.last.at_ms
+        async with self._lock:
+            if self.last.at_ms != before:
+                return
+            self.last = await self._look()
+            self._remember()
+        event, self._sampled = self._sampled, asyncio.Event()
+        event.set()
+
+    async def _look(self) -> Sample:
+        sample = Sample(self._clock.now_ms())
+        try:
+            brokers = await self._admin.brokers()
+            names = await self._admin.topics.names()
+        except PocketMQError as error:
+            sample.failure = str(error)
+            return sample
+        async with asyncio.TaskGroup() as tasks:
+            looks = [tasks.create_task(self._broker(each)) for each in brokers]
+            findings = tasks.create_task(self._findings(brokers))
+        sample.findings = findings.result()
+        sample.brokers = [each.result() for each in looks]
+        for summary in sample.brokers:
+            summary["isPocketMq"] = summary["name"] in sample.findings
+        sample.topic_count = len(names)
+        sample.group_count = self.last.group_count
+        broad = self._is_watched() or self._step % IDLE_STEPS == 0
+        self._step += 1
+        if broad and brokers:
+            sample.group_count = await self._look_at_groups(brokers)
+            own = {each.cluster for each in brokers} | {each.name for each in brokers}
+            await self._look_at_topics(set(names) - own)
+        return sample
+
+    async def _findings(self, brokers: Sequence[ClusterBroker]) -> dict[str, list[dict[str, Any]]]:
+        try:
+            return await self._admin.doctor.groups() if brokers else {}
+        except PocketMQError:
+            return {}
+
+    async def _broker(self, broker: ClusterBroker) -> dict[str, Any]:
+        """BrokerSummary of API.md, but for isPocketMq."""
+        summary: dict[str, Any] = {
+            "cluster": broker.cluster,
+            "name": broker.name,
+            "brokerId": broker.broker_id,
+            "address": broker.address,
+            "role": "SLAVE" if broker.broker_id else "MASTER",
+            "reachable": True,
+            "error": None,
+        }
+        try:
+            runtime = await self._admin.settings.runtime(broker.address)
+        except PocketMQError as error:
+            summary.update(dict.fromkeys(_FIGURES), reachable=False, error=str(error))
+            return summary
+        summary.update(_figures(runtime))
+        # A slave's counters are of its own copies: both are kept, by address.
+        now_ms = self._clock.monotonic_ms()
+        for table, figure, total in (
+            (self._put, "in", "msgPutTotalTodayNow"),
+            (self._got, "out", "msgGetTotalTodayNow"),
+        ):
+            value = _integer(runtime.get(total)) or 0
+            counter = table.setdefault(broker.address, _Counter(now_ms, value))
+            counter.look(now_ms, value)
+            if counter.rate is not None:
+                summary[figure] = round(counter.rate, 2)
+        return summary
+
+    async def _look_at_groups(self, brokers: Iterable[ClusterBroker]) -> int:
+        names: set[str] = set()
+        for broker in brokers:
+            if broker.broker_id == 0:
+                try:
+                    found = await self._admin.groups.configs(broker=broker.name)
+                except PocketMQError:
+                    continue
+                names.update(*found.values())
+        wanted = {name for name in names if not is_system_group(name)}
+        for name in self.groups.keys() - wanted:
+            del self.groups[name]
+        for name in self._turn("groups", wanted):
+            await self._group(name)
+        return len(names)
+
+    async def _group(self, name: str) -> None:
+        try:
+            rows = await self._admin.groups.progress(name, partial=True)
+        except PocketMQError:
+            return
+        now_ms = self._clock.monotonic_ms()
+        figures = self.groups.setdefault(name, GroupFigures())
+        figures.lag = sum(max(0, row.lag) for row in rows)
+        consumed: dict[str, int] = {}
+        for row in rows:
+            topic = row.queue.topic
+            consumed[topic] = consumed.get(topic, 0) + row.consumer_offset
+        for topic, value in consumed.items():
+            figures.out.setdefault(topic, _Counter(now_ms, value)).look(now_ms, value)
+        for topic in figures.out.keys() - consumed.keys():
+            del figures.out[topic]
+        try:
+            figures.members = len((await self._admin.groups.connection(name)).members)
+        except ConsumerNotOnline:
+            figures.members = 0
+        except PocketMQError:
+            figures.members = None
+
+    async def _look_at_topics(self, names: Iterable[str]) -> None:
+        wanted = {name for name in names if kind_of_topic(name) in ("NORMAL", "DLQ")}
+        for table in (self.topics, self.dead_letters):
+            for name in table.keys() - wanted:
+                del table[name]
+        for name in self._turn("topics", wanted):
+            try:
+                rows = await self._admin.topics.status(name, partial=True)
+            except PocketMQError:
+                continue
+            now_ms = self._clock.monotonic_ms()
+            if kind_of_topic(name) == "DLQ":
+                self.dead_letters[name] = sum(row.max_offset - row.min_offset for row in rows)
+                continue
+            value = sum(row.max_offset for row in rows)
+            self.topics.setdefault(name, _Counter(now_ms, value)).look(now_ms, value)
+
+    def _turn(self, what: str, names: set[str]) -> list[str]:
+        """Whose turn it is (invariant 1): those that waited longest."""
+        turns = self._turns[what]
+        for name in turns.keys() - names:
+            del turns[name]
+        for name in sorted(names - turns.keys()):
+            turns[name] = None
+        chosen = list(turns)[:LOOKS_MAX]
+        for name in chosen:
+            turns.move_to_end(name)
+        return chosen
+
+    # ------------------------------------------------------------ what came of it
+
+    def totals(self) -> dict[str, Any]:
+        """`rates` and `totals` of the overview: sums over the masters that answered."""
+        masters = [each for each in self.last.brokers if each["brokerId"] == 0]
+
+        def total(figure: str) -> float:
+            return sum(each[figure] or 0 for each in masters)
+
+        return {
+            "rates": {"in": round(total("in"), 2), "out": round(total("out"), 2)},
+            "totals": {
+                "inToday": total("inToday"),
+                "outToday": total("outToday"),
+                "inYesterday": total("inYesterday"),
+                "outYesterday": total("outYesterday"),
+                "lag": sum(each.lag for each in self.groups.values()),
+            },
+        }
+
+    def topic_rates(self) -> dict[str, dict[str, float]]:
+        """In and out of each topic that was looked at."""
+        out: dict[str, float] = {}
+        for group in self.groups.values():
+            for topic, counter in group.out.items():
+                out[topic] = out.get(topic, 0.0) + (counter.rate or 0.0)
+        return {
+            topic: {"in": round(counter.rate or 0.0, 2), "out": round(out.get(topic, 0.0), 2)}
+            for topic, counter in self.topics.items()
+        }
+
+    def _remember(self) -> None:
+        sums = self.totals()
+        self.history.add(
+            self.last.at_ms,
+            {
+                Kind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": sums["totals"]["lag"]}},
+                Kind.BROKERS: {
+                    each["name"]: {"in": each["in"], "out": each["out"]}
+                    for each in self.last.brokers
+                    if each["brokerId"] == 0 and each["reachable"]
+                },
+                Kind.TOPICS: self.topic_rates(),
+                Kind.GROUPS: {
+                    name: {"lag": figures.lag, "out": figures.rate}
+                    for name, figures in self.groups.items()
+                },
+            },
+        )
+
+
+_FIGURES = (
+    "version",
+    "in",
+    "out",
+    "inToday",
+    "outToday",
+    "inYesterday",
+    "outYesterday",
+    "diskRatio",
+    "startedAt",
+)
+
+
+def _figures(runtime: dict[str, str]) -> dict[str, Any]:
+    """What a broker's own numbers (GET_BROKER_RUNTIME_INFO) say; None where it does not say."""
+
+    def number(name: str) -> int:
+        return _integer(runtime.get(name)) or 0
+
+    ratio = _real(runtime.get("commitLogDiskRatio"))
+    transferred = runtime.get("getTransferredTps") or runtime.get("getTransferedTps")
+    return {
+        "version": runtime.get("brokerVersionDesc"),
+        "in": _real(_first_word(runtime.get("putTps"))) or 0.0,
+        "out": _real(_first_word(transferred)) or 0.0,
+        "inToday": number("msgPutTotalTodayNow") - number("msgPutTotalTodayMorning"),
+        "outToday": number("msgGetTotalTodayNow") - number("msgGetTotalTodayMorning"),
+        "inYesterday": number("msgPutTotalTodayMorning") - number("msgPutTotalYesterdayMorning"),
+        "outYesterday": number("msgGetTotalTodayMorning") - number("msgGetTotalYesterdayMorning"),
+        "diskRatio": ratio if ratio is not None and ratio >= 0 else None,
+        "startedAt": _integer(runtime.get("bootTimestamp")),
+    }
+
+
+def _first_word(text: str | None) -> str | None:
+    return text.split(" ", 1)[0] if text else None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None
+
+
+def _real(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

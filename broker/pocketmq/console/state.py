@@ -1,0 +1,50 @@
+"""Console: what the handlers of the API and the pages are given."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pocketmq.admin import Admin
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.sampler import Sampler
+from pocketmq.console.security import Security
+from pocketmq.remoting.clock import Clock
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+    from pocketmq.client.config import ClientOptions
+
+
+@dataclass(slots=True)
+class Console:
+    """The parts. here: brokers of this very process (for /metrics and /health); may be none.
+
+    closing is set when the server ends: whoever keeps an answer open must watch it.
+    """
+
+    config: ConsoleConfig
+    clock: Clock
+    admin: Admin
+    security: Security
+    sampler: Sampler
+    here: "Sequence[Broker]" = ()
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def opened(
+    config: ConsoleConfig, options: "ClientOptions", clock: Clock, here: "Sequence[Broker]"
+) -> AsyncIterator[Console]:
+    """A console with its connections to name servers and brokers."""
+    async with Admin(**options) as admin:
+        yield Console(
+            config,
+            clock,
+            admin,
+            Security(config, clock, machine_name=socket.gethostname()),
+            Sampler(admin, clock, config.sample_interval_ms),
+            here,
+        )
