@@ -1,0 +1,162 @@
+"""Pages: the HTML frame of the console, its style, scripts and sentences.
+
+One shell is served for every page; the scripts fetch figures from the JSON API (API.md) and draw them.
+
+1. Nothing is built and nothing comes from elsewhere: the files under static/ are served as they are, at
+   an address that names their contents, so that browsers may keep them for ever.
+2. Every sentence that people see stands in i18n/<language>.json; the shell carries the whole table.
+3. The shell holds no inline script or style and no figure, so it needs no secret and no login.
+4. What a cookie or header asks for is looked up in a table; nothing of a request is put into the page.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+THEMES = ("auto", "light", "dark")
+LANGUAGE_COOKIE = "pocketmq_language"
+THEME_COOKIE = "pocketmq_theme"
+
+# (path, its sentence, whether a new block of the menu begins there)
+MENU = (
+    ("/", "overview", False),
+    ("/cluster", "cluster", False),
+    ("/topics", "topics", True),
+    ("/groups", "groups", False),
+    ("/producers", "producers", False),
+    ("/messages", "messages", True),
+    ("/dead-letters", "deadLetters", False),
+    ("/delays", "delays", False),
+    ("/trace", "trace", False),
+    ("/settings", "settings", True),
+    ("/name-server", "nameServer", False),
+)
+# Pages that are reached from others, by a name in their query.
+DETAIL_PAGES = ("/broker", "/topic", "/group", "/message", "/login")
+
+# What every page needs at once; its own module follows.
+_PRELOAD = ("main.js", "dom.js", "text.js", "api.js", "dialog.js", "table.js")
+_FOREVER = "public, max-age=31536000, immutable"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    content: bytes
+    content_type: str
+
+
+@cache
+def sentences(language: str) -> Mapping[str, str]:
+    """The table of a language: key -> sentence, with {names} for values."""
+    text = (_folder() / "i18n" / f"{language}.json").read_text("utf-8")
+    found: dict[str, str] = json.loads(text)
+    return found
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """What is under static/, by path."""
+    found: dict[str, Asset] = {}
+
+    def walk(folder: Traversable, prefix: str) -> None:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                walk(entry, f"{prefix}{entry.name}/")
+            elif (suffix := "." + entry.name.rpartition(".")[2]) in _TYPES:
+                found[prefix + entry.name] = Asset(entry.read_bytes(), _TYPES[suffix])
+
+    walk(_folder() / "static", "")
+    return dict(sorted(found.items()))
+
+
+@cache
+def version() -> str:
+    """Names the contents of all assets (rule 1)."""
+    digest = hashlib.sha256()
+    for path, asset in assets().items():
+        digest.update(path.encode() + b"\0" + asset.content)
+    return digest.hexdigest()[:12]
+
+
+@cache
+def shell(language: str, theme: str) -> str:
+    """The frame as HTML."""
+    source = (_folder() / "templates" / "shell.html").read_text("utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    table = json.dumps(sentences(language), ensure_ascii=False, separators=(",", ":"))
+    return environment.from_string(source).render(
+        language=language,
+        languages=LANGUAGES,
+        menu=MENU,
+        preload=_PRELOAD,
+        static=f"/static/{version()}",
+        # No `<` in it can end the script element that holds it.
+        strings=Markup(table.replace("<", "\\u003c")),
+        t=sentences(language),
+        theme=theme,
+    )
+
+
+def language_of(request: Request) -> str:
+    """What the cookie says, else the first language of Accept-Language that we have, else English."""
+    chosen = request.cookies.get(LANGUAGE_COOKIE)
+    if chosen in LANGUAGES:
+        return chosen
+    for part in request.headers.get("accept-language", "").split(","):
+        name = part.partition(";")[0].strip().partition("-")[0].lower()
+        if name in LANGUAGES:
+            return name
+    return "en"
+
+
+def theme_of(request: Request) -> str:
+    chosen = request.cookies.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else "auto"
+
+
+async def _page(request: Request) -> Response:
+    status = 200 if request.url.path in _PATHS else 404
+    headers = {"Cache-Control": "no-cache", "Vary": "Cookie, Accept-Language"}
+    return HTMLResponse(shell(language_of(request), theme_of(request)), status, headers)
+
+
+async def _asset(request: Request) -> Response:
+    asset = assets().get(request.path_params["path"])
+    if asset is None:
+        return PlainTextResponse("no such file", 404)
+    # A page from before an update asks for the old name: it gets today's file, but may not keep it.
+    current = request.path_params["version"] == version()
+    headers = {"Cache-Control": _FOREVER if current else "no-store"}
+    return Response(asset.content, 200, headers, asset.content_type)
+
+
+async def _icon(request: Request) -> Response:
+    return Response(assets()["icon.svg"].content, media_type="image/svg+xml")
+
+
+def page_routes(console: object) -> list[BaseRoute]:
+    """Routes for all that is not the API's; an unknown page gets the frame, which says so, with 404."""
+    return [
+        Route("/static/{version}/{path:path}", _asset, methods=["GET"]),
+        Route("/favicon.ico", _icon, methods=["GET"]),
+        Route("/{path:path}", _page, methods=["GET"]),
+    ]
+
+
+def _folder() -> Traversable:
+    return files("pocketmq.console")
+
+
+_PATHS = frozenset({path for path, _, _ in MENU} | set(DETAIL_PAGES))

@@ -1,0 +1,220 @@
+/* The frame: which page is shown, and when its figures are fetched again.
+ *
+ * A page is a module under pages/ whose default export is {title, live, load, view}: `load(page, signal)`
+ * fetches what `view(page, data)` draws; `live` is the pause between two fetches in ms, 0 for none.
+ * 1. A fetch that was overtaken by another one is aborted, and never drawn.
+ * 2. On the way to another page the focus goes to its heading; within a page it stays where it is.
+ * 3. Nothing is fetched by itself while paused, hidden or while a dialog is open.
+ */
+
+import { change, meet, session } from "./api.js";
+import { isOpen, problem, say } from "./dialog.js";
+import { draw, h } from "./dom.js";
+import { empty, head } from "./table.js";
+import { clock, t } from "./text.js";
+
+const MODULES = {
+  "/": "overview", "/cluster": "cluster", "/broker": "broker", "/topics": "topics", "/topic": "topic",
+  "/groups": "groups", "/group": "group", "/producers": "producers", "/messages": "messages",
+  "/message": "message", "/dead-letters": "dead_letters", "/delays": "delays", "/trace": "trace",
+  "/settings": "settings", "/name-server": "name_server", "/login": "login",
+};
+const place = document.getElementById("page");
+const pauseButton = document.getElementById("pause");
+const updated = document.getElementById("updated");
+const cookie = (name, value) => {
+  document.cookie = `${name}=${value}; path=/; max-age=31536000; samesite=strict`;
+};
+let paused = localStorage.getItem("paused") === "yes";
+let page = null;
+
+class Page {
+  constructor(module, query) {
+    this.module = module;
+    this.query = query;
+    this.session = session;
+    this.state = {};
+    this.data = undefined;
+    this.abort = null;
+    this.timer = 0;
+    this.frame = 0;
+  }
+
+  /** A parameter of the address, "" when it is not there. */
+  get(name) {
+    return this.query.get(name) ?? "";
+  }
+
+  /** Change parameters of the address (null: take away) and fetch again. */
+  set(values) {
+    for (const [name, value] of Object.entries(values)) {
+      if (value === null || value === "") this.query.delete(name);
+      else this.query.set(name, value);
+    }
+    const text = this.query.toString();
+    history.replaceState(null, "", location.pathname + (text && `?${text}`));
+    return this.refresh({ tell: true });
+  }
+
+  go = (to) => navigate(to);
+
+  /** Fetch and draw; `tell`: say it to screen readers. */
+  async refresh({ tell = false } = {}) {
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    const abort = (this.abort = new AbortController());
+    try {
+      const found = await this.module.load(this, abort.signal);
+      if (abort.signal.aborted || page !== this) return;
+      this.data = found;
+      this.failed = null;
+      updated.textContent = t("updated", { time: clock(Date.now()) });
+      if (tell) document.getElementById("told").textContent = t("refreshed");
+    } catch (error) {
+      if (abort.signal.aborted || page !== this) return;
+      if (error.code === "LOGIN") return navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+      this.failed = error;
+    }
+    this.draw();
+    this.wait();
+  }
+
+  wait() {
+    clearTimeout(this.timer);
+    if (!this.module.live || paused) return;
+    this.timer = setTimeout(() => {
+      if (document.hidden || isOpen()) this.wait();
+      else this.refresh();
+    }, this.module.live);
+  }
+
+  redraw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => page === this && this.draw());
+  }
+
+  draw() {
+    const wrong = this.failed && h("div", { role: "alert", key: "wrong" }, problem(this.failed));
+    draw(place, wrong, this.data !== undefined ? this.module.view(this, this.data) : head(this.heading()));
+    document.title = `${place.querySelector("h1")?.textContent ?? ""} · PocketMQ`;
+  }
+
+  heading() {
+    return t(this.module.title);
+  }
+
+  /** Do something that may fail, say how it went, fetch again. `action` returns null when it was left. */
+  async act(action, done) {
+    try {
+      const found = await action();
+      if (found === null || found === undefined) return null;
+      if (done) say(typeof done === "function" ? done(found) : done);
+      if (!this.left) await this.refresh();
+      return found;
+    } catch (error) {
+      say(problem(error).childNodes.length > 1 ? [error.message, " ", error.whatToDo] : error.message, "bad");
+      return null;
+    }
+  }
+
+  leave() {
+    this.left = true;
+    clearTimeout(this.timer);
+    this.abort?.abort();
+  }
+}
+
+async function show({ focus }) {
+  page?.leave();
+  const name = MODULES[location.pathname];
+  for (const link of document.querySelectorAll("#nav a")) {
+    const here = new URL(link.href).pathname === (PARENTS[location.pathname] ?? location.pathname);
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const query = new URLSearchParams(location.search);
+  if (!name) {
+    draw(place, head(t("lost.title")), empty(t("lost.title"), t("lost.text")));
+    return;
+  }
+  place.setAttribute("aria-busy", "true");
+  const { default: module } = await import(`./pages/${name}.js`);
+  const shown = (page = new Page(module, query));
+  pauseButton.hidden = updated.hidden = !module.live;
+  updated.textContent = "";
+  await shown.refresh();
+  if (page !== shown) return;
+  place.removeAttribute("aria-busy");
+  if (!focus) return;
+  window.scrollTo(0, 0);
+  place.querySelector("h1")?.focus();
+}
+
+// Which entry of the menu stands for a page that is not in it.
+const PARENTS = { "/broker": "/cluster", "/topic": "/topics", "/group": "/groups", "/message": "/messages" };
+
+export async function navigate(to) {
+  history.pushState(null, "", to);
+  await show({ focus: true });
+}
+
+function follow(event) {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const to = new URL(link.href);
+  if (to.origin !== location.origin || link.hasAttribute("download") || link.target || to.hash) return;
+  event.preventDefault();
+  navigate(to.pathname + to.search);
+}
+
+function drawPause() {
+  pauseButton.setAttribute("aria-pressed", String(paused));
+  pauseButton.textContent = t(paused ? "live.resume" : "live.pause");
+}
+
+/** Who is signed in, or that nothing may be changed. */
+export function drawSession() {
+  const leave = async () => {
+    Object.assign(session, await change("POST", "/api/logout"));
+    drawSession();
+    await navigate("/login");
+  };
+  draw(
+    document.getElementById("session"),
+    session.readOnly && h("span", { class: "tag warn", title: session.reason }, t("readOnly.tag")),
+    session.user && h("button", { on: { click: leave } }, t("logout", { user: session.user })),
+    session.loginRequired && !session.user && h("a", { class: "button", href: "/login" }, t("login")),
+  );
+}
+
+function frame() {
+  document.addEventListener("click", follow);
+  window.addEventListener("popstate", () => show({ focus: true }));
+  pauseButton.addEventListener("click", () => {
+    paused = !paused;
+    localStorage.setItem("paused", paused ? "yes" : "no");
+    drawPause();
+    if (paused) clearTimeout(page?.timer);
+    else page?.refresh({ tell: true });
+  });
+  document.getElementById("refresh").addEventListener("click", () => page?.refresh({ tell: true }));
+  document.getElementById("theme").addEventListener("change", ({ target }) => {
+    document.documentElement.dataset.theme = target.value;
+    cookie("pocketmq_theme", target.value);
+  });
+  document.getElementById("language").addEventListener("change", ({ target }) => {
+    cookie("pocketmq_language", target.value);
+    location.reload();
+  });
+  drawPause();
+}
+
+frame();
+try {
+  await meet();
+  drawSession();
+} catch (error) {
+  // The page's own request fails, too, and tells what to do.
+  if (error.status === undefined) throw error;
+}
+await show({ focus: false });

@@ -1,0 +1,56 @@
+/* Delayed messages that wait: how many at each level, and which are due next. */
+
+import { get, path } from "../api.js";
+import { data, h } from "../dom.js";
+import { card, cursorPager, empty, head, href, link, table } from "../table.js";
+import { duration, moment, number, t } from "../text.js";
+import { messageTable } from "./messages.js";
+
+export default {
+  title: "delays",
+  live: 5000,
+  load(page, signal) {
+    const level = page.get("level");
+    if (!level) return get("/api/delays", signal);
+    return get(path("/api/delays/{}", [level], { broker: page.get("broker"), cursor: page.state.cursor, size: 20 }), signal);
+  },
+  view: (page, found) => (page.get("level") ? waiting(page, found) : levels(found)),
+};
+
+function levels({ brokers }) {
+  return [
+    head(t("delays"), { about: t("delays.about") }),
+    brokers.map(({ broker, levels: list, timer }) => {
+      const some = list.some((each) => each.waiting > 0);
+      return card(
+        data(broker),
+        !some && empty(t("delays.none"), t("delays.none.do"), { command: "pocketmq message send TopicTest 'later' --delay-level 3" }),
+        some &&
+          table({
+            caption: t("delays"),
+            columns: [{ label: t("delayLevel") }, { label: t("delay") }, { label: t("waiting"), number: true }],
+            rows: list.map((each) => ({
+              key: each.level,
+              cells: [
+                each.waiting > 0 ? link("/delays", { level: each.level, broker }, `${each.level}`) : data(each.level),
+                duration(each.delayMs),
+                number(each.waiting),
+              ],
+            })),
+          }),
+        timer?.waiting != null && h("p", {}, t("delays.timer", { count: number(timer.waiting) })),
+      );
+    }),
+  ];
+}
+
+function waiting(page, list) {
+  const extra = (each) => [
+    [t("due"), moment(each.due)],
+    [t("topic"), each.realTopic ? h("a", { href: href("/topic", { name: each.realTopic }), translate: "no" }, each.realTopic) : "–"],
+  ];
+  return [
+    head(t("delays.level", { level: page.get("level") }), { crumb: ["/delays", t("delays")] }),
+    card(null, list.items.length ? messageTable(t("delays"), list.items, extra) : empty(t("delays.none"), t("delays.none.do")), cursorPager(page, list)),
+  ];
+}

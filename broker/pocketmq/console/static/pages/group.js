@@ -1,0 +1,336 @@
+/* One group: each member's own subscription beside the stored one, what that costs, and the offsets. */
+
+import { change, get, path } from "../api.js";
+import { form, show } from "../dialog.js";
+import { code, data, h } from "../dom.js";
+import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
+import { language, moment, named, number, rate, sentence, t } from "../text.js";
+import { editGroup } from "./groups.js";
+import { warnings } from "./overview.js";
+
+export default {
+  title: "group",
+  live: 3000,
+  load: (page, signal) => get(path("/api/groups/{}", [page.get("name")]), signal),
+  view(page, group) {
+    const { name } = group;
+    const tab = page.get("tab") || "members";
+    const topics = [...new Set(group.queues.map(({ topic }) => topic))];
+    const choices = ["members", "queues", "config"].map((each) => [
+      each, t(`group.${each}`), href("/group", { name, tab: each === "members" ? "" : each }),
+    ]);
+    return [
+      head(data(name), {
+        crumb: ["/groups", t("groups")],
+        actions: [
+          tag(t(group.online ? "online" : "offline"), group.online ? "good" : ""),
+          doer(page, t("reset"), () => resetOffsets(page, name, topics)),
+          doer(page, t("skip"), () => skip(page, name, topics), { danger: true }),
+          doer(page, t("mode"), () => changeMode(page, name, group.mode)),
+          doer(page, t("change"), () => editGroup(page, name, group.configs[0])),
+          doer(page, t("delete"), () => remove(page, name), { danger: true }),
+        ],
+      }),
+      verdict(group),
+      group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS").length > 0 &&
+        warnings(group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS")),
+      figures([
+        [t("members"), number(group.members.length), group.consumeType && named("consumeType", group.consumeType)],
+        [t("lag"), number(group.lag), t("lag.unit")],
+        [t("rate.out"), rate(group.out), t("perSecond")],
+        [t("mode"), group.mode ? named("mode", group.mode) : "–", group.messageModel && named("model", group.messageModel)],
+      ]),
+      tabs(t("group"), choices, tab),
+      { members, queues, config }[tab]?.(page, group),
+    ];
+  },
+};
+
+// ---------------------------------------------------------------- the verdict
+
+function verdict({ verdict: { agree, findings, text, source }, members: all }) {
+  if (findings.length) return findings.map((each) => finding(each));
+  if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
+  if (source === "none" || !text || !all.length) return null;
+  return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
+}
+
+/** One topic that members subscribe differently: who asks what, and who loses which queue's what. */
+function finding({ topic, stored, camps, losses, since, text, broker }) {
+  return h(
+    "section",
+    { class: "note warn", key: `finding ${topic} ${broker ?? ""}`, "aria-label": t("verdict") },
+    h("h2", {}, sentence("verdict.differ", { topic: code(topic) })),
+    h("p", {}, stored == null ? t("verdict.storedNone") : sentence("verdict.stored", { tags: code(stored) }), " ", since && sentence("verdict.since", { time: moment(since) })),
+    h(
+      "ul",
+      {},
+      camps.map(({ expression, clientIds }) =>
+        h("li", {}, expression == null ? sentence("verdict.campNone", { clients: clients(clientIds) }) : sentence("verdict.camp", { tags: code(expression), clients: clients(clientIds) })),
+      ),
+    ),
+    losses.length > 0
+      ? table({
+          caption: t("verdict.losses"), showCaption: true,
+          columns: [{ label: t("queues") }, { label: t("readBy") }, { label: t("lost") }, { label: t("lostTo") }],
+          rows: losses.map((loss) => [
+            data(loss.queueIds.join(", ")), loss.holder ? code(loss.holder) : t("nobody"), h("strong", {}, lost(loss.lost)), clients(loss.lostTo),
+          ]),
+        })
+      : h("p", {}, t("verdict.noLoss")),
+    h("p", {}, t("verdict.do")),
+    h("details", {}, h("summary", {}, t("verdict.words")), h("p", { lang: "en", translate: "no" }, text)),
+  );
+}
+
+const clients = (ids) => ids.map((each, index) => [index > 0 && ", ", code(each)]);
+
+/** The guard's words for what is lost: tags, or English around them. */
+function lost(text) {
+  if (language === "en") return code(text);
+  if (text === "everything") return t("lost.everything");
+  const but = /^everything but (.*)$/.exec(text);
+  return but ? sentence("lost.but", { tags: code(but[1]) }) : code(text);
+}
+
+// ---------------------------------------------------------------- members
+
+function members(page, group) {
+  if (!group.members.length) {
+    return card(null, empty(t("group.offline"), t("groups.first"), { command: example(group) }));
+  }
+  const stored = new Map(group.stored.map((each) => [each.topic, each]));
+  return [
+    card(
+      t("group.members"),
+      h("p", { class: "soft" }, t("members.about")),
+      table({
+        caption: t("group.members"),
+        columns: [{ label: t("member") }, { label: t("subscription.own") }, { label: t("subscription.stored") }, { label: t("queues") }, { label: t("actions"), quiet: true }],
+        rows: group.members.map((each) => ({ key: each.clientId, marked: each.differs.length > 0, cells: member(page, group, each, stored) })),
+      }),
+    ),
+    card(
+      t("stored.title"),
+      table({
+        caption: t("stored.title"),
+        columns: [{ label: t("topic") }, { label: t("expression") }, { label: t("tags") }, { label: t("type") }, { label: t("subVersion") }],
+        rows: group.stored.map((each) => [topicLink(each.topic), code(each.expression), tags(each), code(each.expressionType), data(each.version)]),
+      }),
+    ),
+    group.subGroups.length > 0 &&
+      card(
+        t("subGroups"),
+        table({
+          caption: t("subGroups"),
+          columns: [{ label: t("subGroup") }, { label: t("state") }, { label: t("subscriptions") }, { label: t("members") }],
+          rows: group.subGroups.map((each) => [
+            code(each.id), named("subGroup", each.state), each.subscriptions.map((one) => asks(one)), clients(each.clientIds),
+          ]),
+        }),
+      ),
+  ];
+}
+
+const tags = ({ tags: list, expressionType }) =>
+  expressionType !== "TAG" ? "–" : list.length ? list.map((each) => [h("span", { class: "tag accent", translate: "no" }, each), " "]) : t("tags.all");
+
+const asks = (each) => h("div", {}, data(each.topic), " ", code(each.expression));
+
+function member(page, group, each, stored) {
+  const topics = new Set([...(each.subscriptions ?? []).map(({ topic }) => topic), ...stored.keys()]);
+  const own = new Map((each.subscriptions ?? []).map((one) => [one.topic, one]));
+  const shown = [...topics].filter((topic) => !topic.startsWith("%RETRY%")).sort();
+  const line = (topic, one) =>
+    h("div", {}, data(topic), " ", one ? code(one.expression) : h("span", { class: "soft" }, t("subscription.none")), " ");
+  const queues = new Map();
+  for (const { topic, broker, queueId } of each.queues) {
+    const name = `${topic} ${broker}`;
+    queues.set(name, [...(queues.get(name) ?? []), queueId]);
+  }
+  const inspect = () => running(page, group.name, each.clientId);
+  return [
+    [code(each.clientId), h("div", { class: "soft small", translate: "no" }, `${each.address} · ${each.language} ${each.version}`)],
+    each.subscriptions === null ? h("span", { class: "soft" }, t("subscription.unknown")) : shown.map((topic) => line(topic, own.get(topic))),
+    shown.map((topic) => [line(topic, stored.get(topic)), each.differs.includes(topic) && tag(t("differs.own"), "warn")]),
+    each.queues.length
+      ? [...queues].filter(([name]) => !name.startsWith("%RETRY%")).map(([name, list]) => h("div", {}, data(name), ": ", data(list.sort((a, b) => a - b).join(", "))))
+      : h("span", { class: "soft" }, t("queues.none")),
+    h("div", { class: "actions" }, h("button", { type: "button", on: { click: inspect } }, t("running"))),
+  ];
+}
+
+function example({ name }) {
+  return [
+    "from pocketmq.client import PushConsumer", "",
+    `consumer = PushConsumer("${name}", listener=print, name_server="127.0.0.1:9876")`,
+    'consumer.subscribe("TopicTest", "*")',
+  ].join("\n");
+}
+
+/** What a member says of itself, with its threads. */
+async function running(page, group, client) {
+  const url = (stack) => path("/api/groups/{}/members/{}", [group, client], { stack });
+  const found = await page.act(() => get(url(true)));
+  if (!found) return;
+  const rows = found.queues.map(({ topic, broker, queueId, fields }) => [
+    data(`${topic} ${broker} ${queueId}`),
+    data(Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" "), { class: "small" }),
+  ]);
+  const statuses = Object.entries(found.statuses).map(([topic, values]) => [
+    data(topic),
+    data(Object.entries(values).map(([name, value]) => `${name}=${value}`).join(" "), { class: "small" }),
+  ]);
+  const two = (caption, first, second, list) => [h("h3", {}, caption), table({ caption, columns: [{ label: first }, { label: second }], rows: list })];
+  await show(t("running.title", { client }), [
+    found.subscriptions.map(asks),
+    two(t("queues"), t("queue"), t("running.fields"), rows),
+    two(t("running.statuses"), t("topic"), t("running.fields"), statuses),
+    two(t("properties"), t("name"), t("value"), Object.entries(found.properties).map(([name, value]) => [code(name), data(value)])),
+    found.stack && [h("h3", {}, t("running.stack")), h("pre", { translate: "no", tabindex: 0 }, found.stack)],
+  ]);
+}
+
+// ---------------------------------------------------------------- queues and offsets
+
+/** Which member has which queue, how far the group is, what waits. */
+export function queueTable(caption, list, { topics = true } = {}) {
+  const columns = [
+    { label: t("queue") }, { label: t("owner") }, { label: t("offset.broker"), number: true },
+    { label: t("offset.group"), number: true }, { label: t("lag"), number: true }, { label: t("lastConsumed") },
+  ];
+  return table({
+    caption,
+    columns,
+    rows: list.map((each) => ({
+      key: `${each.topic} ${each.broker} ${each.queueId}`,
+      cells: [
+        [topics && [topicLink(each.topic), " "], data(`${each.broker} ${each.queueId}`)],
+        each.owner ? code(each.owner) : h("span", { class: "soft" }, t("nobody")),
+        number(each.brokerOffset),
+        number(each.consumerOffset),
+        number(each.lag),
+        moment(each.lastTimestamp),
+      ],
+    })),
+  });
+}
+
+function queues(page, { name, queues: list, online }) {
+  if (!list.length) return card(null, empty(t("queues.noOffsets"), t("groups.first")));
+  const topics = [...new Set(list.map(({ topic }) => topic))];
+  const set = () => setOffset(page, name, list);
+  return card(
+    t("group.queues"),
+    h(
+      "div",
+      { class: "row" },
+      doer(page, t("clone"), () => clone(page, name, topics)),
+      !online && doer(page, t("setOffset"), set),
+    ),
+    queueTable(t("group.queues"), list),
+  );
+}
+
+const topicField = (topics) =>
+  topics.length
+    ? { name: "topic", label: t("topic"), type: "select", choices: topics.map((each) => [each, each]) }
+    : { name: "topic", label: t("topic"), required: true };
+
+const own = (topics) => {
+  const found = topics.filter((each) => !each.startsWith("%RETRY%"));
+  return found.length ? found : topics;
+};
+
+export async function resetOffsets(page, group, topics) {
+  const choices = ["earliest", "latest", "time"].map((each) => [each, t(`reset.${each}`)]);
+  const found = await form({
+    title: t("reset.title", { group }),
+    intro: t("reset.about"),
+    label: t("next"),
+    fields: [
+      topicField(own(topics)),
+      { name: "to", label: t("reset.where"), type: "radio", choices, value: "time" },
+      { name: "at", label: t("reset.at"), type: "time", value: Date.now() - 3_600_000 },
+    ],
+    submit: ({ topic, to, at }) =>
+      change("POST", path("/api/groups/{}/reset", [group]), { topic, to: to === "time" ? at : to }, { title: t("reset.title", { group }), label: t("reset") }),
+  });
+  await page.act(() => found, t("reset.done"));
+}
+
+export async function skip(page, group, topics) {
+  const found = await form({
+    title: t("skip.title", { group }),
+    intro: t("skip.about"),
+    label: t("next"),
+    fields: [topicField(own(topics))],
+    submit: ({ topic }) => change("POST", path("/api/groups/{}/skip", [group]), { topic }, { title: t("skip.title", { group }), label: t("skip") }),
+  });
+  await page.act(() => found, t("reset.done"));
+}
+
+async function clone(page, group, topics) {
+  const found = await form({
+    title: t("clone.title", { group }),
+    intro: t("clone.about"),
+    label: t("next"),
+    fields: [{ name: "from", label: t("clone.from"), required: true }, topicField(own(topics))],
+    submit: (values) => change("POST", path("/api/groups/{}/clone", [group]), values, { title: t("clone.title", { group }), label: t("clone") }),
+  });
+  await page.act(() => found, t("reset.done"));
+}
+
+async function setOffset(page, group, list) {
+  const choices = list.map(({ topic, broker, queueId }, index) => [index, `${topic} ${broker} ${queueId}`]);
+  const found = await form({
+    title: t("setOffset"),
+    label: t("next"),
+    fields: [
+      { name: "queue", label: t("queue"), type: "select", choices },
+      { name: "offset", label: t("offset"), type: "number", min: 0, required: true },
+    ],
+    submit: ({ queue, offset }) => {
+      const { topic, broker, queueId } = list[Number(queue)];
+      return change("POST", path("/api/groups/{}/offset", [group]), { topic, broker, queueId, offset }, { title: t("setOffset") });
+    },
+  });
+  await page.act(() => found, t("reset.done"));
+}
+
+// ---------------------------------------------------------------- mode, configuration
+
+async function changeMode(page, group, mode) {
+  const choices = ["compatible", "strict", "isolate"].map((each) => [each, named("mode", each), t(`mode.${each}.about`)]);
+  const title = t("mode.title", { group });
+  const found = await form({
+    title,
+    label: t("next"),
+    fields: [{ name: "mode", label: t("mode.which"), type: "radio", choices: [...choices, ["", t("mode.default"), t("mode.default.about")]], value: mode ?? "" }],
+    submit: ({ mode: wanted }) => change("PUT", path("/api/groups/{}/mode", [group]), { mode: wanted || null }, { title, label: t("change") }),
+  });
+  await page.act(() => found, t("mode.done"));
+}
+
+function config(page, { configs }) {
+  if (!configs.length) return card(null, empty(t("group.noConfig"), t("group.noConfig.do")));
+  return configs.map((each) =>
+    card(
+      data(each.broker),
+      facts(
+        ["consumeEnable", "consumeBroadcastEnable", "consumeFromMinEnable", "notifyConsumerIdsChangedEnable", "retryMaxTimes", "retryQueues"].map((key) => [
+          t(`group.${key}`), typeof each[key] === "boolean" ? t(each[key] ? "yes" : "no") : each[key],
+        ]),
+      ),
+    ),
+  );
+}
+
+async function remove(page, name) {
+  const title = t("group.delete", { name });
+  await page.act(async () => {
+    const found = await change("DELETE", path("/api/groups/{}", [name]), undefined, { title, label: t("delete") });
+    if (found) page.go("/groups");
+    return found;
+  }, t("group.deleted", { name }));
+}

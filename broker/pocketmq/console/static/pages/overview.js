@@ -1,0 +1,184 @@
+/* The overview: what goes in and out, what waits, what is wrong. */
+
+import { get, path } from "../api.js";
+import { lineChart } from "../chart.js";
+import { data, h } from "../dom.js";
+import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
+import { language, named, number, rate, t } from "../text.js";
+
+const KINDS = { error: "bad", warning: "warn", info: "" };
+
+export default {
+  title: "overview",
+  live: 3000,
+  async load(page, signal) {
+    // The first figures do not wait for the charts.
+    const history = Promise.all([
+      get("/api/history?kind=cluster", signal),
+      get("/api/history?kind=groups", signal),
+    ]);
+    const fail = history.catch((error) => error);
+    const found = await get("/api/overview", signal);
+    if (page.data === undefined) {
+      fail.then((charts) => {
+        if (signal.aborted || charts instanceof Error) return;
+        page.state.charts = charts;
+        page.redraw();
+      });
+    } else {
+      const charts = await fail;
+      if (!(charts instanceof Error)) page.state.charts = charts;
+    }
+    return found;
+  },
+  view(page, found) {
+    const lag = found.totals.lag;
+    return [
+      head(t("overview"), { about: t("overview.about") }),
+      warnings(found.warnings),
+      figures([
+        [t("rate.in"), rate(found.rates.in), t("perSecond")],
+        [t("rate.out"), rate(found.rates.out), t("perSecond")],
+        [t("lag"), number(lag), t("lag.unit")],
+        [t("topics"), h("a", { href: "/topics" }, number(found.counts.topics))],
+        [t("groups"), h("a", { href: "/groups" }, number(found.counts.groups)), t("members.online", { count: number(found.counts.members) })],
+        [t("today"), number(found.totals.inToday), t("today.out", { count: number(found.totals.outToday) })],
+      ]),
+      charts(page),
+      brokers(found.brokers),
+      h("div", { class: "grid" }, topTopics(found.topTopics), topGroups(found.topGroups)),
+    ];
+  },
+};
+
+export function warnings(list) {
+  if (!list.length) return h("p", { class: "note good", key: "fine" }, t("warnings.none"));
+  return h(
+    "section",
+    { "aria-label": t("warnings"), "aria-live": "polite" },
+    list.map((warning) => {
+      const own = language === "en" ? null : named(`warning.${warning.kind}`, "");
+      return h(
+        "div",
+        { class: `note ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject}` },
+        h(
+          "p",
+          {},
+          tag(named("severity", warning.severity), KINDS[warning.severity]),
+          " ",
+          h("strong", {}, subject(warning)),
+          own && t(`warning.${warning.kind}`, warning.parameters),
+        ),
+        warning.text && h("p", { lang: "en", translate: "no" }, warning.text),
+      );
+    }),
+  );
+}
+
+function subject({ kind, subject: name }) {
+  if (["GROUP_DIFFERS", "LAG", "NOBODY_ONLINE"].includes(kind)) return groupLink(name);
+  if (kind === "DEAD_LETTERS") return link("/dead-letters", { group: name }, name);
+  if (kind === "DISK" || kind === "BROKER_UNREACHABLE") return link("/broker", { name }, name);
+  return data(name);
+}
+
+function charts(page) {
+  const [cluster, groups] = page.state.charts ?? [];
+  if (!cluster) return h("div", { class: "grid" }, card(null, h("p", { class: "loading" }, t("loading"))));
+  const [all] = cluster.series;
+  const waiting = groups.series
+    .filter(({ values }) => values.lag?.some((each) => each > 0))
+    .slice(0, 4)
+    .map(({ name, values }) => ({ label: name, values: values.lag }));
+  return h(
+    "div",
+    { class: "grid" },
+    card(
+      null,
+      lineChart({
+        id: "rates", title: t("chart.rates"), times: cluster.times, format: rate, page,
+        series: [
+          { label: t("rate.in"), values: all?.values.in ?? [] },
+          { label: t("rate.out"), values: all?.values.out ?? [] },
+        ],
+      }),
+    ),
+    card(
+      null,
+      waiting.length
+        ? lineChart({ id: "lag", title: t("chart.lag"), times: groups.times, format: number, page, series: waiting })
+        : [h("h2", {}, t("chart.lag")), h("p", { class: "empty" }, t("chart.lag.none"))],
+    ),
+  );
+}
+
+export function brokers(list) {
+  return card(
+    t("brokers"),
+    list.length === 0
+      ? empty(t("brokers.none"), t("brokers.none.do"))
+      : table({
+          caption: t("brokers"),
+          columns: [
+            { label: t("broker") }, { label: t("role") }, { label: t("address") }, { label: t("version") },
+            { label: t("rate.in"), number: true }, { label: t("rate.out"), number: true },
+            { label: t("today"), number: true }, { label: t("disk") },
+          ],
+          rows: list.map((each) => ({
+            key: `${each.name} ${each.brokerId}`,
+            cells: [
+              link("/broker", { name: each.name, id: each.brokerId || null }, each.name),
+              each.reachable ? tag(named("role", each.role)) : tag(t("unreachable"), "bad"),
+              data(each.address, { class: "mono" }),
+              data(each.version),
+              rate(each.in),
+              rate(each.out),
+              number(each.inToday),
+              disk(each.diskRatio),
+            ],
+          })),
+        }),
+  );
+}
+
+function disk(ratio) {
+  if (ratio == null) return "–";
+  const text = `${Math.round(ratio * 100)} %`;
+  return h(
+    "span",
+    { class: "row" },
+    h("meter", { min: 0, max: 1, high: 0.75, low: 0.5, optimum: 0.2, value: ratio, "aria-label": t("disk.used", { text }) }),
+    text,
+  );
+}
+
+function topTopics(list) {
+  return card(
+    t("topTopics"),
+    list.length
+      ? table({
+          caption: t("topTopics"),
+          columns: [{ label: t("topic") }, { label: t("rate.in"), number: true }, { label: t("rate.out"), number: true }],
+          rows: list.map((each) => ({ key: each.topic, cells: [topicLink(each.topic), rate(each.in), rate(each.out)] })),
+        })
+      : empty(t("topTopics.none"), t("send.first"), {
+          command: "pocketmq topic create TopicTest\npocketmq message send TopicTest 'hello'",
+          action: h("a", { class: "button", href: "/topics" }, t("topics.goto")),
+        }),
+  );
+}
+
+function topGroups(list) {
+  return card(
+    t("topGroups"),
+    list.length
+      ? table({
+          caption: t("topGroups"),
+          columns: [{ label: t("group") }, { label: t("lag"), number: true }, { label: t("rate.out"), number: true }],
+          rows: list.map((each) => ({ key: each.group, cells: [groupLink(each.group), number(each.lag), rate(each.out)] })),
+        })
+      : empty(t("topGroups.none"), t("groups.first")),
+  );
+}
+
+export const history = (kind, name, signal) => get(path("/api/history", [], { kind, name }), signal);

@@ -1,0 +1,102 @@
+/* Settings of a broker: all are shown, those on the broker's list can be changed while it runs. */
+
+import { change, get, path } from "../api.js";
+import { form } from "../dialog.js";
+import { code, data, h } from "../dom.js";
+import { card, doer, empty, filter, head, table, tag } from "../table.js";
+import { t } from "../text.js";
+
+export default {
+  title: "settings",
+  live: 0,
+  async load(page, signal) {
+    const { clusters } = await get("/api/cluster", signal);
+    const masters = clusters.flatMap(({ brokers }) => brokers).filter(({ role }) => role === "MASTER");
+    const name = page.get("broker") || masters[0]?.name;
+    const found = name ? await get(path("/api/brokers/{}", [name]), signal) : null;
+    return { masters, name, settings: found?.settings ?? [] };
+  },
+  view(page, { masters, name, settings }) {
+    const chosen = (event) => page.set({ broker: event.target.value });
+    return [
+      head(t("settings"), { about: t("settings.about") }),
+      card(
+        null,
+        name ? null : empty(t("brokers.none"), t("brokers.none.do")),
+        name &&
+          h(
+            "div",
+            { class: "row" },
+            h(
+              "label",
+              {},
+              t("broker"),
+              h("select", { on: { change: chosen }, translate: "no" }, masters.map((each) => h("option", { value: each.name, selected: each.name === name }, each.name))),
+            ),
+          ),
+        name && settingsTable(page, name, settings),
+      ),
+    ];
+  },
+};
+
+export function settingsTable(page, broker, settings) {
+  const wanted = page.get("q").toLowerCase();
+  const only = page.get("only") === "yes";
+  const shown = settings.filter(
+    (each) =>
+      (!only || each.changeable) &&
+      (!wanted || each.name.toLowerCase().includes(wanted) || (each.help ?? "").toLowerCase().includes(wanted)),
+  );
+  const check = (event) => page.set({ only: event.target.checked ? "yes" : null });
+  return [
+    h(
+      "div",
+      { class: "row" },
+      filter(page, t("settings.filter")),
+      h("label", {}, h("input", { type: "checkbox", checked: only, on: { change: check } }), t("settings.only")),
+    ),
+    shown.length === 0
+      ? empty(t("filter.none"), t("filter.none.do"))
+      : table({
+          caption: t("settings"),
+          columns: [{ label: t("name") }, { label: t("value") }, { label: t("meaning") }, { label: t("actions"), quiet: true }],
+          rows: shown.map((each) => ({ key: each.name, cells: setting(page, broker, each) })),
+        }),
+  ];
+}
+
+function setting(page, broker, each) {
+  const differs = each.default !== null && each.default !== undefined && String(each.default) !== String(each.value);
+  const edit = async () => {
+    const found = await form({
+      title: t("settings.change", { name: each.name }),
+      intro: each.help && data(each.help, { lang: "en" }),
+      label: t("next"),
+      fields: [
+        {
+          name: "value", label: each.unit ? t("settings.valueIn", { unit: each.unit }) : t("value"), value: each.value,
+          type: each.choices ? "select" : "text", choices: each.choices?.map((value) => [value, value]), help: bounds(each),
+        },
+      ],
+      submit: ({ value }) =>
+        change("PUT", path("/api/brokers/{}/settings", [broker]), { settings: { [each.name]: value } }, { title: t("settings.change", { name: each.name }) }),
+    });
+    await page.act(() => found, t("settings.changed", { name: each.name }));
+  };
+  return [
+    code(each.name),
+    [code(each.value), differs && [" ", tag(t("settings.own"), "accent")]],
+    [each.help && data(each.help, { lang: "en" }), bounds(each) && h("div", { class: "soft small" }, bounds(each))],
+    each.changeable ? h("div", { class: "actions" }, doer(page, t("change"), edit)) : null,
+  ];
+}
+
+function bounds({ default: usual, min, max, unit }) {
+  const parts = [
+    usual !== null && usual !== undefined && usual !== "" && t("settings.default", { value: usual }),
+    min !== null && min !== undefined && t("settings.from", { value: min }),
+    max !== null && max !== undefined && t("settings.to", { value: max }),
+  ].filter(Boolean);
+  return parts.length ? [parts.join(", "), unit && ` (${unit})`].filter(Boolean).join("") : null;
+}

@@ -1,0 +1,80 @@
+/* What people read: sentences from the table of their language, numbers, sizes, times. */
+
+import { data, h } from "./dom.js";
+
+const strings = JSON.parse(document.getElementById("strings").textContent);
+export const language = document.documentElement.lang;
+const HOUR_MS = 3_600_000;
+
+/** The sentence of a key with {names} filled in. */
+export function t(key, values = {}) {
+  const sentence = strings[key];
+  if (sentence === undefined) {
+    console.error(`there is no sentence for ${key}`);
+    return key;
+  }
+  return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+}
+
+/** Like t, for values that are elements; strings among them are marked as data. */
+export function sentence(key, values = {}) {
+  return t(key, new Proxy({}, { get: (_, name) => `\0${String(name)}\0` }))
+    .split("\0")
+    .map((part, index) => {
+      if (index % 2 === 0) return part;
+      const value = values[part];
+      return value instanceof Node || Array.isArray(value) ? value : data(value);
+    });
+}
+
+/** The sentence of `prefix.name`, or the name itself where nobody has written one. */
+export const named = (prefix, name) => strings[`${prefix}.${name}`] ?? name;
+
+const whole = new Intl.NumberFormat(language, { maximumFractionDigits: 0 });
+const few = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
+export const number = (value) => (value == null ? "–" : whole.format(value));
+export const rate = (value) => (value == null ? "–" : value < 100 ? few.format(value) : whole.format(value));
+
+export function size(bytes) {
+  if (bytes == null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (bytes >= 1024 && at < units.length - 1) {
+    bytes /= 1024;
+    at += 1;
+  }
+  return `${few.format(bytes)} ${units[at]}`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** Local time, 2026-01-31 08:05:09, with .123 if wanted. */
+export function moment(ms, { millis = false } = {}) {
+  if (!ms || ms < 0) return h("span", {}, "–");
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const rest = millis ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : "";
+  return h("time", { datetime: at.toISOString(), translate: "no" }, `${day} ${time}${rest}`);
+}
+
+export const clock = (ms) => {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+};
+
+export function duration(ms) {
+  if (ms == null) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${few.format(ms / 1000)} s`;
+  if (ms < 2 * HOUR_MS) return `${whole.format(ms / 60_000)} min`;
+  if (ms < 48 * HOUR_MS) return `${few.format(ms / HOUR_MS)} h`;
+  return `${few.format(ms / (24 * HOUR_MS))} d`;
+}
+
+/** For <input type="datetime-local">, and back. */
+export function toInput(ms) {
+  const at = new Date(ms);
+  return new Date(ms - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+export const fromInput = (text) => (text ? new Date(text).getTime() : null);
