@@ -159,7 +159,8 @@ class CoroutinePool(_Counted):
         self._around = around
         self._concurrency = concurrency
         self._runner = runner
-        self._calls: asyncio.Queue[Call] = asyncio.Queue()
+        self._calls: deque[Call] = deque()
+        self._resting: deque[asyncio.Future[None]] = deque()
 
     def start(self) -> None:
         for number in range(self._concurrency):
@@ -167,21 +168,28 @@ class CoroutinePool(_Counted):
 
     def submit(self, call: Call) -> None:
         self._begin()
-        self._calls.put_nowait(call)
+        self._calls.append(call)
+        resting = self._resting
+        while resting:
+            worker = resting.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                break
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         calls = self._calls
         turn_ends = loop.time() + self._TURN_S
         while True:
-            if calls.empty():
-                call = await calls.get()
+            if loop.time() > turn_ends:
+                await asyncio.sleep(0)
                 turn_ends = loop.time() + self._TURN_S
-            else:
-                call = calls.get_nowait()
-                if loop.time() > turn_ends:
-                    await asyncio.sleep(0)
-                    turn_ends = loop.time() + self._TURN_S
+            while not calls:
+                rest: asyncio.Future[None] = loop.create_future()
+                self._resting.append(rest)
+                await rest
+                turn_ends = loop.time() + self._TURN_S
+            call = calls.popleft()
             try:
                 call.done(call, await self._call(call) if self._wanted(call) else None)
             except Exception:
@@ -196,9 +204,7 @@ class CoroutinePool(_Counted):
         token: object = None
         try:
             token = self._around.before(call)
-            returned = self._listener(call.messages, call.context)
-            if inspect.isawaitable(returned):
-                returned = await returned
+            returned = await self._listener(call.messages, call.context)  # type: ignore[misc]
             outcome = Outcome(_judge(returned), None, _since_ms(began))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
             outcome = Outcome(None, error, _since_ms(began))

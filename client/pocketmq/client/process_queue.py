@@ -125,8 +125,13 @@ class ProcessQueue:
                 count += 1
                 self.message_size -= len(done.body)
         self.message_count -= count
+        if not cached:
+            # The heap holds nothing but what has left.
+            self._order.clear()
+            return self._offset_max + 1
         first = self._first()
-        return self._offset_max + 1 if first is None else first
+        assert first is not None
+        return first
 
     def _first(self) -> int | None:
         """The smallest cached offset (invariant 1)."""
