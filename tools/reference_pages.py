@@ -37,8 +37,8 @@ once and change nothing. A wrong value ends the start with one line that says wh
 ## Where a value comes from
 
 The first that has one: the command line (`--set NAME=VALUE` takes any setting), the environment
-(`flushDiskType` is `POCKETMQ_FLUSH_DISK_TYPE` or `POCKETMQ_FLUSHDISKTYPE`; `NAMESRV_ADDR` is the name server's
-address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
+(`flushDiskType` is `POCKETMQ_FLUSH_DISK_TYPE` or `POCKETMQ_FLUSHDISKTYPE`; `NAMESRV_ADDR` is the name
+server's address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
 
 Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
 console. Such a change lasts until the broker stops; write it into the file to keep it."""
@@ -109,13 +109,8 @@ _CLIENTS = "asked by a broker of a client"
 
 
 def main() -> None:
-    for name, text in pages().items():
-        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
-
-
-def pages() -> dict[str, str]:
-    """Each page's text by its file's name in docs/."""
-    return {"configuration.md": configuration(), "compatibility.md": compatibility()}
+    for name, text in PAGES.items():
+        (ROOT / "docs" / name).write_text(text(), encoding="utf-8")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -132,7 +127,7 @@ def _cell(text: str) -> str:
 
 
 def configuration() -> str:
-    """docs/configuration.md"""
+    """The text of docs/configuration.md."""
     groups = (
         ("The broker", "", BrokerConfig.keys()),
         ("The store", "", StoreConfig.keys()),
@@ -197,7 +192,7 @@ def _allowed(known: Key) -> str:
 
 
 def compatibility() -> str:
-    """docs/compatibility.md"""
+    """The text of docs/compatibility.md."""
     served, refused, others = _request_codes()
     return _COMPATIBILITY.format(
         made=_MADE,
@@ -259,6 +254,10 @@ def _stores() -> Iterator[tuple[str, str, str]]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             manifest = json.load(file)
         yield f"`{manifest['name']}`", f"broker {manifest['broker']}", str(manifest["notes"])
+
+
+# The pages by their files' names in docs/.
+PAGES = {"configuration.md": configuration, "compatibility.md": compatibility}
 
 
 if __name__ == "__main__":
