@@ -1,0 +1,64 @@
+"""AdvancingClock: the machine's time plus what a test has added; and an event loop that goes with it.
+
+1. Time goes on by itself, so that whatever a test does not turn behaves as in production.
+2. advance() adds to the wall clock: delays, scheduled messages and transaction checks see that time has
+   passed. Clients stay alive: what ends with silence (heartbeats, locks, idle connections, held pulls)
+   is told by the monotonic clock, which moves with `silent=True` only.
+3. A loop that goes with the clock wakes everything that sleeps in it, so nothing waits for real time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class AdvancingClock:
+    """A Clock for a broker, and for clients that are to share its time (option `clock`)."""
+
+    def __init__(self) -> None:
+        self._wall_ms = 0
+        self._silent_ms = 0
+        # Called after each advance; returns when the servers of this clock have done what became due.
+        self.on_advance: list[Callable[[float], None]] = []
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._silent_ms
+
+    def advance(
+        self,
+        seconds: float = 0,
+        *,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        silent: bool = False,
+    ) -> None:
+        """Let time pass, and return when what became due is delivered.
+
+        silent: no client gave a sign of life meanwhile: after 120 s the broker takes them for gone.
+        Raises: ValueError when time would go back.
+        """
+        passed_s = seconds + 60 * minutes + 3600 * hours + 86_400 * days
+        if passed_s < 0:
+            raise ValueError("time goes forward only: a broker that has seen the future is no good")
+        self._wall_ms += round(passed_s * 1000)
+        if silent:
+            self._silent_ms += round(passed_s * 1000)
+        for each in list(self.on_advance):
+            each(passed_s)
+
+
+class AdvancingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time can be set forward: timers that became due fire at once, each once."""
+
+    _advanced_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._advanced_s
+
+    def advance(self, seconds: float) -> None:
+        """Set the loop's time forward; in its own thread."""
+        self._advanced_s += seconds

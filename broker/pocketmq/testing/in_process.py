@@ -1,0 +1,174 @@
+"""InProcess: name server and broker in this process, on free ports, in a thread of their own.
+
+A thread, so that plain tests, blocking clients and other event loops all meet it as they meet any server.
+The store is a folder with small files, in memory where the machine has a place for that, and is removed by
+stop(). restart() keeps ports and store. Everything else goes with stop(): thread, loop, sockets, tasks.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Self
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import read_broker_conf
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.testing.clock import AdvancingClock
+from pocketmq.testing.loop_thread import LoopThread
+from pocketmq.testing.server import PocketMQ
+from pocketmq.testing.server_calls import ServerCalls
+
+MEMORY = "memory"
+TEMPORARY = "temporary"
+STORES = (MEMORY, TEMPORARY)
+
+SETTINGS: Mapping[str, object] = {
+    "brokerName": "pocketmq",
+    "bindAddress": "127.0.0.1",
+    "listenPort": 0,
+    "fastListenEnable": "false",
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 2_000 * 20,
+    "maxHashSlotNum": 2_000,
+    "maxIndexNum": 8_000,
+    "deliveryRecordSize": 1 << 20,
+    # How full the developer's disk is must not decide a test; nor may advanced time delete what it sent.
+    "diskMaxUsedSpaceRatio": 99,
+    "diskSpaceCleanForciblyRatio": 1.0,
+    "diskSpaceWarningLevelRatio": 1.0,
+    "fileReservedTime": 24 * 365 * 100,
+    # A transaction whose outcome is unknown is asked about as soon as the clock was advanced.
+    "transactionCheckInterval": 6_000,
+}
+"""Keys of broker.conf that a broker of a test has; `config` is laid over them."""
+
+_MEMORY_FOLDER = "/dev/shm"
+_MEMORY_FREE_MIN = 256 << 20
+_TURNS = 20
+
+
+class InProcess(PocketMQ):
+    """A server of this process. `running`: the Broker, for who wants to look inside (in its own thread)."""
+
+    running: Broker
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        store: str = MEMORY,
+        clock: AdvancingClock | None = None,
+    ) -> None:
+        """config: keys of broker.conf. store: "memory", "temporary", or a folder that is kept.
+
+        clock: an own one when not given; brokers that share one advance together.
+        """
+        self._config = {
+            name: _text(value) for name, value in {**SETTINGS, **(config or {})}.items()
+        }
+        self._clock = clock or AdvancingClock()
+        self._store = store
+        self._folder: str | None = None
+        self._namesrv_port = 0
+        self._is_running = False
+
+    @property
+    def clock(self) -> AdvancingClock:
+        return self._clock
+
+    @property
+    def store(self) -> str:
+        """The folder of the store."""
+        if self._folder is None:
+            self._folder = new_folder(self._store) if self._store in STORES else self._store
+        return self._folder
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Self:
+        """Raises: OSError (a port that was asked for is taken), StoreError, IllegalArgument."""
+        if self._is_running:
+            raise RuntimeError("this server runs already: make another one, or stop it first")
+        self._thread = LoopThread(self._enter, "pocketmq-testing")
+        try:
+            self._thread.start()
+        except BaseException:
+            self._remove()
+            raise
+        self._is_running = True
+        self._clock.on_advance.append(self._advanced)
+        return self
+
+    def stop(self) -> None:
+        self._halt()
+        self._remove()
+
+    def restart(self) -> None:
+        """Stop cleanly and start again with the same store and ports."""
+        self._halt()
+        self.start()
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        name_server = NameServer(
+            NamesrvConfig(listen_port=self._namesrv_port, bind_address="127.0.0.1"), self._clock
+        )
+        await stack.enter_async_context(name_server)
+        self.namesrv = await name_server.listen()
+        config, store_config = read_broker_conf({**self._config, "storePathRootDir": self.store})
+        broker = Broker(config, store_config, clock=self._clock, name_server=name_server.local)
+        self.running = await stack.enter_async_context(broker)
+        self.broker = broker.address
+        self._calls = await stack.enter_async_context(ServerCalls(self.namesrv, self._clock))
+        self._namesrv_port = int(self.namesrv.rpartition(":")[2])
+        self._config["listenPort"] = self.broker.rpartition(":")[2]
+
+    def _halt(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._clock.on_advance.remove(self._advanced)
+            self._thread.close()
+
+    def _remove(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None and self._store in STORES:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ time
+
+    def _advanced(self, seconds: float) -> None:
+        """Let the broker see the new time, and wait until it has done what became due."""
+        self._call(self._catch_up(seconds))
+
+    async def _catch_up(self, seconds: float) -> None:
+        self._thread.loop.advance(seconds)
+        # The services would do the same as soon as their timers fire: this returns when it is done.
+        while self.running.delay.step() == 0:
+            pass
+        # Timers that fire now may end what is too old, our own idle connections among them: the next
+        # call must not meet one half closed.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+
+def new_folder(kind: str) -> str:
+    """A new empty folder, for "memory" where nothing is written to a disk, if the machine has that."""
+    base = None
+    if kind == MEMORY and _has_memory_folder():
+        base = _MEMORY_FOLDER
+    return tempfile.mkdtemp(prefix="pocketmq-", dir=base)
+
+
+def _has_memory_folder() -> bool:
+    # Containers often have 64 MiB there: too little for who sends large bodies.
+    try:
+        free = shutil.disk_usage(_MEMORY_FOLDER).free
+    except OSError:
+        return False
+    return free >= _MEMORY_FREE_MIN and os.access(_MEMORY_FOLDER, os.W_OK)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,134 @@
+"""The pytest plug-in (entry point pytest11): a message broker as a fixture.
+
+    pocketmq          a broker of the test's own in the test process: fresh, and gone after the test
+    pocketmq_session  the same for the whole session, for tests that use topics of their own
+    pocketmq_proc     pocketmq_proc(key=value, ...) starts one as a process, for Java and Go programs
+
+    @pytest.mark.pocketmq(autoCreateTopicEnable=False)      keys of broker.conf for this test's broker
+    --pocketmq-nameserver=IP:PORT                           a server that runs already, instead of ours
+    --pocketmq-store=temporary                              the store on the disk instead of in memory
+
+The options can stand in pytest.ini (pocketmq_nameserver, pocketmq_store, pocketmq_config) and in the
+environment (POCKETMQ_NAMESERVER, POCKETMQ_STORE) too; the command line wins, then the environment. This
+module imports the broker when a fixture is first used, and not before.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pocketmq.testing.process import ServerProcess
+    from pocketmq.testing.server import PocketMQ
+
+
+class StartProcess(Protocol):
+    """What the fixture `pocketmq_proc` is."""
+
+    def __call__(self, *, store: str | None = None, **config: object) -> "ServerProcess":
+        """Start `pocketmq up` with these keys of broker.conf; it ends with the test."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pocketmq", "PocketMQ, a message broker for tests")
+    group.addoption(
+        "--pocketmq-nameserver",
+        metavar="IP:PORT",
+        help="let `pocketmq` and `pocketmq_session` be a server that runs already",
+    )
+    group.addoption(
+        "--pocketmq-store",
+        choices=("memory", "temporary"),
+        help="where the brokers of the tests keep their files (default memory)",
+    )
+    parser.addini("pocketmq_nameserver", "see --pocketmq-nameserver", default="")
+    parser.addini("pocketmq_store", "see --pocketmq-store", default="memory")
+    parser.addini(
+        "pocketmq_config", "keys of broker.conf for every broker, `key=value` a line", "linelist"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "pocketmq(**config): keys of broker.conf for the broker of this test"
+    )
+
+
+@pytest.fixture
+def pocketmq(request: pytest.FixtureRequest) -> "Iterator[PocketMQ]":
+    """A name server and a broker of the test's own; see pocketmq.testing.PocketMQ."""
+    config: dict[str, object] = {}
+    # The test's own marker is iterated first, so the outer ones go below it.
+    for marker in request.node.iter_markers("pocketmq"):
+        config = {**marker.kwargs, **config}
+    with _server(request.config, config) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pocketmq_session(request: pytest.FixtureRequest) -> "Iterator[PocketMQ]":
+    """A name server and a broker for the whole session."""
+    with _server(request.config, {}) as server:
+        yield server
+
+
+@pytest.fixture
+def pocketmq_proc(request: pytest.FixtureRequest) -> Iterator[StartProcess]:
+    """Starts brokers as processes; all end with the test."""
+    from pocketmq.testing.process import ServerProcess
+
+    started: list[ServerProcess] = []
+
+    def start(*, store: str | None = None, **config: object) -> ServerProcess:
+        server = ServerProcess(
+            {**_settings(request.config), **config}, store=store or _store(request.config)
+        )
+        started.append(server)
+        return server.start()
+
+    try:
+        yield start
+    finally:
+        for server in reversed(started):
+            server.stop()
+
+
+def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
+    namesrv = _option(config, "nameserver")
+    if namesrv:
+        from pocketmq.testing.external import External
+
+        if settings:
+            pytest.skip("a server that runs already takes no settings: leave --pocketmq-nameserver")
+        return External(namesrv)
+    from pocketmq.testing.in_process import InProcess
+
+    return InProcess({**_settings(config), **settings}, store=_store(config))
+
+
+def _settings(config: pytest.Config) -> dict[str, object]:
+    """pocketmq_config of pytest.ini."""
+    found: dict[str, object] = {}
+    for line in config.getini("pocketmq_config"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"pocketmq_config: {line!r} is not key=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _store(config: pytest.Config) -> str:
+    return _option(config, "store")
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    """Command line, environment, pytest.ini, in this order."""
+    found = (
+        config.getoption(f"--pocketmq-{name}")
+        or os.environ.get(f"POCKETMQ_{name.upper()}")
+        or config.getini(f"pocketmq_{name}")
+    )
+    return str(found)

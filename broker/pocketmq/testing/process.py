@@ -1,0 +1,127 @@
+"""ServerProcess: `pocketmq up` in a process of its own, for programs in any language, and to be killed.
+
+Both ports are free ones; kill() is kill -9; start() again keeps ports and store, as after a crash.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from pocketmq.testing.external import External
+from pocketmq.testing.in_process import SETTINGS, STORES, new_folder
+
+# What this process is told on its command line, or has no use for.
+_NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
+_STOP_WITHIN_S = 60
+
+
+class ServerProcess(External):
+    """A server in a child process. pid; printed(): its log."""
+
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, store: str = "memory"
+    ) -> None:
+        """config: keys of broker.conf. store: "memory", "temporary", or a folder that is kept."""
+        super().__init__("")
+        self._config = {
+            name: value
+            for name, value in {**SETTINGS, **(config or {})}.items()
+            if name not in _NOT_IN_FILE
+        }
+        self._kept = None if store in STORES else Path(store)
+        self._kind = store
+        self._folder: Path | None = None
+        self._ports = ("0", "0")
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("this server was not started")
+        return self._process.pid
+
+    def printed(self) -> str:
+        """What it has logged."""
+        return "" if self._folder is None else (self._folder / "log").read_text(encoding="utf-8")
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Self:
+        """Raises: RuntimeError with its log when it ends before it serves."""
+        if self._folder is None:
+            self._folder = Path(new_folder(self._kind if self._kept is None else "memory"))
+        lines = [f"{name}={value}" for name, value in self._config.items()]
+        conf = self._folder / "broker.conf"
+        conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        namesrv_port, broker_port = self._ports
+        words = ["--host", "127.0.0.1", "--namesrv-port", namesrv_port]
+        words += ["--broker-port", broker_port, "-c", str(conf)]
+        words += ["--data", str(self._kept or self._folder / "store")]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")
+        }
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pocketmq.cli", "up", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+        self._wait_until_ready(self._process)
+        return super().start()
+
+    def _wait_until_ready(self, process: "subprocess.Popen[str]") -> None:
+        """Its one line on standard output says where it serves."""
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            log = self.printed() + line
+            self._end(process)
+            raise RuntimeError(f"`pocketmq up` ended with {process.returncode}:\n{log}")
+        parts = dict(word.partition("=")[::2] for word in line.split()[1:])
+        self.namesrv = parts["namesrv"]
+        self.broker = parts["broker"]
+        self._ports = (self.namesrv.rpartition(":")[2], self.broker.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """kill -9: it gets no chance to write anything."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            super().stop()
+            self._end(process)
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            super().stop()
+            process.terminate()
+            self._end(process)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def restart(self) -> None:
+        """Stop cleanly and start again with the same store and ports."""
+        process, self._process = self._process, None
+        if process is not None:
+            super().stop()
+            process.terminate()
+            self._end(process)
+        self.start()
+
+    def _end(self, process: "subprocess.Popen[str]") -> None:
+        """Wait for its end; kill it when that takes too long."""
+        try:
+            process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,220 @@
+"""ServerCalls: what a test asks of a server, as coroutines: make, send, look, wait.
+
+All of it goes over the network as any client's requests do, so that it works for a broker in the test
+process, for one in another process and for an Apache broker alike. Waiting is asking again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from pocketmq.admin import Admin, GroupConfig, QueueStatus
+from pocketmq.client import Message, MessageExt, MessageQueue, NoRoute, Producer, SendResult
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+
+GROUP = "pocketmq-testing"
+WITHIN_S = 30.0
+_PAUSE_MIN_S = 0.01
+_PAUSE_MAX_S = 0.2
+
+
+class ServerCalls:
+    """One Admin and, from the first send on, one Producer. admin: see pocketmq.admin."""
+
+    def __init__(self, namesrv: str, clock: Clock) -> None:
+        self._namesrv = namesrv
+        self._clock = clock
+        self._producer: Producer | None = None
+        self.admin = Admin(name_server=namesrv, clock=clock)
+
+    async def __aenter__(self) -> Self:
+        await self.admin.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.shutdown()
+        await self.admin.__aexit__(kind, error, trace)
+
+    # ------------------------------------------------------------ make
+
+    async def create_topic(self, topic: str, *, queues: int = 4, perm: int = 6) -> str:
+        """Make a topic, and return its name when clients can find it."""
+        await self.admin.topics.create(topic, queues=queues, perm=perm)
+        await _until(lambda: self.admin.topics.exists(topic), WITHIN_S, f"a route of {topic!r}")
+        return topic
+
+    async def create_group(self, group: str, **settings: object) -> str:
+        """Make a consumer group; settings: fields of pocketmq.admin.GroupConfig. Returns: its name."""
+        await self.admin.groups.create(GroupConfig(group, **settings))  # type: ignore[arg-type]
+        return group
+
+    # ------------------------------------------------------------ send
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay_level: int | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message; text is sent as UTF-8. See pocketmq.client.Producer.send for the rest."""
+        producer = await self._started_producer()
+        queue = None
+        if queue_id is not None:
+            queue = await self._queue(producer, topic, queue_id)
+        return await producer.send(
+            Message(topic, _bytes(body), tags=tags, keys=keys, properties=dict(properties or {})),
+            queue=queue,
+            sharding_key=sharding_key,
+            delay_level=delay_level,
+            deliver_at_ms=deliver_at_ms,
+        )
+
+    async def send_all(
+        self, topic: str, bodies: Iterable[bytes | str], *, tags: str | None = None
+    ) -> list[SendResult]:
+        """Send messages one after the other, each to the next queue."""
+        producer = await self._started_producer()
+        return [await producer.send(Message(topic, _bytes(body), tags=tags)) for body in bodies]
+
+    async def _started_producer(self) -> Producer:
+        if self._producer is None:
+            producer = Producer(GROUP, name_server=self._namesrv, clock=self._clock)
+            await producer.start()
+            self._producer = producer
+        return self._producer
+
+    async def _queue(self, producer: Producer, topic: str, queue_id: int) -> MessageQueue:
+        queues = await producer.queues(topic)
+        for queue in queues:
+            if queue.queue_id == queue_id:
+                return queue
+        raise ValueError(f"topic {topic!r} has no queue {queue_id}; it has {len(queues)}")
+
+    # ------------------------------------------------------------ look
+
+    async def messages(self, topic: str, *, tags: str = "*") -> list[MessageExt]:
+        """Every message of a topic that is stored now, in the order of storing; nobody consumes them.
+
+        Dead letters are in "%DLQ%" + group. Raises: NoRoute.
+        """
+        found = [each async for each in self.admin.messages.between(topic, expression=tags)]
+        return sorted(found, key=lambda each: (each.store_timestamp, each.commit_log_offset))
+
+    async def lag(self, group: str, topic: str | None = None) -> int:
+        """Messages that the group has still to consume, as it has committed; topic None: all its topics."""
+        return sum(row.lag for row in await self.admin.groups.progress(group, topic))
+
+    # ------------------------------------------------------------ wait
+
+    async def wait_for_messages(
+        self, topic: str, count: int, *, tags: str = "*", within_s: float = WITHIN_S
+    ) -> list[MessageExt]:
+        """The messages of a topic, when there are at least so many. Raises: TimeoutError."""
+        found: list[MessageExt] = []
+
+        async def enough() -> bool:
+            try:
+                found[:] = await self.messages(topic, tags=tags)
+            except NoRoute:
+                return count == 0
+            return len(found) >= count
+
+        await _until(enough, within_s, lambda: f"{count} messages of {topic!r}: {len(found)} came")
+        return found
+
+    async def wait_until_consumed(
+        self, group: str, topic: str | None = None, *, within_s: float = WITHIN_S
+    ) -> None:
+        """Wait until the group has consumed all that is stored, by its commits or its members' own word.
+
+        A message that failed counts as consumed when it is in the group's retry topic, which is among the
+        topics of `topic=None`. Raises: TimeoutError saying what is left.
+        """
+        left: dict[MessageQueue, int] = {}
+
+        async def none_left() -> bool:
+            left.clear()
+            left.update(await self._unconsumed(group, topic))
+            return not left
+
+        def what() -> str:
+            rows = ", ".join(f"{queue.topic} {queue.queue_id}: {n}" for queue, n in left.items())
+            return f"{group!r} to consume everything; left by queue: {rows}"
+
+        await _until(none_left, within_s, what)
+
+    async def _unconsumed(self, group: str, topic: str | None) -> dict[MessageQueue, int]:
+        """What is left by queue. A member's own word is newer than what it has committed (every 5 s)."""
+        rows = {row.queue: row for row in await self.admin.groups.progress(group, topic)}
+        left = {queue: row.lag for queue, row in rows.items() if row.lag > 0}
+        ends = {queue: row.broker_offset for queue, row in rows.items()}
+        # What the group has no offset of yet, it has all before it.
+        untouched = [topic] if topic is not None else [f"%RETRY%{group}"]
+        for name in set(untouched) - {queue.topic for queue in rows}:
+            for status in await self._status(name):
+                if status.max_offset > status.min_offset:
+                    left[status.queue] = status.max_offset - status.min_offset
+                    ends[status.queue] = status.max_offset
+        if left:
+            for queue, offset in (await self._said_by_members(group)).items():
+                if queue in left and offset >= ends[queue]:
+                    del left[queue]
+        return left
+
+    async def _status(self, topic: str) -> list[QueueStatus]:
+        try:
+            return await self.admin.topics.status(topic)
+        except NoRoute:
+            return []
+
+    async def _said_by_members(self, group: str) -> dict[MessageQueue, int]:
+        """How far each member is in its queues, from its memory."""
+        found: dict[MessageQueue, int] = {}
+        try:
+            connection = await self.admin.groups.connection(group)
+        except PocketMQError:
+            return found
+        for member in connection.members:
+            try:
+                info = await self.admin.groups.running_info(group, member.client_id)
+            except PocketMQError:
+                continue
+            for queue, row in info.queues.items():
+                found[queue] = int(row.get("commitOffset", -1))
+        return found
+
+
+def _bytes(body: bytes | str) -> bytes:
+    return body.encode() if isinstance(body, str) else body
+
+
+async def _until(
+    state: Callable[[], Awaitable[bool]], within_s: float, what: str | Callable[[], str]
+) -> None:
+    """Ask until it is so. Raises: TimeoutError with `what`."""
+    # Real time: the loop's own may be set forward by the test meanwhile.
+    end = time.monotonic() + within_s
+    pause_s = _PAUSE_MIN_S
+    while not await state():
+        if time.monotonic() >= end:
+            text = what if isinstance(what, str) else what()
+            raise TimeoutError(f"waited {within_s:g} s for {text}")
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _PAUSE_MAX_S)

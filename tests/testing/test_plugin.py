@@ -1,0 +1,236 @@
+"""The pytest plug-in, used as a user uses it: in a test file of its own, run by a pytest of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq.testing import InProcess
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder of somebody who has installed PocketMQ."""
+    for name in [name for name in os.environ if name.startswith("POCKETMQ_")]:
+        monkeypatch.delenv(name)
+    return pytester
+
+
+def run(user: pytest.Pytester, *words: str, without: str = "asyncio") -> pytest.RunResult:
+    """pytest as a user runs it; `without` is a plug-in of ours that most users do not have."""
+    words = ("-p", "no:cacheprovider", "-p", f"no:{without}", "-W", "error", *words)
+    return user.runpytest_inprocess(*words)
+
+
+def run_alone(user: pytest.Pytester) -> pytest.RunResult:
+    """The same in a process that has imported nothing of ours."""
+    return user.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
+
+
+def test_the_fixture_is_there_without_any_set_up(user: pytest.Pytester) -> None:
+    """Issue 7, 5: in tests in one line."""
+    user.makepyfile(
+        """
+        from pocketmq.client import Message, sync
+
+        def test_sends(pocketmq):
+            with sync.Producer("p", name_server=pocketmq.namesrv) as producer:
+                producer.send(Message("T", b"hello", tags="a"))
+            [message] = pocketmq.messages("T")
+            assert message.body == b"hello"
+
+        def test_has_a_broker_of_its_own(pocketmq):
+            assert "T" not in pocketmq.admin.topics.names()
+
+        def test_two_hours_take_no_time(pocketmq):
+            pocketmq.send("T", "later", delay_level=18)
+            assert pocketmq.messages("T") == []
+            pocketmq.clock.advance(hours=2)
+            assert len(pocketmq.messages("T")) == 1
+
+        def test_session_1(pocketmq_session):
+            pocketmq_session.send("S", "x")
+
+        def test_session_2(pocketmq_session):
+            assert len(pocketmq_session.messages("S")) == 1
+        """
+    )
+    run_alone(user).assert_outcomes(passed=5)
+
+
+def test_it_works_with_pytest_asyncio(user: pytest.Pytester) -> None:
+    user.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    user.makepyfile(
+        """
+        from pocketmq.client import Message, Producer, PushConsumer, ConsumeFromWhere
+
+        async def test_consumes(pocketmq):
+            got = []
+            async def listen(messages, context):
+                got.extend(each.body for each in messages)
+            await pocketmq.aio.create_topic("T")
+            consumer = PushConsumer("g", listener=listen, name_server=pocketmq.namesrv,
+                consume_from_where=ConsumeFromWhere.FIRST_OFFSET)
+            consumer.subscribe("T")
+            async with consumer, Producer("p", name_server=pocketmq.namesrv) as producer:
+                await producer.send(Message("T", b"hello"))
+                await pocketmq.aio.wait_until_consumed("g", "T")
+            assert got == [b"hello"]
+        """
+    )
+    run(user, without="xdist").assert_outcomes(passed=1)
+
+
+def test_settings_come_from_the_marker_and_the_ini_file(user: pytest.Pytester) -> None:
+    user.makeini("[pytest]\npocketmq_config =\n    brokerName=mine\n    regionId=north\n")
+    user.makepyfile(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.pocketmq(regionId="south", brokerPermission=4)
+
+        def test_ini_and_module(pocketmq):
+            running = pocketmq.running.config
+            assert (running.broker_name, running.region_id) == ("mine", "south")
+            assert running.broker_permission == 4
+
+        @pytest.mark.pocketmq(brokerPermission=6)
+        def test_the_nearest_marker_wins(pocketmq):
+            assert pocketmq.running.config.broker_permission == 6
+            assert pocketmq.running.config.region_id == "south"
+        """
+    )
+    run(user, "--strict-markers").assert_outcomes(passed=2)
+
+
+def test_the_store_can_be_put_on_the_disk(user: pytest.Pytester) -> None:
+    user.makepyfile(
+        """
+        import tempfile
+
+        def test_folder(pocketmq):
+            assert pocketmq.store.startswith(tempfile.gettempdir())
+        """
+    )
+    run(user, "--pocketmq-store=temporary").assert_outcomes(passed=1)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[InProcess]:
+    """A server that runs already, as far as the user's tests can see."""
+    with InProcess() as server:
+        yield server
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "ini"])
+def test_a_server_that_runs_already_can_be_used(
+    user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, running: InProcess, way: str
+) -> None:
+    """An external server by option, environment or ini file, and its time is its own."""
+    words = []
+    if way == "option":
+        words = [f"--pocketmq-nameserver={running.namesrv}"]
+    elif way == "environment":
+        monkeypatch.setenv("POCKETMQ_NAMESERVER", running.namesrv)
+    else:
+        user.makeini(f"[pytest]\npocketmq_nameserver = {running.namesrv}\n")
+    user.makepyfile(
+        f"""
+        import pytest
+
+        def test_outside(pocketmq, pocketmq_session):
+            assert pocketmq.broker == {running.broker!r}
+            pocketmq.send({way!r}, "from outside")
+            assert len(pocketmq_session.messages({way!r})) == 1
+            with pytest.raises(TypeError, match="cannot be advanced"):
+                pocketmq.clock
+
+        @pytest.mark.pocketmq(brokerName="x")
+        def test_with_settings_is_skipped(pocketmq):
+            assert False
+        """
+    )
+    run(user, *words).assert_outcomes(passed=1, skipped=1)
+    assert [each.body for each in running.messages(way)] == [b"from outside"]
+
+
+def test_a_process_is_started_killed_and_gone(user: pytest.Pytester) -> None:
+    """pocketmq_proc: for programs in any language, which read NAMESRV_ADDR."""
+    user.makepyfile(
+        """
+        import os
+        import subprocess
+        import sys
+
+        import pytest
+
+        pids = []
+
+        def test_process(pocketmq_proc):
+            server = pocketmq_proc(brokerName="other")
+            pids.append(server.pid)
+            program = ('import os; from pocketmq.client import sync, Message\\n'
+                       'with sync.Producer("p") as p: p.send(Message("T", b"x"))')
+            subprocess.run([sys.executable, "-c", program], check=True,
+                env={**os.environ, **server.environment})
+            before = server.namesrv, server.broker
+            server.kill()
+            server.start()
+            pids.append(server.pid)
+            assert (server.namesrv, server.broker) == before
+            [message] = server.messages("T")
+            assert message.broker_name == "other"
+
+        def test_is_gone():
+            assert len(set(pids)) == 2
+            for pid in pids:
+                with pytest.raises(ProcessLookupError):
+                    os.kill(pid, 0)
+
+        def test_a_bad_setting_is_told(pocketmq_proc):
+            with pytest.raises(RuntimeError, match="brokerPermission"):
+                pocketmq_proc(brokerPermission=9)
+        """
+    )
+    run(user).assert_outcomes(passed=3)
+
+
+def test_a_run_that_does_not_use_it_imports_nothing_of_it(user: pytest.Pytester) -> None:
+    """The plug-in costs other test runs nothing: two modules of ours, none of anybody else."""
+    user.makepyfile(
+        """
+        import sys
+
+        def test_modules():
+            ours = {name for name in sys.modules if name.partition(".")[0] == "pocketmq"}
+            assert ours == {"pocketmq", "pocketmq.testing", "pocketmq.testing.plugin"}
+            assert not {"numpy", "mmh3", "msgpack", "orjson", "uvloop"} & set(sys.modules)
+        """
+    )
+    run_alone(user).assert_outcomes(passed=1)
+
+
+def test_the_plug_in_imports_pytest_and_nothing_else_that_is_heavy() -> None:
+    script = (
+        "import sys, pytest; before = set(sys.modules)\n"
+        "import pocketmq.testing.plugin\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) <= {"pocketmq", "pocketmq.testing", "pocketmq.testing.plugin"}
+
+
+def test_the_fixtures_are_described(user: pytest.Pytester) -> None:
+    """`pytest --fixtures` is where users look."""
+    user.makepyfile("def test_nothing(): pass")
+    printed = run(user, "--fixtures").stdout.str()
+    for name in ("pocketmq --", "pocketmq_session [session scope]", "pocketmq_proc --"):
+        assert name in printed
+    assert Path(user.path).exists()
