@@ -1,4 +1,4 @@
-"""The plug-in's `pocketmq_proc` under the official Java and Go clients: how their users' tests start a broker."""
+"""The plug-in's `pocketmq_proc` under the official Java and Go clients, as in their users' own tests."""
 
 from tests.interop.driver import Session, message
 
