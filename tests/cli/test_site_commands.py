@@ -100,8 +100,11 @@ def test_messages_are_sent_followed_found_and_tracked(
     assert found["msgId"] == second["id"]
     assert ask("message", "find", "Mail", "--since", "1h", "--until", "30m", code=1) == []
     ask("offset", "reset", "reader", "Mail", "--to", "latest", "--yes")
-    (track,) = ask("message", "track", "Mail", first["id"])
-    assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
+    for words in (("Mail", first["id"]), (first["id"],), (first["offset_id"],)):
+        (track,) = ask("message", "track", *words)
+        assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
+        assert track["verdict"] == "SKIPPED_BY_RESET"
+        assert "was set from 0 to 1" in track["detail"]
     with pytest.raises(CannotBegin, match="one of --id"):
         run(["message", "find", "Mail", "--namesrv", namesrv])
     assert run(["message", "track", "Mail", "none", "--namesrv", namesrv]) == 1

@@ -34,6 +34,8 @@ from pocketmq.remoting.subscription import ALL, parse_tags
 from pocketmq.store import MessageStore
 
 _ACTIVELY = "CONSUME_ACTIVELY"
+# As whom mqadmin, the consoles and our own tools read. Source: MixAll.TOOLS_CONSUMER_GROUP.
+TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
 class Verdict(StrEnum):
@@ -123,9 +125,9 @@ class MessageTracks:
         self._now_ms = now_ms
 
     def groups(self, topic: str, history: Mapping[str, History]) -> list[str]:
-        """Those that have or had to do with the topic."""
+        """Those that have or had to do with the topic; looking at a message is not consuming it."""
         known = self._offsets.groups_of(topic) | self._consumers.groups_of_topic(topic)
-        return sorted(known | history.keys())
+        return sorted((known | history.keys()) - {TOOLS_GROUP})
 
     def track(self, place: Place, group: str, history: History | None, since_ms: int) -> GroupTrack:
         """The answer for one group; since_ms: how far the record reaches back, 0: there is none."""

@@ -8,9 +8,11 @@ from pocketmq.cli import (
     bench_commands,
     cluster_commands,
     delay_commands,
+    dlq_commands,
     doctor,
     group_commands,
     message_commands,
+    offset_commands,
     store_commands,
     topic_commands,
 )
@@ -28,9 +30,9 @@ app = typer.Typer(
 for _name, _group in (
     ("topic", topic_commands.app),
     ("group", group_commands.app),
-    ("offset", group_commands.offsets),
+    ("offset", offset_commands.app),
     ("message", message_commands.app),
-    ("dlq", message_commands.dead),
+    ("dlq", dlq_commands.app),
     ("delay", delay_commands.app),
     ("cluster", cluster_commands.app),
     ("store", store_commands.app),

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from pocketmq.cli import group_commands
 from pocketmq.cli.exits import ExitCode
-from pocketmq.cli.options import GroupName, Json, NameServer
+from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line
-from pocketmq.cli.site import with_admin
 
 app = typer.Typer(help="Say in words what is wrong.", no_args_is_help=True)
 
@@ -34,26 +34,12 @@ def net(
         raise typer.Exit(int(ExitCode.FAILED))
 
 
-@app.command()
-def group(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
-    """Do the members of a group subscribe to the same? Are queues without an owner, and is there lag?"""
-    from pocketmq.cli.group_commands import describe
-
-    found = with_admin(namesrv, lambda admin: describe(admin, group))
-    warnings = list(found["warnings"])
-    if not found["members"]:
-        warnings.append("nobody of the group is online: nothing is consumed")
-    else:
-        ownerless = [row for row in found["queues"] if row["owner"] is None and row["lag"] > 0]
-        if ownerless:
-            warnings.append(
-                f"{len(ownerless)} queues with messages have no member that says it consumes them: "
-                "a member does not answer, or subscribes to another topic"
-            )
-    if as_json:
-        print_json({"group": group, "warnings": warnings})
-    else:
-        for warning in warnings or ["nothing is wrong"]:
-            print_line(warning)
-    if warnings:
-        raise typer.Exit(int(ExitCode.FAILED))
+@app.command("group")
+def doctor_group(
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Default: all.")] = None,
+    *,
+    namesrv: NameServer,
+    as_json: Json = False,
+) -> None:
+    """The same as `pocketmq group doctor`."""
+    group_commands.doctor(group, namesrv=namesrv, as_json=as_json)

@@ -4,6 +4,7 @@ Exit code 0 when all that were asked answer, else 1. Plain code without typer: i
 """
 
 import argparse
+import json
 import os
 import sys
 from typing import NoReturn
@@ -30,12 +31,14 @@ def health(arguments: list[str]) -> ExitCode:
     )
     parser.add_argument("--broker", metavar="ADDR", help=f"broker (default: {_BROKER}); - for none")
     parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args(arguments)
     asked = (
         ("namesrv", options.namesrv or _port("NAMESRV", _NAMESRV), RequestCode.GET_NAMESRV_CONFIG),
         ("broker", options.broker or _port("BROKER", _BROKER), RequestCode.GET_BROKER_RUNTIME_INFO),
     )
     healthy = True
+    rows: list[dict[str, str]] = []
     for name, address, code in asked:
         if address == "-":
             continue
@@ -45,7 +48,11 @@ def health(arguments: list[str]) -> ExitCode:
         except PocketMQError as error:
             said = str(error)
         healthy = healthy and said == "ok"
-        sys.stdout.write(f"{name} {address}: {said}\n")
+        rows.append({"server": name, "address": address, "state": said})
+    if options.json:
+        sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{row['server']} {row['address']}: {row['state']}\n" for row in rows)
     return ExitCode.OK if healthy else ExitCode.FAILED
 
 

@@ -1,27 +1,25 @@
-"""`pocketmq message`: send, tail, find, track; `pocketmq dlq`: list, resend, export."""
+"""`pocketmq message`: send, tail, find, track."""
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
-from pocketmq.cli.options import GroupName, Json, NameServer, TopicName, Yes
+from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
-from pocketmq.cli.site import answered, confirm, with_admin
+from pocketmq.cli.site import SiteRefused, answered, with_admin
 
 if TYPE_CHECKING:
-    from pocketmq.admin import Admin, Track
+    from pocketmq.admin import Admin
     from pocketmq.remoting.message import MessageExt
 
 app = typer.Typer(help="Send, follow, find and track messages.", no_args_is_help=True)
-dead = typer.Typer(help="Dead letters: look at them, give them back, export.", no_args_is_help=True)
 
 _POLL_MS = 500
-_DLQ = "%DLQ%"
 Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")]
 
 
@@ -219,12 +217,12 @@ def find(
         if key is not None:
             return await admin.messages.by_key(topic, key, count_max=count)
         stored = admin.messages.between(topic, begin_ms=begin_ms, end_ms=end_ms, expression=tag)
-        return await _first(stored, count)
+        return await first_of(stored, count)
 
     _print_found(with_admin(namesrv, work), as_json)
 
 
-async def _first(messages: "AsyncIterator[MessageExt]", count: int) -> list["MessageExt"]:
+async def first_of(messages: "AsyncIterator[MessageExt]", count: int) -> list["MessageExt"]:
     found: list[MessageExt] = []
     async for message in messages:
         found.append(message)
@@ -246,107 +244,84 @@ def _print_found(found: list["MessageExt"], as_json: bool) -> None:
 
 @app.command()
 def track(
-    topic: TopicName,
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the message, of either kind.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[TOPIC] ID",
+            help="Id of the message, of either kind. A client's id is looked for in all topics when the "
+            "topic is not given.",
+        ),
+    ],
     namesrv: NameServer,
     group: Annotated[str | None, typer.Option(help="Only in this group.")] = None,
     as_json: Json = False,
 ) -> None:
-    """What became of a message in each group of its topic."""
+    """What became of a message in each group of its topic.
 
-    async def work(admin: "Admin") -> list["Track"]:
-        message = await admin.messages.by_id(msg_id, topic)
-        return await admin.messages.track(message, group=group)
+    PocketMQ's verdict comes from its record of deliveries; beside it stands RocketMQ's track type, which is
+    computed from offsets and says CONSUMED of messages that nobody got. An Apache broker has only that one.
+    """
+    if len(words) > 2:
+        raise CannotBegin("a message is named by its id, or by its topic and its id")
 
-    rows = [
-        {"group": each.group, "track": str(each.type), "detail": each.detail or None}
-        for each in with_admin(namesrv, work)
-    ]
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        message = await find_message(admin, words[-1], words[0] if len(words) == 2 else None)
+        told = await admin.doctor.track(
+            topic=message.topic,
+            broker=message.broker_name or None,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            group=group,
+        )
+        if told is not None:
+            return [_track_row(each) for each in told["tracks"]]
+        return [
+            {"group": each.group, "verdict": None, "track": str(each.type), "detail": each.detail}
+            for each in await admin.messages.track(message, group=group)
+        ]
+
+    rows = with_admin(namesrv, work)
+    if not as_json:
+        rows = [
+            {name: row[name] for name in ("group", "verdict", "track", "detail")} for row in rows
+        ]
     print_rows(rows, as_json=as_json, empty="no group consumes this topic")
 
 
-# ------------------------------------------------------------ dead letters
+def _track_row(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "group": told["group"],
+        "verdict": told["verdict"],
+        "track": told["trackType"],
+        "detail": told["text"],
+        "deliveries": told["deliveries"],
+    }
 
 
-async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
-    topic = _DLQ + group
-    if not await admin.topics.exists(topic):
-        return []
-    return await _first(admin.messages.between(topic), count)
+async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":
+    """The message of an id of either kind; without a topic all topics are asked. Raises: SiteRefused."""
+    from pocketmq.client.errors import BrokerFailed, NoRoute, QueryNotFound
+    from pocketmq.remoting.errors import MessageCodecError
+    from pocketmq.remoting.message_codec import parse_offset_msg_id
 
-
-@dead.command("list")
-def list_dead(
-    group: GroupName, namesrv: NameServer, count: Limit = 64, as_json: Json = False
-) -> None:
-    """The dead letters of a group, oldest first."""
-
-    async def work(admin: "Admin") -> list["MessageExt"]:
-        return await _dead_letters(admin, group, count)
-
-    found = with_admin(namesrv, work)
-    if as_json:
-        print_json([message_fields(message) for message in found])
-    else:
-        rows = [{"from": m.properties.get("RETRY_TOPIC"), **message_row(m)} for m in found]
-        print_rows(rows, as_json=False, empty="no dead letters")
-
-
-@dead.command()
-def resend(
-    group: GroupName,
-    namesrv: NameServer,
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids to resend.")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All dead letters of the group.")
-    ] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Give dead letters to their group again; other groups do not see them."""
-    if bool(ids) == everything:
-        raise CannotBegin("say which dead letters: their ids, or --all")
-    what = "all dead letters" if everything else f"{len(ids or ())} dead letters"
-    confirm(f"{what} of group {group!r} will be given to it again", yes)
-    wanted = set(ids or ())
-
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        rows = []
-        for message in await _dead_letters(admin, group, sys.maxsize):
-            if everything or wanted & {message.msg_id, message.offset_msg_id}:
-                result = await admin.messages.resend_dead(message, group)
-                wanted.difference_update({message.msg_id, message.offset_msg_id})
-                rows.append({"id": message.msg_id, "status": str(result.status)})
-        if wanted:
-            raise CannotBegin(
-                f"{', '.join(sorted(wanted))}: no such dead letter; {len(rows)} others were resent"
-            )
-        return rows
-
-    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no dead letters")
-
-
-@dead.command("export")
-def export_dead(
-    group: GroupName,
-    namesrv: NameServer,
-    out: Annotated[str, typer.Option("--out", "-o", help="File; - is standard output.")] = "-",
-) -> None:
-    """Write the dead letters of a group as JSON lines."""
-
-    async def work(admin: "Admin") -> list["MessageExt"]:
-        return await _dead_letters(admin, group, sys.maxsize)
-
-    lines = [json.dumps(message_fields(m), ensure_ascii=False) for m in with_admin(namesrv, work)]
-    text = "".join(line + "\n" for line in lines)
-    if out == "-":
-        sys.stdout.write(text)
-    else:
+    if topic is not None:
+        return await admin.messages.by_id(msg_id, topic)
+    try:
+        address, _ = parse_offset_msg_id(msg_id)
+        # Both kinds of ids are 32 hex digits: only one that names a broker of this site is an offset id.
+        if any(broker.address == address for broker in await admin.brokers()):
+            return await admin.messages.by_offset_id(msg_id)
+    except (MessageCodecError, BrokerFailed, QueryNotFound):
+        pass
+    for name in await admin.topics.names():
         try:
-            with open(out, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise CannotBegin(f"cannot write {out}: {error.strerror}") from error
-    sys.stderr.write(f"{len(lines)} dead letters exported\n")
+            found = await admin.messages.by_unique_key(name, msg_id)
+        except NoRoute:
+            continue
+        # A copy that waits for its retry or lies in the dead letters has the same id.
+        if found and not name.startswith(("%RETRY%", "%DLQ%")):
+            return found[-1]
+    raise SiteRefused(
+        f"no topic here has a message with the id {msg_id!r}: it has expired, is another site's, or is not "
+        "whole. See: pocketmq message find TOPIC --key KEY, or --since 1h"
+    )

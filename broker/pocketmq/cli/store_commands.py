@@ -345,15 +345,24 @@ def export(
     body: Annotated[
         BodyForm, typer.Option(help="How bodies are written in JSON.")
     ] = BodyForm.BASE64,
+    as_json: Json = False,
 ) -> None:
-    """Take messages out of a store, also of a damaged one: every intact record."""
+    """Take messages out of a store, also of a damaged one: every intact record.
+
+    With --json it says how many, in JSON.
+    """
+    if as_json and out == "-":
+        raise CannotBegin("--json says how many were written: name a file for them with --out")
     if form is ExportForm.PARQUET:
         count = _export_parquet(folder, out, topic)
     else:
         store = StoreFolder(folder)
         with _opened(out) as file:
             count = _export_lines(store, file, topic, body)
-    sys.stderr.write(f"{count} messages exported\n")
+    if as_json:
+        print_json({"exported": count, "file": out})
+    else:
+        sys.stderr.write(f"{count} messages exported\n")
 
 
 def _export_lines(store: StoreFolder, file: TextIO, topic: str | None, body: BodyForm) -> int:

@@ -1,0 +1,114 @@
+"""`pocketmq dlq`: dead letters: list, resend, export."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.message_commands import Limit, first_of, message_fields, message_row
+from pocketmq.cli.options import GroupName, Json, NameServer, Yes
+from pocketmq.cli.output import print_json, print_rows, with_progress
+from pocketmq.cli.site import confirm, with_admin
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+    from pocketmq.remoting.message import MessageExt
+
+app = typer.Typer(help="Dead letters: look at them, give them back, export.", no_args_is_help=True)
+
+_DLQ = "%DLQ%"
+
+
+async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
+    topic = _DLQ + group
+    if not await admin.topics.exists(topic):
+        return []
+    return await first_of(admin.messages.between(topic), count)
+
+
+@app.command("list")
+def list_dead(
+    group: GroupName, namesrv: NameServer, count: Limit = 64, as_json: Json = False
+) -> None:
+    """The dead letters of a group, oldest first."""
+
+    async def work(admin: "Admin") -> list["MessageExt"]:
+        return await _dead_letters(admin, group, count)
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        print_json([message_fields(message) for message in found])
+    else:
+        rows = [{"from": m.properties.get("RETRY_TOPIC"), **message_row(m)} for m in found]
+        print_rows(rows, as_json=False, empty="no dead letters")
+
+
+@app.command()
+def resend(
+    group: GroupName,
+    namesrv: NameServer,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids to resend.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead letters of the group.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give dead letters to their group again; other groups do not see them."""
+    if bool(ids) == everything:
+        raise CannotBegin("say which dead letters: their ids, or --all")
+    what = "all dead letters" if everything else f"{len(ids or ())} dead letters"
+    confirm(f"{what} of group {group!r} will be given to it again", yes)
+    wanted = set(ids or ())
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        rows = []
+        found = await _dead_letters(admin, group, sys.maxsize)
+        for message in with_progress(found, "dead letters"):
+            if everything or wanted & {message.msg_id, message.offset_msg_id}:
+                result = await admin.messages.resend_dead(message, group)
+                wanted.difference_update({message.msg_id, message.offset_msg_id})
+                rows.append({"id": message.msg_id, "status": str(result.status)})
+        if wanted:
+            raise CannotBegin(
+                f"{', '.join(sorted(wanted))}: no such dead letter; {len(rows)} others were resent"
+            )
+        return rows
+
+    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no dead letters")
+
+
+@app.command("export")
+def export_dead(
+    group: GroupName,
+    namesrv: NameServer,
+    out: Annotated[str, typer.Option("--out", "-o", help="File; - is standard output.")] = "-",
+    as_json: Json = False,
+) -> None:
+    """Write the dead letters of a group as JSON lines; with --json say how many, in JSON."""
+    if as_json and out == "-":
+        raise CannotBegin(
+            "--json says how many were written: name a file for the letters with --out"
+        )
+
+    async def work(admin: "Admin") -> list["MessageExt"]:
+        return await _dead_letters(admin, group, sys.maxsize)
+
+    found = with_admin(namesrv, work)
+    lines = (json.dumps(message_fields(m), ensure_ascii=False) + "\n" for m in found)
+    if out == "-":
+        sys.stdout.writelines(lines)
+    else:
+        try:
+            with open(out, "w", encoding="utf-8") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise CannotBegin(f"cannot write {out}: {error.strerror}") from error
+    if as_json:
+        print_json({"exported": len(found), "file": out})
+    else:
+        sys.stderr.write(f"{len(found)} dead letters exported\n")
