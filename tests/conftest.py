@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import acceptance
 
 # A slow machine is no failure: no time limit for an example, nor for making one.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,8 +36,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        named = acceptance.lines_named(getattr(getattr(item, "obj", None), "__doc__", None) or "")
+        if named:
+            # It travels with the report, also from a worker process.
+            item.user_properties.append(("acceptance", " ".join(named)))
     if config.getoption("--reference"):
         return
     kept = [item for item in items if "reference" not in item.keywords]
     config.hook.pytest_deselected(items=[item for item in items if "reference" in item.keywords])
     items[:] = kept
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """A run of all tests says how many lines of the acceptance list they have shown."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    covered = {
+        line
+        for report in terminalreporter.stats.get("passed", [])
+        for name, value in getattr(report, "user_properties", ())
+        if name == "acceptance"
+        for line in str(value).split()
+    }
+    terminalreporter.write_line(acceptance.summary(covered))
