@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The toolchains of the official clients that the tests run: Java 17 with Maven, Go, Node with npm.
+# The toolchains of the official clients that the tests run: Java 17 with Maven, Go, Node with npm; and
+# the browser that walks through the console: Chromium with its driver.
 # What is there is used; what is missing is installed by apt where that is possible (root on Debian or
 # Ubuntu); else one line says what to install. The libraries come by Maven, Go and npm themselves.
 set -euo pipefail
@@ -14,13 +15,15 @@ need mvn maven
 need go golang-go
 need node nodejs
 need npm npm
+need chromium chromium
+need chromedriver chromium-driver
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
   apt-get update -q
   DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 else
-  echo "setup: not found: ${missing[*]}. The tests with official clients need them; on Debian:" >&2
+  echo "setup: not found: ${missing[*]}. The tests with official clients and a browser need them; on Debian:" >&2
   echo "  sudo apt-get install ${missing[*]}" >&2
   # At home those tests are skipped with that reason; where CI=true they fail.
 fi

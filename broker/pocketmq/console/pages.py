@@ -9,6 +9,7 @@ One shell is served for every page; the scripts fetch figures from the JSON API 
 4. What a cookie or header asks for is looked up in a table; nothing of a request is put into the page.
 """
 
+import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -53,7 +54,10 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 @dataclass(frozen=True, slots=True)
 class Asset:
+    """A file; packed is the same with gzip."""
+
     content: bytes
+    packed: bytes
     content_type: str
 
 
@@ -75,7 +79,9 @@ def assets() -> Mapping[str, Asset]:
             if entry.is_dir():
                 walk(entry, f"{prefix}{entry.name}/")
             elif (suffix := "." + entry.name.rpartition(".")[2]) in _TYPES:
-                found[prefix + entry.name] = Asset(entry.read_bytes(), _TYPES[suffix])
+                content = entry.read_bytes()
+                packed = gzip.compress(content, mtime=0)
+                found[prefix + entry.name] = Asset(content, packed, _TYPES[suffix])
 
     walk(_folder() / "static", "")
     return dict(sorted(found.items()))
@@ -138,8 +144,11 @@ async def _asset(request: Request) -> Response:
         return PlainTextResponse("no such file", 404)
     # A page from before an update asks for the old name: it gets today's file, but may not keep it.
     current = request.path_params["version"] == version()
-    headers = {"Cache-Control": _FOREVER if current else "no-store"}
-    return Response(asset.content, 200, headers, asset.content_type)
+    headers = {"Cache-Control": _FOREVER if current else "no-store", "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(asset.content, 200, headers, asset.content_type)
+    headers["Content-Encoding"] = "gzip"
+    return Response(asset.packed, 200, headers, asset.content_type)
 
 
 async def _icon(request: Request) -> Response:

@@ -60,7 +60,7 @@ export function warnings(list) {
       const own = language === "en" ? null : named(`warning.${warning.kind}`, "");
       return h(
         "div",
-        { class: `note ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject}` },
+        { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject}` },
         h(
           "p",
           {},
@@ -69,6 +69,7 @@ export function warnings(list) {
           h("strong", {}, subject(warning)),
           own && t(`warning.${warning.kind}`, warning.parameters),
         ),
+        " ",
         warning.text && h("p", { lang: "en", translate: "no" }, warning.text),
       );
     }),
