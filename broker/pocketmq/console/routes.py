@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.console import overview_api, session_api
+from pocketmq.console import cluster_api, group_api, overview_api, session_api, topic_api
 from pocketmq.console.call import Call
 from pocketmq.console.state import Console
 
@@ -28,4 +28,26 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/overview", overview_api.overview),
     ApiRoute("GET", "/history", overview_api.history),
     ApiRoute("GET", "/live", overview_api.live),
+    ApiRoute("GET", "/cluster", cluster_api.cluster),
+    ApiRoute("GET", "/brokers/{broker}", cluster_api.broker),
+    ApiRoute("PUT", "/brokers/{broker}/settings", cluster_api.change_settings),
+    ApiRoute("PUT", "/brokers/{broker}/writable", cluster_api.change_writable),
+    ApiRoute("GET", "/topics", topic_api.list_topics),
+    ApiRoute("GET", "/topics/{topic}", topic_api.show),
+    ApiRoute("GET", "/topics/{topic}/consumers", topic_api.consumers),
+    ApiRoute("PUT", "/topics/{topic}", topic_api.put),
+    ApiRoute("DELETE", "/topics/{topic}", topic_api.delete),
+    ApiRoute("POST", "/topics/{topic}/messages", topic_api.send),
+    ApiRoute("GET", "/groups", group_api.list_groups),
+    ApiRoute("GET", "/groups/{group}", group_api.show),
+    ApiRoute("PUT", "/groups/{group}", group_api.put),
+    ApiRoute("DELETE", "/groups/{group}", group_api.delete),
+    ApiRoute("PUT", "/groups/{group}/mode", group_api.set_mode),
+    ApiRoute("POST", "/groups/{group}/reset", group_api.reset),
+    ApiRoute("POST", "/groups/{group}/skip", group_api.skip),
+    ApiRoute("POST", "/groups/{group}/clone", group_api.clone),
+    ApiRoute("POST", "/groups/{group}/offset", group_api.place),
+    ApiRoute("GET", "/groups/{group}/members/{clientId}", group_api.member),
+    ApiRoute("GET", "/producers", group_api.producers),
+    ApiRoute("GET", "/nameservers", cluster_api.name_servers),
 )

@@ -1,8 +1,9 @@
 """Console: what the handlers of the API and the pages are given."""
 
 import asyncio
+import random
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Security
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message import MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 class Console:
     """The parts. here: brokers of this very process (for /metrics and /health); may be none.
 
-    closing is set when the server ends: whoever keeps an answer open must watch it.
+    closing is set when the server ends: whoever keeps an answer open must watch it. choose picks the queue
+    of a test message.
     """
 
     config: ConsoleConfig
@@ -32,6 +35,7 @@ class Console:
     sampler: Sampler
     here: "Sequence[Broker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    choose: Callable[[Sequence[MessageQueue]], MessageQueue] = random.choice
 
 
 @asynccontextmanager

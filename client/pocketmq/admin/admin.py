@@ -3,13 +3,15 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor (see their modules), site (who is master where).
+Attributes: topics, groups, messages, settings, doctor, delays (see their modules), site (who is master
+where).
 Names are whole: the option `namespace` is not put before topics and groups here.
 """
 
 from types import TracebackType
 from typing import Self, Unpack
 
+from pocketmq.admin.delays import Delays
 from pocketmq.admin.doctor import Doctor
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.messages import Messages
@@ -19,6 +21,7 @@ from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client.api import MQClientApi
 from pocketmq.client.config import ClientConfig, ClientOptions
+from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.tls import client_context
@@ -48,9 +51,16 @@ class Admin:
         self.site = Site(api)
         self.topics = Topics(self.site)
         self.groups = Groups(self.site)
-        self.messages = Messages(self.site, self.topics, self.groups)
+        self.messages = Messages(
+            self.site,
+            self.topics,
+            self.groups,
+            config.clock,
+            UniqueKeys(config.client_ip, config.clock),
+        )
         self.settings = SiteSettings(self.site)
         self.doctor = Doctor(self.site)
+        self.delays = Delays(self.site, self.settings)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

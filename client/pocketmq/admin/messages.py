@@ -1,7 +1,7 @@
 """Messages: by id, by key, by time; what became of them; hand one to a consumer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.site import RETRY_PREFIX, Site
@@ -11,7 +11,9 @@ from pocketmq.admin.types import ConsumeResultOfOne
 from pocketmq.client.errors import NoRoute, QueryNotFound
 from pocketmq.client.pull_result import PullStatus
 from pocketmq.client.send_result import SendResult
+from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
@@ -23,6 +25,7 @@ from pocketmq.remoting.message_codec import (
 )
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
+SENDER_GROUP = "TOOLS_PRODUCER"
 _FOREVER_MS = (1 << 63) - 1
 _PULL_COUNT = 32
 _CALL_TIMEOUT_MS = 15_000
@@ -47,11 +50,15 @@ _NOT_RESENT = frozenset(
 class Messages:
     """What `admin.messages` can do."""
 
-    def __init__(self, site: Site, topics: Topics, groups: Groups) -> None:
+    def __init__(
+        self, site: Site, topics: Topics, groups: Groups, clock: Clock, unique_keys: UniqueKeys
+    ) -> None:
         self._site = site
         self._api = site.api
         self._topics = topics
         self._groups = groups
+        self._clock = clock
+        self._unique_keys = unique_keys
 
     # ------------------------------------------------------------ by id and key
 
@@ -232,6 +239,42 @@ class Messages:
             for record in read_records(body):
                 messages += to_messages(record, queue.broker_name)
         return messages, result.next_begin_offset
+
+    # ------------------------------------------------------------ sending
+
+    async def send(
+        self, queue: MessageQueue, body: bytes, properties: Mapping[str, str] | None = None
+    ) -> SendResult:
+        """Send one message to one queue, with a unique key of its own; nothing is tried again.
+
+        properties: TAGS, KEYS, DELAY and the caller's own. Raises: NoRoute, BrokerRefused, RemotingError.
+        """
+        addresses = dict(await self._site.masters_of(queue.topic))
+        if queue.broker_name not in addresses:
+            raise NoRoute(queue.topic, self._api.name_servers, f"not on {queue.broker_name!r}")
+        found = {"UNIQ_KEY": self._unique_keys.make(), "WAIT": "true", **(properties or {})}
+        header = headers.SendMessageV2Header(
+            producer_group=SENDER_GROUP,
+            topic=queue.topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self._clock.now_ms(),
+            flag=0,
+            properties=properties_to_text(found),
+            reconsume_times=0,
+            batch=None,
+        )
+        return await self._api.send(
+            addresses[queue.broker_name],
+            RequestCode.SEND_MESSAGE_V2,
+            header.ext(),
+            body,
+            unique_key=found["UNIQ_KEY"],
+            queue=queue,
+            timeout_ms=_CALL_TIMEOUT_MS,
+        )
 
     # ------------------------------------------------------------ dead letters
 

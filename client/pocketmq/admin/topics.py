@@ -130,6 +130,24 @@ class Topics:
                 found[name] = TopicConfig.from_json(data)
         return found
 
+    async def all_configs(
+        self, *, cluster: str | None = None, partial: bool = False
+    ) -> dict[str, dict[str, TopicConfig]]:
+        """Every topic's configuration by broker name. partial: leave out brokers that cannot be reached."""
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for master in await self._site.masters(cluster):
+            try:
+                answer = await self._api.ask(master.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            except RemotingError:
+                if not partial:
+                    raise
+                continue
+            table = fastjson.loads(answer.body).get("topicConfigTable") or {}
+            found[master.name] = {
+                str(name): TopicConfig.from_json(data) for name, data in table.items()
+            }
+        return found
+
     async def status(self, topic: str, *, partial: bool = False) -> list[QueueStatus]:
         """What each queue holds. partial: leave out brokers that cannot be reached.
 

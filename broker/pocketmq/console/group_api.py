@@ -1,0 +1,419 @@
+"""Groups: list, look, configure, set the mode, move offsets."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from pocketmq.admin import GroupConfig, OffsetReset
+from pocketmq.broker.group_mode import GroupMode
+from pocketmq.broker.topic_validator import group_is_legal
+from pocketmq.client.errors import ConsumerNotOnline, NoRoute
+from pocketmq.console.call import Call, paged
+from pocketmq.console.errors import ApiError, bad_request, not_found
+from pocketmq.console.group_members import member_rows, members_of, verdict
+from pocketmq.console.json_rows import (
+    group_config_row,
+    progress_row,
+    queue_row,
+    step_row,
+    subscription_rows,
+    subscriptions_of,
+)
+from pocketmq.console.name_kinds import is_system_group
+from pocketmq.console.overview_warnings import warnings_of
+from pocketmq.console.state import Console
+from pocketmq.remoting.codes import version_name
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+
+
+async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:
+    """By group and broker, as far as brokers answer."""
+    found: dict[str, dict[str, GroupConfig]] = {}
+    for master in await console.admin.site.masters():
+        try:
+            tables = await console.admin.groups.configs(broker=master.name)
+        except PocketMQError:
+            continue
+        for broker, table in tables.items():
+            for name, config in table.items():
+                found.setdefault(name, {})[broker] = config
+    return found
+
+
+def _type(name: str) -> str:
+    return "SYSTEM" if is_system_group(name) else "NORMAL"
+
+
+async def list_groups(console: Console, call: Call) -> dict[str, Any]:
+    page, size = call.page()
+    wanted = set(call.query.texts("type"))
+    part = call.query.text("q", "").lower()
+    sample = await console.sampler.fresh()
+    names = sorted(await _configs(console), key=lambda name: (_type(name), name))
+    counts = {"NORMAL": 0, "SYSTEM": 0}
+    for name in names:
+        counts[_type(name)] += 1
+    chosen = [
+        name for name in names if (not wanted or _type(name) in wanted) and part in name.lower()
+    ]
+    content = paged(chosen, page, size)
+    differing = {each["group"] for groups in sample.findings.values() for each in groups}
+    async with asyncio.TaskGroup() as tasks:
+        rows = [
+            tasks.create_task(_row(console, name, name in differing)) for name in content["items"]
+        ]
+    content["items"] = [row.result() for row in rows]
+    return {**content, "counts": counts}
+
+
+async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": name,
+        "type": _type(name),
+        "mode": None,
+        "members": 0,
+        "consumeType": None,
+        "messageModel": None,
+        "lag": 0,
+        "out": None,
+        "differs": differs if console.sampler.last.findings else None,
+    }
+    try:
+        connection = await console.admin.groups.connection(name)
+        row["members"] = len(connection.members)
+        row["consumeType"] = connection.consume_type
+        row["messageModel"] = connection.message_model
+    except ConsumerNotOnline:
+        pass
+    except PocketMQError:
+        row["members"] = None
+    try:
+        progress = await console.admin.groups.progress(name, partial=True)
+        row["lag"] = sum(each.lag for each in progress)
+    except PocketMQError:
+        row["lag"] = None
+    figures = console.sampler.groups.get(name)
+    if figures is not None:
+        row["out"] = round(figures.rate, 2)
+    told = await console.admin.doctor.groups(name)
+    row["mode"] = next((groups[0]["mode"] for groups in told.values() if groups), None)
+    return row
+
+
+async def show(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["group"]
+    admin = console.admin
+    await console.sampler.fresh()
+    configs = (await _configs(console)).get(name, {})
+    members = await members_of(console, name)
+    progress = await admin.groups.progress(name, partial=True)
+    connection = members.connection
+    figures = console.sampler.groups.get(name)
+    if not configs and connection is None and not progress:
+        raise not_found(
+            f"no broker knows a group {name!r}", "a group appears when its first consumer starts"
+        )
+    return {
+        "name": name,
+        "exists": bool(configs),
+        "online": connection is not None,
+        "mode": next((told["mode"] for told in members.told.values()), None),
+        "consumeType": connection.consume_type if connection else None,
+        "messageModel": connection.message_model if connection else None,
+        "consumeFromWhere": connection.consume_from_where if connection else None,
+        "configs": [group_config_row(broker, each) for broker, each in sorted(configs.items())],
+        "stored": subscription_rows(members.stored.values()),
+        "members": member_rows(members),
+        "verdict": verdict(name, members),
+        "queues": [progress_row(row, members.owners.get(row.queue)) for row in progress],
+        "lag": sum(row.lag for row in progress),
+        "out": None if figures is None else round(figures.rate, 2),
+        "subGroups": [
+            {
+                "broker": broker,
+                "id": each["id"],
+                "state": each["state"],
+                "clientIds": each["clientIds"],
+                "subscriptions": subscription_rows(
+                    subscriptions_of(each["subscriptions"]).values()
+                ),
+            }
+            for broker, told in sorted(members.told.items())
+            for each in told["subGroups"]
+        ],
+        "warnings": [each for each in warnings_of(console.sampler) if each["subject"] == name],
+    }
+
+
+async def member(console: Console, call: Call) -> dict[str, Any]:
+    """What one member says of itself; with its threads when asked (`stack`)."""
+    group, client = call.path["group"], call.path["clientId"]
+    info = await console.admin.groups.running_info(group, client, stack=call.query.flag("stack"))
+    return {
+        "clientId": info.client_id,
+        "properties": dict(info.properties),
+        "subscriptions": subscription_rows(info.subscriptions.values()),
+        "queues": [
+            {**queue_row(queue), "fields": dict(fields)}
+            for queue, fields in sorted(info.queues.items())
+        ],
+        "statuses": {topic: dict(each) for topic, each in info.statuses.items()},
+        "stack": info.stack,
+    }
+
+
+# ------------------------------------------------------------ configuration
+
+
+async def put(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["group"]
+    _refuse_system(name)
+    if not group_is_legal(name):
+        raise bad_request(
+            f"{name[:300]!r} cannot be a group's name", "letters, digits, % | - and _ make a name"
+        )
+    body = call.body
+    before = (await _configs(console)).get(name, {})
+    known = {each.name for each in await console.admin.site.masters()}
+    chosen = body.texts("brokers")
+    if set(chosen) - known:
+        raise not_found(f"no master is called {min(set(chosen) - known)!r}")
+    brokers = sorted(chosen or known)
+    old = next((before[each] for each in brokers if each in before), GroupConfig(name))
+    new = replace(
+        old,
+        consume_enable=body.flag("consumeEnable", old.consume_enable),
+        consume_from_min_enable=body.flag("consumeFromMinEnable", old.consume_from_min_enable),
+        consume_broadcast_enable=body.flag("consumeBroadcastEnable", old.consume_broadcast_enable),
+        retry_queues=body.number("retryQueues", old.retry_queues, high=65_535),
+        retry_max_times=body.number("retryMaxTimes", old.retry_max_times, low=-1),
+        broker_id=body.number("brokerId", old.broker_id),
+        which_broker_when_consume_slowly=body.number(
+            "whichBrokerWhenConsumeSlowly", old.which_broker_when_consume_slowly
+        ),
+        notify_consumer_ids_changed_enable=body.flag(
+            "notifyConsumerIdsChangedEnable", old.notify_consumer_ids_changed_enable
+        ),
+    )
+    row = group_config_row("", new)
+    parameters = {"group": name, "brokers": brokers, **{k: row[k] for k in row if k != "broker"}}
+    if before:
+        was = group_config_row("", old)
+        changes = [f"{key} from {was[key]} to {row[key]}" for key in row if was[key] != row[key]]
+        call.confirm(
+            "group.change",
+            parameters,
+            f"Group {name!r} will change {', '.join(changes) or 'nothing'} on {', '.join(brokers)}."
+            + ("" if new.consume_enable else " Its members will get no messages."),
+        )
+    else:
+        call.did("group.create", parameters)
+    for broker in brokers:
+        await console.admin.groups.create(new, broker=broker)
+    return {"brokers": brokers, "created": not before}
+
+
+def _refuse_system(name: str) -> None:
+    if is_system_group(name):
+        raise ApiError(
+            403, "FORBIDDEN", f"group {name!r} belongs to the system", "leave it as it is"
+        )
+
+
+async def delete(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["group"]
+    _refuse_system(name)
+    keep = call.query.flag("keepOffsets")
+    if name not in await _configs(console):
+        raise not_found(f"no broker has a group {name!r} configured")
+    online = await _count_members(console, name)
+    call.confirm(
+        "group.delete",
+        {"group": name, "keepOffsets": keep, "members": online},
+        f"Group {name!r} will be deleted"
+        + (", its offsets are kept" if keep else " with its offsets: it will begin anew")
+        + (f". {online} members are online: the group comes back with them." if online else "."),
+    )
+    return {"brokers": await console.admin.groups.delete(name, with_offsets=not keep)}
+
+
+async def _count_members(console: Console, group: str) -> int:
+    try:
+        return len((await console.admin.groups.connection(group)).members)
+    except ConsumerNotOnline:
+        return 0
+
+
+async def set_mode(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["group"]
+    mode = call.body.text_or_none("mode")
+    if mode is not None and mode not in set(GroupMode):
+        raise bad_request(f"mode is one of {', '.join(GroupMode)} or null, not {mode!r}")
+    told = await console.admin.doctor.groups(name)
+    if not told:
+        raise ApiError(
+            501,
+            "NOT_SUPPORTED",
+            "no broker of this cluster has modes of groups",
+            "PocketMQ has them",
+        )
+    old = next((groups[0]["mode"] for groups in told.values() if groups), None)
+    call.confirm(
+        "group.mode",
+        {"group": name, "mode": mode, "from": old},
+        f"Group {name!r} is {old} now. {_MODE_TEXTS[mode]}",
+    )
+    return {"mode": mode, "brokers": await console.admin.doctor.set_mode(name, mode)}
+
+
+_MODE_TEXTS: dict[str | None, str] = {
+    None: "It will be what the broker's groupMode says.",
+    "compatible": "It will behave as with RocketMQ: members that subscribe differently lose messages.",
+    "strict": "From now on a member that subscribes to something else than the others is refused.",
+    "isolate": "Members that subscribe differently will be sub-groups with offsets of their own, and lose "
+    "nothing.",
+}
+
+
+# ------------------------------------------------------------ offsets
+
+_WORDS = {"earliest": 0, "latest": -1}
+
+
+async def reset(console: Console, call: Call) -> dict[str, Any]:
+    value = call.body.values.get("to")
+    if value in _WORDS:
+        moment = _WORDS[str(value)]
+    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        moment = value
+    else:
+        raise bad_request("'to' must be 'earliest', 'latest' or a time in ms")
+    return await _reset(console, call, moment, "group.reset")
+
+
+async def skip(console: Console, call: Call) -> dict[str, Any]:
+    return await _reset(console, call, _WORDS["latest"], "group.skip")
+
+
+async def _reset(console: Console, call: Call, moment: int, action: str) -> dict[str, Any]:
+    group, topic = call.path["group"], call.body.text("topic")
+    groups = console.admin.groups
+    plan = await groups.reset(group, topic, moment, dry=True)
+    skipped = sum(max(0, step.new_offset - step.old_offset) for step in plan)
+    again = sum(max(0, step.old_offset - step.new_offset) for step in plan)
+    call.confirm(
+        action,
+        {"group": group, "topic": topic, "to": moment, "skipped": skipped, "again": again},
+        f"Group {group!r} will go on elsewhere in topic {topic!r}: it will skip {skipped} messages and "
+        f"consume {again} again.",
+        [step_row(step) for step in plan],
+    )
+    done = await groups.reset(group, topic, moment)
+    return {"steps": [step_row(step) for step in done]}
+
+
+async def clone(console: Console, call: Call) -> dict[str, Any]:
+    target = call.path["group"]
+    source, topic = call.body.text("from"), call.body.text("topic")
+    groups = console.admin.groups
+    rows = await groups.progress(source, topic)
+    if not rows:
+        raise not_found(f"group {source!r} has no offsets in topic {topic!r}")
+    old = {row.queue: row.consumer_offset for row in await groups.progress(target, topic)}
+    plan = [OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset) for row in rows]
+    call.confirm(
+        "group.clone",
+        {"group": target, "from": source, "topic": topic},
+        f"Group {target!r} will have the offsets of group {source!r} in topic {topic!r}.",
+        [step_row(step) for step in plan],
+    )
+    done = await groups.copy_offsets(source, target, topic)
+    return {"steps": [step_row(step) for step in done]}
+
+
+async def place(console: Console, call: Call) -> dict[str, Any]:
+    """One queue's offset; refused while members are online, since they would write theirs over it."""
+    group, body = call.path["group"], call.body
+    queue = MessageQueue(body.text("topic"), body.text("broker"), body.number("queueId"))
+    offset = body.number("offset")
+    admin = console.admin
+    status = {each.queue: each for each in await admin.topics.status(queue.topic)}
+    if queue not in status:
+        raise not_found(
+            f"topic {queue.topic!r} has no queue {queue.queue_id} on {queue.broker_name!r}"
+        )
+    if await _count_members(console, group):
+        raise ApiError(
+            409,
+            "CONFLICT",
+            f"members of group {group!r} are online and would write their own offset over it",
+            "stop them first, or reset the group by time",
+        )
+    rows = await admin.groups.progress(group, queue.topic)
+    old = next((row.consumer_offset for row in rows if row.queue == queue), 0)
+    step = OffsetReset(queue, old, offset)
+    call.confirm(
+        "group.offset",
+        {"group": group, **queue_row(queue), "offset": offset},
+        f"Group {group!r} will go on from {offset} in queue {queue.queue_id} of topic "
+        f"{queue.topic!r} on {queue.broker_name}, which holds {status[queue].min_offset} to "
+        f"{status[queue].max_offset}.",
+        [step_row(step)],
+    )
+    await admin.groups.place(group, queue, offset)
+    return {"steps": [step_row(step)]}
+
+
+# ------------------------------------------------------------ producers
+
+
+async def producers(console: Console, call: Call) -> dict[str, Any]:
+    group = call.query.text_or_none("group")
+    everybody = await console.admin.groups.all_producers()
+    if everybody is None:
+        return await _producers_of_4_9(console, group)
+    return {
+        "items": [
+            {
+                "group": name,
+                "clientId": str(each.get("clientId")),
+                "address": str(each.get("remoteIP") or "").lstrip("/"),
+                "language": str(each.get("language")),
+                "version": _version(each.get("version")),
+                "lastUpdate": each.get("lastUpdateTimestamp"),
+            }
+            for name, members in everybody.items()
+            for each in members
+            if group in (None, name)
+        ]
+    }
+
+
+async def _producers_of_4_9(console: Console, group: str | None) -> dict[str, Any]:
+    if group is None:
+        return {
+            "items": None,
+            "whatToDo": "the brokers cannot list producers (Apache RocketMQ 4.9): name a producer group",
+        }
+    try:
+        members = await console.admin.groups.producers(group)
+    except NoRoute:
+        members = []
+    return {
+        "items": [
+            {
+                "group": group,
+                "clientId": each.client_id,
+                "address": each.address,
+                "language": each.language,
+                "version": _version(each.version),
+                "lastUpdate": None,
+            }
+            for each in members
+        ]
+    }
+
+
+def _version(ordinal: Any) -> str | None:
+    return version_name(ordinal) if isinstance(ordinal, int) else None

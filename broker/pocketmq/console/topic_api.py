@@ -1,0 +1,308 @@
+"""Topics: list, look, create, change, delete, send a test message."""
+
+from typing import Any
+
+from pocketmq.admin import TopicConfig
+from pocketmq.broker.topic_validator import topic_fault
+from pocketmq.client.errors import NoRoute
+from pocketmq.console.call import Call, paged
+from pocketmq.console.errors import ApiError, bad_request, not_found
+from pocketmq.console.group_members import owners_of
+from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
+from pocketmq.console.name_kinds import TOPIC_TYPES, kind_of_topic
+from pocketmq.console.state import Console
+from pocketmq.remoting.errors import PocketMQError
+
+_MESSAGE_TYPE = "message.type"
+_BODY_SIZE_MAX = 4 << 20
+
+
+async def _system_names(console: Console) -> frozenset[str]:
+    """Names that brokers keep for themselves; a broker's and a cluster's name are topics, too."""
+    brokers = await console.admin.brokers()
+    return frozenset({each.cluster for each in brokers} | {each.name for each in brokers})
+
+
+async def list_topics(console: Console, call: Call) -> dict[str, Any]:
+    page, size = call.page()
+    wanted = set(call.query.texts("type"))
+    part = call.query.text("q", "").lower()
+    unknown = wanted - set(TOPIC_TYPES)
+    if unknown:
+        raise bad_request(f"type is one of {', '.join(TOPIC_TYPES)}, not {min(unknown)!r}")
+    admin = console.admin
+    names = await admin.topics.names()
+    system = await _system_names(console)
+    types = await _message_types(console)
+    await console.sampler.fresh()
+    rates = console.sampler.topic_rates()
+    counts = dict.fromkeys(TOPIC_TYPES, 0)
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        kind = kind_of_topic(name, types.get(name), system)
+        counts[kind] += 1
+        if (not wanted or kind in wanted) and part in name.lower():
+            rows.append(
+                {"name": name, "type": kind, "dynamic": rates.get(name, {"in": None, "out": None})}
+            )
+    rows.sort(key=lambda row: (TOPIC_TYPES.index(row["type"]) >= _FIRST_SYSTEM, row["name"]))
+    return {**paged(rows, page, size), "counts": counts}
+
+
+# Users' own topics come first in a list, then those that belong to groups and to the system.
+_FIRST_SYSTEM = TOPIC_TYPES.index("RETRY")
+
+
+async def _message_types(console: Console) -> dict[str, str]:
+    """The attribute message.type of those topics that have one, as far as brokers answer."""
+    found: dict[str, str] = {}
+    try:
+        tables = await console.admin.topics.all_configs(partial=True)
+    except PocketMQError:
+        return found
+    for table in tables.values():
+        for name, config in table.items():
+            kind = config.attributes.get(_MESSAGE_TYPE)
+            if kind:
+                found[name] = kind
+    return found
+
+
+async def show(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    admin = console.admin
+    route = await admin.topics.route(name)
+    configs = await _configs(console, name)
+    status = await admin.topics.status(name, partial=True)
+    await console.sampler.fresh()
+    rates = console.sampler.topic_rates().get(name, {"in": None, "out": None})
+    types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
+    return {
+        "name": name,
+        "type": kind_of_topic(name, next(filter(None, types), None), await _system_names(console)),
+        "configs": [topic_config_row(broker, each) for broker, each in sorted(configs.items())],
+        "route": {
+            "queues": [
+                {
+                    "broker": each.broker_name,
+                    "readQueues": each.read_queue_nums,
+                    "writeQueues": each.write_queue_nums,
+                    "perm": each.perm,
+                }
+                for each in route.queues
+            ],
+            "brokers": [
+                {
+                    "broker": each.broker_name,
+                    "cluster": each.cluster,
+                    "addresses": {str(number): text for number, text in each.addresses.items()},
+                }
+                for each in route.brokers
+            ],
+        },
+        "status": [status_row(each) for each in status],
+        "messages": sum(each.max_offset - each.min_offset for each in status),
+        "groups": await _groups(console, name),
+        **rates,
+        **await _today(console, name),
+    }
+
+
+async def _configs(console: Console, name: str) -> dict[str, TopicConfig]:
+    try:
+        return await console.admin.topics.configs(name)
+    except NoRoute:
+        raise
+    except PocketMQError:
+        # One broker of several does not answer: the rest of the page is still worth having.
+        return {}
+
+
+async def _groups(console: Console, name: str) -> list[str]:
+    try:
+        return await console.admin.topics.groups(name)
+    except PocketMQError:
+        return []
+
+
+async def _today(console: Console, name: str) -> dict[str, int | None]:
+    """What came and went in the last 24 hours, as the brokers' counters have it; None: not counted."""
+    admin = console.admin
+    came: int | None = None
+    went: int | None = None
+    groups = await _groups(console, name)
+    for _, address in await admin.site.masters_of(name):
+        try:
+            found = await admin.settings.stats(address, "TOPIC_PUT_NUMS", name)
+            if found is not None:
+                came = (came or 0) + int(found["statsDay"]["sum"])
+            for group in groups:
+                found = await admin.settings.stats(address, "GROUP_GET_NUMS", f"{name}@{group}")
+                if found is not None:
+                    went = (went or 0) + int(found["statsDay"]["sum"])
+        except PocketMQError:
+            continue
+    return {"inToday": came, "outToday": went}
+
+
+async def consumers(console: Console, call: Call) -> dict[str, Any]:
+    """Each group of the topic: who owns which queue, offset and difference (S87)."""
+    name = call.path["topic"]
+    groups: list[dict[str, Any]] = []
+    for group in await console.admin.topics.groups(name):
+        rows = await console.admin.groups.progress(group, name, partial=True)
+        owners = await owners_of(console, group)
+        groups.append(
+            {
+                "group": group,
+                "lag": sum(row.lag for row in rows),
+                "queues": [progress_row(row, owners.get(row.queue)) for row in rows],
+            }
+        )
+    return {"groups": groups}
+
+
+# ------------------------------------------------------------ changes
+
+
+async def put(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    fault = topic_fault(name)
+    if fault is not None:
+        raise bad_request(fault, "letters, digits, % | - and _ make a name")
+    await _refuse_system(console, name)
+    admin = console.admin
+    body = call.body
+    cluster = body.text_or_none("cluster")
+    chosen = body.texts("brokers")
+    known = {each.name for each in await admin.site.masters(cluster)}
+    if set(chosen) - known:
+        raise not_found(f"no master is called {min(set(chosen) - known)!r}")
+    try:
+        before = await admin.topics.configs(name)
+    except NoRoute:
+        before = {}
+    brokers = sorted(chosen or known)
+    old = next((before[each] for each in brokers if each in before), TopicConfig(name, 8, 8))
+    new = TopicConfig(
+        name,
+        body.number("readQueues", old.read_queues, low=1, high=65_535),
+        body.number("writeQueues", old.write_queues, low=1, high=65_535),
+        body.number("perm", old.perm, low=0, high=7),
+        body.flag("order", old.order),
+        attributes=body.table("attributes"),
+    )
+    parameters = {
+        "topic": name,
+        "brokers": brokers,
+        "readQueues": new.read_queues,
+        "writeQueues": new.write_queues,
+        "perm": new.perm,
+        "order": new.order,
+        "attributes": dict(new.attributes),
+    }
+    if before:
+        call.confirm(
+            "topic.change",
+            parameters,
+            f"Topic {name!r} will have {new.read_queues} queues to read, {new.write_queues} to write "
+            f"and the permission {new.perm} on {', '.join(brokers)}." + _fewer_queues(old, new),
+            [
+                {
+                    "broker": each,
+                    "from": topic_config_row(each, before[each]) if each in before else None,
+                    "to": topic_config_row(each, new),
+                }
+                for each in brokers
+            ],
+        )
+    else:
+        call.did("topic.create", parameters)
+    for broker in brokers:
+        await admin.topics.create(
+            name,
+            read_queues=new.read_queues,
+            write_queues=new.write_queues,
+            perm=new.perm,
+            broker=broker,
+            order=new.order,
+            attributes=",".join(f"+{key}={value}" for key, value in new.attributes.items()) or None,
+        )
+    return {"brokers": brokers, "created": not before}
+
+
+def _fewer_queues(old: TopicConfig, new: TopicConfig) -> str:
+    if new.read_queues < old.read_queues:
+        return (
+            f" Queues {new.read_queues} to {old.read_queues - 1} will not be read any more: what is in "
+            "them and not consumed yet stays there unread."
+        )
+    return ""
+
+
+async def _refuse_system(console: Console, name: str) -> None:
+    if kind_of_topic(name, None, await _system_names(console)) == "SYSTEM":
+        raise ApiError(
+            403,
+            "FORBIDDEN",
+            f"topic {name!r} belongs to the system",
+            "choose another one: brokers need this one as it is",
+        )
+
+
+async def delete(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    cluster = call.query.text_or_none("cluster")
+    await _refuse_system(console, name)
+    admin = console.admin
+    status = await admin.topics.status(name, partial=True)
+    count = sum(each.max_offset - each.min_offset for each in status)
+    groups = await _groups(console, name)
+    who = f"; groups {', '.join(groups)} consume it" if groups else ""
+    where = f" in cluster {cluster!r}" if cluster else ""
+    call.confirm(
+        "topic.delete",
+        {"topic": name, "messages": count, "groups": groups, "cluster": cluster},
+        f"Topic {name!r} with {count} messages in {len(status)} queues will be deleted{where}{who}. "
+        "Its messages cannot be read any more, and its groups' offsets are forgotten.",
+    )
+    return {"brokers": await admin.topics.delete(name, cluster=cluster)}
+
+
+async def send(console: Console, call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    body = call.body
+    data = body.data("body", body.text("bodyEncoding", "text"))
+    if not data:
+        raise bad_request("'body' is empty", "a message has a body of at least one byte")
+    if len(data) > _BODY_SIZE_MAX:
+        raise ApiError(413, "TOO_LARGE", f"a body may have {_BODY_SIZE_MAX} bytes", None)
+    properties = body.table("properties")
+    for field, key in (("tag", "TAGS"), ("keys", "KEYS")):
+        if field in body:
+            properties[key] = body.text(field)
+    level = body.number("delayLevel", 0, high=1_000)
+    if level:
+        properties["DELAY"] = str(level)
+    broker, queue_id = body.text_or_none("broker"), body.number_or_none("queueId")
+    route = await console.admin.topics.route(name)
+    queues = [
+        each
+        for each in route.publish_queues(name)
+        if broker in (None, each.broker_name) and queue_id in (None, each.queue_id)
+    ]
+    if not queues:
+        raise not_found(
+            f"topic {name!r} has no such queue to write to", "see its route and its permission"
+        )
+    queue = console.choose(queues)
+    call.did("message.send", {"topic": name, "broker": queue.broker_name, "size": len(data)})
+    result = await console.admin.messages.send(queue, data, properties)
+    return {
+        "status": str(result.status),
+        "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+        "broker": result.message_queue.broker_name,
+        "queueId": result.message_queue.queue_id,
+        "queueOffset": result.queue_offset,
+    }
