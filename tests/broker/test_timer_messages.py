@@ -1,5 +1,6 @@
 """Messages for a time of their own, over real sockets: sending, recalling, refusals."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,10 +10,11 @@ import pytest
 from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.recall_handle import RecallHandle
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import properties_to_dict, properties_to_text
+from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.store.timer_properties import TIMER_TOPIC
 
 
@@ -36,6 +38,11 @@ async def send(peer: Peer, topic: str = "T", **properties: object) -> RemotingCo
 async def pull_until_found(peer: Peer, topic: str) -> Any:
     answer = await peer.pull("g", topic, 0, sys_flag=6, subscription="*")
     return records(answer)
+
+
+async def all_taken_in(broker: Broker) -> None:
+    while broker.timer.offset_behind:
+        await asyncio.sleep(0)
 
 
 async def test_a_message_waits_for_its_time_and_comes_as_it_was_sent(
@@ -132,6 +139,41 @@ async def test_nobody_writes_into_the_waiting_room_itself(peer: Peer) -> None:
     """What stands there is delivered to the topic that it names, whatever that is."""
     answer = await send(peer, TIMER_TOPIC, REAL_TOPIC="T", REAL_QID=0, TIMER_OUT_MS=1_000)
     assert answer.code == ResponseCode.NO_PERMISSION
+
+
+async def test_what_waits_is_counted_and_listed_and_can_be_taken_back_from_the_list(
+    broker: Broker, peer: Peer
+) -> None:
+    now = time.time_ns() // 1_000_000
+    for topic, hours in (("T", 30), ("U", 5), ("T", 70), ("T", 1)):
+        at = now + hours * 3_600_000
+        await send(peer, topic, TIMER_DELIVER_MS=at, UNIQ_KEY=f"{topic}{hours}")
+    await all_taken_in(broker)
+
+    async def listed(**ext: str) -> dict[str, Any]:
+        return dict(fastjson.loads((await peer.ask(PocketRequestCode.GET_TIMERS, ext)).body))
+
+    everything = await listed()
+    assert everything["counts"] == {"T": 3, "U": 1}
+    assert [each["msgId"] for each in everything["messages"]] == ["T1", "U5", "T30", "T70"]
+    assert [each["msgId"] for each in (await listed(topic="T", count="2"))["messages"]] == [
+        "T1",
+        "T30",
+    ]
+    first = everything["messages"][0]
+    assert 0 <= first["deliverTimestamp"] - (now + 3_600_000) < 1_000
+
+    ext = {"topic": "T", "recallHandle": first["recallHandle"]}
+    assert (await peer.ask(RequestCode.RECALL_MESSAGE, ext)).code == 0
+    await all_taken_in(broker)
+    assert [each["msgId"] for each in (await listed())["messages"]] == ["U5", "T30", "T70"]
+    metrics = fastjson.loads((await peer.ask(RequestCode.GET_TIMER_METRICS, {})).body)
+    assert {name: each["count"] for name, each in metrics["timingCount"].items()} == {
+        "T": 2,
+        "U": 1,
+    }
+    runtime = fastjson.loads((await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO, {})).body)
+    assert runtime["table"]["timerCongestNum"] == "3"
 
 
 async def test_the_check_point_is_answered(broker: Broker, peer: Peer) -> None:

@@ -5,6 +5,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from json import loads
 from pathlib import Path
 
 import pytest
@@ -368,6 +369,32 @@ def test_the_golden_timer_log_is_written_again_byte_for_byte(tmp_path: Path) -> 
         ours = (copy / "timerlog" / file.name).read_bytes()
         assert ours == file.read_bytes(), file.name
     assert (copy / "timerwheel").read_bytes() == (golden / "timerwheel").read_bytes()
+
+
+def test_counts_agree_with_the_real_brokers_and_survive_a_stop_and_a_crash(tmp_path: Path) -> None:
+    golden = unpack("v550-main.clean", tmp_path / "golden")
+    file = golden / "config" / "timermetrics"
+    theirs = {name: each["count"] for name, each in loads(file.read_text())["timingCount"].items()}
+    timers = Timers(golden)
+    assert dict(timers.timer.pending.counts) == theirs
+    timers.clock.jump_ms(timers.timer.check.read_ms - timers.clock.now_ms())
+    timers.send("GdTimer", "x", TIMER_DELAY_SEC=400_000, UNIQ_KEY="k")
+    timers.work()
+    theirs["GdTimer"] += 1
+    assert dict(timers.timer.pending.counts) == theirs
+    timers.close()
+    saved = loads(file.read_text())["timingCount"]
+    assert {name: each["count"] for name, each in saved.items()} == theirs
+    timers.open()
+    assert dict(timers.timer.pending.counts) == theirs
+    timers.send("GdTimer", "y", TIMER_DELAY_SEC=5, UNIQ_KEY="l")
+    timers.work()
+    timers.crash()
+    assert timers.timer.pending.counts["GdTimer"] == theirs["GdTimer"] + 1
+    for _ in range(130):
+        timers.pass_ms(3_600_000)
+    assert not any(timers.timer.pending.counts.values())
+    timers.close()
 
 
 def test_the_golden_store_is_continued(tmp_path: Path) -> None:

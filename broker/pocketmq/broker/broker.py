@@ -39,6 +39,7 @@ from pocketmq.broker.processors.recall import RecallMessageProcessor
 from pocketmq.broker.processors.reply import ReplyMessageProcessor
 from pocketmq.broker.processors.send import SendMessageProcessor
 from pocketmq.broker.processors.send_back import SendBackProcessor
+from pocketmq.broker.processors.timer import TimerProcessor
 from pocketmq.broker.processors.transaction import EndTransactionProcessor
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.rebalance_lock import RebalanceLock
@@ -439,9 +440,8 @@ class Broker:
             ).handlers(),
             MessageTrackProcessor(store, self.deliveries, self.tracks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
-            RecallMessageProcessor(
-                config, self.topics, self.put, self.timer, clock.now_ms
-            ).handlers(),
+            RecallMessageProcessor(config, self.topics, self.put, clock.now_ms).handlers(),
+            TimerProcessor(config, self.timer).handlers(),
             GroupDoctorProcessor(self.consumers, self.guard, self.modes, self.isolated).handlers(),
             admin_handlers(
                 config,
@@ -453,6 +453,7 @@ class Broker:
                 self.producers,
                 self.stats,
                 self.delay,
+                self.timer,
                 self.put,
                 clock,
                 address=self.address,

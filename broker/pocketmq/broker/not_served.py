@@ -13,7 +13,7 @@ _CLIENT = "asked by a broker of a client"
 _UNUSED = "in RocketMQ's list of codes, but sent and served by nobody"
 _CONTROLLER = "5.x controller mode: there is no controller here"
 _POP = "5.x pop consumption, which the 4.9 face does not offer"
-_TIMER = "5.x timer wheel: what slaves and engines of it ask, beyond the check point"
+_TIMER = "5.5 timers in RocksDB: there is one engine here, the wheel"
 _LITE = "5.5 lite topics, which the 4.9 face does not offer"
 _AUTH = "5.x users and policies: access control here is RocketMQ 4's, in files"
 _COLD = "5.x cold data flow control: there is no separate reader to slow down"
@@ -119,13 +119,7 @@ NOT_SERVED: Mapping[RequestCode, str] = _rows(
             _C.BATCH_ACK_MESSAGE,
         ),
     ),
-    (
-        _TIMER,
-        (
-            _C.GET_TIMER_METRICS,
-            _C.SWITCH_TIMER_ENGINE,
-        ),
-    ),
+    (_TIMER, (_C.SWITCH_TIMER_ENGINE,)),
     (
         _LITE,
         (

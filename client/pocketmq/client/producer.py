@@ -33,6 +33,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.remoting.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import MQClientInstance
@@ -327,10 +328,18 @@ class Producer:
             instance.processor.replies, engine, message, self._client_id, timeout_ms
         )
 
-    async def recall(self, topic: str, recall_handle: str, broker_name: str) -> str:
-        """Take a delayed message back before it is delivered (5.x brokers). Returns: its id."""
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take a message back before the time of its `deliver_at_ms` (brokers from 5.3 on). Returns: its id.
+
+        recall_handle: of the SendResult. Raises: IllegalMessage for what is no handle; BrokerRefused when the
+        time is over or the broker does not allow it.
+        """
         instance, _ = self._running()
         inner = with_namespace(self.config.namespace, topic)
+        try:
+            broker_name = RecallHandle.decode(recall_handle).broker
+        except IllegalArgument as error:
+            raise IllegalMessage(str(error)) from None
         address = await instance.master_address(inner, broker_name)
         return await instance.api.recall(address, inner, self._inner_group, recall_handle)
 

@@ -837,3 +837,9 @@ class GetMessageTrackHeader(Header):
     queue_id: int | None = None
     queue_offset: int | None = None
     group: str | None = None
+
+
+@dataclass(slots=True)
+class GetTimersHeader(Header):
+    topic: str | None = None
+    count: int | None = None

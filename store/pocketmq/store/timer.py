@@ -40,6 +40,7 @@ from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer_check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer_log import DELETE, NORMAL, ROLL, TimerLog, Unit
+from pocketmq.store.timer_pending import TimerPending, waiting_record
 from pocketmq.store.timer_properties import (
     DEL_KEY,
     DEQUEUE_MS,
@@ -61,6 +62,7 @@ _SECONDS_STEP = 20_000
 _RETRY_MS = 1_000
 _WAIT_MS_MAX = 1_000
 _SYNC_INTERVAL_MS = 1_000
+_RATE_INTERVAL_MS = 1_000
 _CLEAN_INTERVAL_MS = 30_000
 # Farther behind than this a new message could take the slot of a second that was not delivered yet.
 _BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
@@ -86,6 +88,9 @@ class TimerService:
         self._log = TimerLog(os.path.join(root, "timerlog"), log_file_size)
         self._check_file = TimerCheckFile(os.path.join(root, "config", "timercheck"))
         self.check = TimerCheck()
+        self.pending = TimerPending(
+            store, self._wheel, self._log, os.path.join(root, "config", "timermetrics")
+        )
         self._arrived = asyncio.Event()
         # Of the second that is being delivered: positions of records still to be delivered, last first.
         self._due: array[int] | None = None
@@ -95,6 +100,9 @@ class TimerService:
         self._over_offset = 0
         self._synced_at = 0
         self.delivered_count = 0
+        self.taken_count = 0
+        # Messages a second, over the last second or so.
+        self.in_rate = self.out_rate = 0.0
 
     # ------------------------------------------------------------ start and end
 
@@ -109,6 +117,7 @@ class TimerService:
         self._synced_at = self.check.log_position
         if not self.check.read_ms:
             self.check.read_ms = self._now_second()
+        self.pending.load(self.check.read_ms)
 
     def _revise(self) -> None:
         """Make wheel and queue offset agree with the log behind the position that was on the disk."""
@@ -145,17 +154,14 @@ class TimerService:
                 self._log.end = position
                 break
             last = unit
-        return None if last is None else self._waiting(last.position)
-
-    def _waiting(self, position: int) -> Record | None:
-        """The timer message whose record begins here."""
-        data = self._store.record_at(position)
-        record = None if data is None else read_record(data, check_crc=False)
-        return record if record is not None and record.topic == TIMER_TOPIC else None
+        return None if last is None else waiting_record(self._store, last.position)
 
     def close(self) -> None:
         """Save, and let go of the files."""
         self.sync()
+        # While a second is being delivered the counts are in between: they are made anew.
+        if self._due is None:
+            self.pending.save(self.check.read_ms)
         self._wheel.close()
         self._log.close()
         self._check_file.close()
@@ -206,6 +212,7 @@ class TimerService:
             else:
                 self._place(read_record(data, check_crc=False), position, size)
             self.check.queue_offset += 1
+        self.taken_count += len(entries)
         self._save()
         return True
 
@@ -235,6 +242,7 @@ class TimerService:
         first = at if slot.first == NONE else slot.first
         step = -1 if magic & DELETE else 1
         self._wheel.put(Slot(second, first, at, slot.number + step))
+        self.pending.add(record, step, write_ms)
 
     def _roll_seconds(self) -> int:
         """How long a record may wait before it goes round (1)."""
@@ -304,10 +312,11 @@ class TimerService:
         self._due = due
 
     def _recall(self, unit: Unit) -> None:
-        record = self._waiting(unit.position)
+        record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
-        if key is not None:
+        if record is not None and key is not None:
             self._recalled.add(key)
+            self.pending.add(record, 1, self.check.read_ms)
 
     def _deliver_some(self) -> None:
         due = self._due
@@ -324,24 +333,34 @@ class TimerService:
             self._save()
 
     def _deliver_one(self, position: int, *, goes_round: bool) -> None:
-        record = self._waiting(position)
+        record = waiting_record(self._store, position)
         if record is None:
             log.error("a timer message is gone and cannot be delivered position=%d", position)
             return
+        key = get_property(record.properties, b"UNIQ_KEY")
+        topic = get_property(record.properties, b"REAL_TOPIC") or b""
+        if goes_round or key is None or not self._is_recalled(topic, key):
+            self._append(record, goes_round=goes_round)
+        else:
+            log.info("a recalled message is not delivered topic=%r key=%r", topic, key)
+        # Not before: a store that takes nothing has raised, and it waits on.
+        is_recall = get_property(record.properties, DEL_KEY) is not None
+        self.pending.add(record, 1 if is_recall else -1, self.check.read_ms)
+
+    def _append(self, record: Record, *, goes_round: bool) -> None:
+        """Store a waiting message where it goes: its own topic, or once more the timers'."""
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
-            log.error("a timer message without a real topic is dropped position=%d", position)
+            log.error(
+                "a timer message without a real topic is dropped offset=%d", record.queue_offset
+            )
             return
-        key = get_property(record.properties, b"UNIQ_KEY")
-        if not goes_round and key is not None and self._is_recalled(topic, key):
-            log.info("a recalled message is not delivered topic=%r key=%r", topic, key)
-            return
-        now = str(self._clock.now_ms()).encode()
         properties = record.properties
         for name in (ENQUEUE_MS, DEQUEUE_MS):
             properties = remove_property(properties, name)
         properties = add_property(properties, ENQUEUE_MS, str(record.store_ms).encode())
+        now = str(self._clock.now_ms()).encode()
         properties = add_property(properties, DEQUEUE_MS, now)
         target, target_id = topic.decode("utf-8", "replace"), int(queue_id)
         if goes_round:
@@ -364,7 +383,12 @@ class TimerService:
                 0,
             )
         except MessageIllegal as error:
-            log.error("a timer message cannot be delivered position=%d error=%s", position, error)
+            log.error(
+                "a timer message cannot be delivered topic=%s offset=%d error=%s",
+                target,
+                record.queue_offset,
+                error,
+            )
             return
         self.delivered_count += not goes_round
 
@@ -378,7 +402,8 @@ class TimerService:
     async def run(self) -> None:
         """Deliver until cancelled; the files are brought to the disk once a second."""
         loop = asyncio.get_running_loop()
-        next_sync = next_clean = self._clock.monotonic_ms()
+        next_sync = next_clean = counted_ms = self._clock.monotonic_ms()
+        counted = self.taken_count, self.delivered_count
         try:
             while True:
                 self._arrived.clear()
@@ -387,6 +412,10 @@ class TimerService:
                 if now >= next_sync and self._log.end != self._synced_at:
                     next_sync = now + _SYNC_INTERVAL_MS
                     await self._sync_in_pool(loop)
+                if now - counted_ms >= _RATE_INTERVAL_MS:
+                    self.in_rate = (self.taken_count - counted[0]) * 1000 / (now - counted_ms)
+                    self.out_rate = (self.delivered_count - counted[1]) * 1000 / (now - counted_ms)
+                    counted_ms, counted = now, (self.taken_count, self.delivered_count)
                 if now >= next_clean:
                     next_clean = now + _CLEAN_INTERVAL_MS
                     self._log.delete_before(self._store.commit_log_min_position)
@@ -421,3 +450,8 @@ class TimerService:
     def behind_ms(self) -> int:
         """How far delivery is behind the clock."""
         return max(0, self._clock.now_ms() - self.check.read_ms - PRECISION_MS)
+
+    @property
+    def offset_behind(self) -> int:
+        """Records of the timers' queue that are not taken in yet."""
+        return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.check.queue_offset)

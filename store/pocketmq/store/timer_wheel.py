@@ -70,6 +70,18 @@ class TimerWheel:
             return Slot(second, NONE, NONE, 0)
         return Slot(second, first, last, number)
 
+    def coming(self, second: int, count: int) -> Iterator[Slot]:
+        """Of the next `count` seconds those that have a unit, in their order."""
+        at, end = second, second + min(count, SLOTS)
+        while self._descriptor >= 0 and at < end:
+            place = at % SLOTS
+            step = min(_READ_SIZE // _SLOT.size, end - at, SLOTS - place)
+            data = os.pread(self._descriptor, step * _SLOT.size, place * _SLOT.size)
+            for number, (time, first, last, size, _) in enumerate(_SLOT.iter_unpack(data)):
+                if time == at + number and last != NONE:
+                    yield Slot(time, first, last, size)
+            at += step
+
     def written(self) -> Iterator[Slot]:
         """Every slot that has a unit, of whatever round; what was never written is skipped."""
         at = 0

@@ -23,6 +23,7 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Handler
 from pocketmq.store import DelayService, MessageStore
+from pocketmq.store.timer import TimerService
 
 
 def admin_handlers(
@@ -35,6 +36,7 @@ def admin_handlers(
     producers: ProducerManager,
     stats: BrokerStats,
     delay: DelayService,
+    timer: TimerService,
     put: MessagePut,
     clock: Clock,
     *,
@@ -75,7 +77,7 @@ def admin_handlers(
         ).handlers(),
         AdminStoreProcessor(store, topics, consumers).handlers(),
         AdminStatsProcessor(
-            config, store, stats, delay_offsets=delay_offsets, now_ms=now_ms
+            config, store, stats, timer, delay_offsets=delay_offsets, now_ms=now_ms
         ).handlers(),
         AdminTransactionProcessor(store, topics, put).handlers(),
         AdminConfigProcessor(

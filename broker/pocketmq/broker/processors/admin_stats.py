@@ -19,6 +19,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.message_codec import read_record
 from pocketmq.store import MessageStore
+from pocketmq.store.timer import TimerService
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
 # The buckets of putMessageDistributeTime behind "[<=0ms]" and "[0~10ms]".
@@ -45,6 +46,7 @@ class AdminStatsProcessor:
         config: BrokerConfig,
         store: MessageStore,
         stats: BrokerStats,
+        timer: TimerService,
         *,
         delay_offsets: Callable[[], dict[int, int]],
         now_ms: Callable[[], int],
@@ -52,6 +54,7 @@ class AdminStatsProcessor:
         self._config = config
         self._store = store
         self._stats = stats
+        self._timer = timer
         self._delay_offsets = delay_offsets
         self._now_ms = now_ms
 
@@ -89,6 +92,7 @@ class AdminStatsProcessor:
             **self._puts_and_gets(),
             **self._log_numbers(),
             **self._delays(),
+            **self._timers(),
             **self._pools(),
         }
         return json_answer(request, {"table": table})
@@ -170,9 +174,17 @@ class AdminStatsProcessor:
             table[f"{name}ThreadPoolQueueSize"] = "0"
             table[f"{name}ThreadPoolQueueCapacity"] = "0"
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        for name in ("ReadBehind", "OffsetBehind", "CongestNum", "EnqueueTps", "DequeueTps"):
-            table[f"timer{name}"] = "0"
         return table
+
+    def _timers(self) -> dict[str, str]:
+        timer = self._timer
+        return {
+            "timerCongestNum": str(sum(timer.pending.counts.values())),
+            "timerDequeueTps": str(timer.out_rate),
+            "timerEnqueueTps": str(timer.in_rate),
+            "timerOffsetBehind": str(timer.offset_behind),
+            "timerReadBehind": str(timer.behind_ms // 1000),
+        }
 
 
 def runtime_text(ms: int) -> str:

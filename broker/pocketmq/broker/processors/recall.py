@@ -1,4 +1,4 @@
-"""RECALL_MESSAGE, GET_TIMER_CHECK_POINT. Source: RecallMessageProcessor, RocketMQ 5.3.3; wire.md 2.5, 5.7.
+"""RECALL_MESSAGE. Source: RecallMessageProcessor, RocketMQ 5.3.3; wire.md 2.5, 5.7.
 
 A recall is itself a timer message for the second in which the recalled one is due; there both are dropped.
 """
@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.recall_handle import RecallHandle
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -16,35 +15,30 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import RecallMessageHeader, RecallMessageResponseHeader
 from pocketmq.remoting.message_codec import properties_to_text
+from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.store import StoreError
-from pocketmq.store.timer import TimerService
 from pocketmq.store.timer_properties import delete_keys
 
 _TAG = "_RECALL_TAG_"
 
 
 class RecallMessageProcessor:
-    """Handlers of the two codes."""
+    """The handler."""
 
     def __init__(
         self,
         config: BrokerConfig,
         topics: TopicConfigManager,
         put: MessagePut,
-        timer: TimerService,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
         self._put = put
-        self._timer = timer
         self._now_ms = now_ms
 
     def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.RECALL_MESSAGE: self.recall,
-            RequestCode.GET_TIMER_CHECK_POINT: self.get_check_point,
-        }
+        return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """Cancel a message that is not due yet."""
@@ -111,7 +105,3 @@ class RecallMessageProcessor:
         if not 0 < left_ms < self._config.timer_max_delay_sec * 1000:
             return "recall failed, timestamp invalid"
         return None
-
-    def get_check_point(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """For slaves."""
-        return request.answer(ResponseCode.SUCCESS, None, None, self._timer.check.pack())

@@ -18,7 +18,6 @@ from datetime import datetime
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
 from pocketmq.broker.processors.send_answer import SendAnswers
-from pocketmq.broker.recall_handle import RecallHandle
 from pocketmq.broker.stats import BrokerStats, PutCounter
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
@@ -41,6 +40,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.store import (
     Appended,
     MessageIllegal,

@@ -101,9 +101,9 @@ class Producer(Blocking):
         """Send a request and wait for its reply."""
         return self._call(self._producer.request(message, timeout_ms=timeout_ms))
 
-    def recall(self, topic: str, recall_handle: str, broker_name: str) -> str:
+    def recall(self, topic: str, recall_handle: str) -> str:
         """Take a delayed message back before it is delivered (5.x brokers)."""
-        return self._call(self._producer.recall(topic, recall_handle, broker_name))
+        return self._call(self._producer.recall(topic, recall_handle))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to."""

@@ -1,0 +1,124 @@
+"""Delays: what waits in the brokers: delay levels, and messages for a time of their own.
+
+Counts come from every broker that knows the request (RocketMQ from 5.0 on); single messages only from
+PocketMQ's own request 900003 (PocketRequestCode).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.admin.settings import SiteSettings
+from pocketmq.admin.site import Site
+from pocketmq.client.errors import RequestNotSupported
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+
+_LEVEL_KEY = "scheduleMessageOffset_"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One message that waits. Times are ms since 1970; recall_handle takes it back (Producer.recall)."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    msg_id: str
+    deliver_ms: int
+    store_ms: int
+    store_size: int
+    roll_times: int
+    recall_handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDelays:
+    """What waits in one broker.
+
+    levels: delay level -> messages in its queue that were not delivered yet. counts: topic -> messages for
+    a time of their own; None: the broker does not know of such. messages: the next of these; None: it
+    cannot list them. behind_ms: how late their delivery is.
+    """
+
+    broker: str
+    levels: dict[int, int]
+    counts: dict[str, int] | None = None
+    messages: list[Timed] | None = None
+    behind_ms: int = 0
+
+
+class Delays:
+    """What `admin.delays` can do."""
+
+    def __init__(self, site: Site, settings: SiteSettings) -> None:
+        self._site = site
+        self._settings = settings
+
+    async def list(
+        self, topic: str | None = None, *, count: int = 32, cluster: str | None = None
+    ) -> list[BrokerDelays]:
+        """What waits in each master, with up to `count` (1 to 1000) of the next messages (of one topic).
+
+        Raises: RemotingError, IllegalArgument for an unknown cluster.
+        """
+        found = []
+        for master in await self._site.masters(cluster):
+            runtime = await self._settings.runtime(master.address)
+            levels = _levels(runtime)
+            try:
+                answer = await self._site.api.ask(
+                    master.address,
+                    PocketRequestCode.GET_TIMERS,
+                    headers.GetTimersHeader(topic, count),
+                )
+            except RequestNotSupported:
+                counts = await self._counts(master.address)
+                found.append(BrokerDelays(master.name, levels, counts))
+                continue
+            data = fastjson.loads(answer.body)
+            found.append(
+                BrokerDelays(
+                    master.name,
+                    levels,
+                    {str(name): int(number) for name, number in data["counts"].items()},
+                    [_timed(master.name, each) for each in data["messages"]],
+                    int(data["behindMs"]),
+                )
+            )
+        return found
+
+    async def _counts(self, address: str) -> dict[str, int] | None:
+        try:
+            answer = await self._site.api.ask(address, RequestCode.GET_TIMER_METRICS)
+        except RequestNotSupported:
+            return None
+        table = fastjson.loads(answer.body).get("timingCount") or {}
+        return {str(topic): int(each["count"]) for topic, each in table.items()}
+
+
+def _levels(runtime: dict[str, str]) -> dict[int, int]:
+    """Of GET_BROKER_RUNTIME_INFO's `scheduleMessageOffset_3: "delivered,end"`.
+
+    >>> _levels({"scheduleMessageOffset_3": "4,10", "bootTimestamp": "1"})
+    {3: 6}
+    """
+    found = {}
+    for key, value in runtime.items():
+        if key.startswith(_LEVEL_KEY):
+            done, _, end = value.partition(",")
+            found[int(key.removeprefix(_LEVEL_KEY))] = max(0, int(end) - int(done))
+    return dict(sorted(found.items()))
+
+
+def _timed(broker: str, each: dict[str, Any]) -> Timed:
+    return Timed(
+        broker,
+        str(each["topic"]),
+        int(each["queueId"]),
+        str(each["msgId"]),
+        int(each["deliverTimestamp"]),
+        int(each["storeTimestamp"]),
+        int(each["storeSize"]),
+        int(each["rollTimes"]),
+        str(each["recallHandle"]),
+    )

@@ -1,0 +1,177 @@
+"""TimerPending: what waits for its time, by topic, and the next of it. Source: TimerMetrics, RocketMQ 5.5.0.
+
+    config/timermetrics {"dataVersion": {...}, "timingCount": {TOPIC: {"count": n, "timeStamp": ms}}}
+                        and, ours: "logPosition", "readTimeMs": of which state of the timers it tells
+
+1. The counts are exact: the file is written at the stop and counts only for the very state that it names.
+   After a crash, or another broker, the messages that wait are counted anew.
+2. A message counts from when it is taken in until it is delivered; a recall lowers the count at once.
+Owner: TimerService.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pocketmq.remoting.message_codec import Record, get_property, read_record
+from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit
+from pocketmq.store.timer_properties import (
+    DEL_KEY,
+    OUT_MS,
+    PRECISION_MS,
+    ROLL_TIMES,
+    TIMER_TOPIC,
+    delete_keys,
+)
+from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
+
+# Units that are looked at for one answer: the event loop stands still meanwhile.
+_LOOKS_MAX = 20_000
+# How far ahead: a broker of Apache's places units at most two days ahead, as we do.
+_SECONDS_MAX = 3 * 24 * 3600
+
+
+class Waiting(NamedTuple):
+    """One message that waits. due_ms: the second in which it comes begins at OUT_MS, and is over then."""
+
+    topic: str
+    queue_id: int
+    unique_key: str
+    due_ms: int
+    store_ms: int
+    roll_times: int
+    size: int
+
+
+def waiting_record(store: MessageStore, position: int) -> Record | None:
+    """The timer message whose record begins here; None when there is none, or something else."""
+    data = store.record_at(position)
+    record = None if data is None else read_record(data, check_crc=False)
+    return record if record is not None and record.topic == TIMER_TOPIC else None
+
+
+class TimerPending:
+    """Counts by topic, and looks into wheel and log."""
+
+    def __init__(
+        self, store: MessageStore, wheel: TimerWheel, timer_log: TimerLog, path: str
+    ) -> None:
+        """path: of config/timermetrics."""
+        self._store = store
+        self._wheel = wheel
+        self._log = timer_log
+        self._file = ConfigFile(path)
+        self.counts: Counter[str] = Counter()
+        self._changed_ms: dict[str, int] = {}
+        self._change_count = 0
+
+    # ------------------------------------------------------------ counts
+
+    def add(self, record: Record, number: int, now_ms: int) -> None:
+        """One more (1) or one less (-1) waits for the topic that the record names."""
+        topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+        self.counts[topic] += number
+        self._changed_ms[topic] = now_ms
+        self._change_count += 1
+
+    def load(self, read_ms: int) -> None:
+        """Take the counts of the file, or count (1). Raises: StoreUnreadable."""
+        value = self._file.load()
+        if isinstance(value, dict) and self._state(read_ms).items() <= value.items():
+            for topic, each in value["timingCount"].items():
+                self.counts[str(topic)] = int(each["count"])
+                self._changed_ms[str(topic)] = int(each["timeStamp"])
+            self._change_count = int(value["dataVersion"]["counter"])
+            return
+        for unit in self._all(read_ms):
+            record = waiting_record(self._store, unit.position)
+            if record is not None:
+                self.add(record, -1 if unit.magic & DELETE else 1, read_ms)
+
+    def save(self, read_ms: int) -> None:
+        """At the stop. Blocks."""
+        if self.counts or self._log.end:
+            self._file.write(ConfigFile.encode({**self.to_json(), **self._state(read_ms)}))
+
+    def _state(self, read_ms: int) -> dict[str, int]:
+        return {"logPosition": self._log.end, "readTimeMs": read_ms}
+
+    def to_json(self) -> dict[str, Any]:
+        """What GET_TIMER_METRICS answers."""
+        newest = max(self._changed_ms.values(), default=0)
+        return {
+            "dataVersion": {"counter": self._change_count, "stateVersion": 0, "timestamp": newest},
+            "timingCount": {
+                topic: {"count": count, "timeStamp": self._changed_ms[topic]}
+                for topic, count in sorted(self.counts.items())
+            },
+        }
+
+    # ------------------------------------------------------------ the messages
+
+    def next(self, read_ms: int, count: int, topic: str | None = None) -> list[Waiting]:
+        """Some that wait, the next ones first; those that go round (1 of timer.py) only if there is room.
+
+        Looks at a bounded number of units: with very many that are not asked for, some may be missing.
+        """
+        near: list[Waiting] = []
+        far: list[Waiting] = []
+        recalled: set[bytes] = set()
+        for number, unit in enumerate(self._coming(read_ms)):
+            if len(near) >= count or number >= _LOOKS_MAX:
+                break
+            record = waiting_record(self._store, unit.position)
+            if record is None:
+                continue
+            if unit.magic & DELETE:
+                recalled.add(get_property(record.properties, DEL_KEY) or b"")
+                continue
+            found = _waiting(record, unit)
+            keys = delete_keys(found.topic.encode(), found.unique_key.encode())
+            if topic not in (None, found.topic) or not recalled.isdisjoint(keys):
+                continue
+            if unit.magic & ROLL:
+                far.append(found)
+            else:
+                near.append(found)
+        near += sorted(far, key=lambda each: each.due_ms)
+        return near[:count]
+
+    def _coming(self, read_ms: int) -> Iterator[Unit]:
+        """Units in the order of their seconds; of one second the newest, and so recalls, first."""
+        for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
+            yield from self._chain(slot)
+
+    def _all(self, read_ms: int) -> Iterator[Unit]:
+        for slot in self._wheel.written():
+            if slot.second >= read_ms // PRECISION_MS:
+                yield from self._chain(slot)
+
+    def _chain(self, slot: Slot) -> Iterator[Unit]:
+        at = slot.last
+        while at != NONE:
+            unit = self._log.read(at)
+            if unit is None or unit.second != slot.second:
+                return
+            yield unit
+            at = unit.previous
+
+
+def _waiting(record: Record, unit: Unit) -> Waiting:
+    def text(name: bytes) -> str:
+        return (get_property(record.properties, name) or b"").decode("utf-8", "replace")
+
+    def number(name: bytes) -> int:
+        return int(text(name)) if text(name).isdigit() else 0
+
+    return Waiting(
+        text(b"REAL_TOPIC"),
+        number(b"REAL_QID"),
+        text(b"UNIQ_KEY"),
+        number(OUT_MS) + PRECISION_MS,
+        record.store_ms,
+        number(ROLL_TIMES),
+        unit.size,
+    )
