@@ -1,9 +1,11 @@
 """`pocketmq up --brokers N`: several broker processes, one command (issue 7 part 8)."""
 
+import json
 import os
 import signal
 import socket
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +55,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+def brokers_of_console(address: str) -> set[str]:
+    """Whom the one console, which is the parent's, shows."""
+    with urllib.request.urlopen(f"{address}/api/cluster", timeout=PATIENCE_S) as answer:
+        clusters = json.load(answer)["clusters"]
+    return {broker["name"] for cluster in clusters for broker in cluster["brokers"]}
+
+
 def listed(text: str) -> list[str]:
     return text.split(",")
 
@@ -85,11 +94,12 @@ async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_me
     started: list[Server], folder: Path
 ) -> None:
     """Issue 7 part 8: a child that dies is started again; what it acknowledged is there."""
-    server = up(started, folder, "--brokers", "2")
+    server = up(started, folder, "--brokers", "2", "--console-port", "0")
     ready = server.ready()
     assert listed(ready["name"]) == ["b", "b-1"]
     assert ready["brokers"] == "2"
     addresses, pids = listed(ready["broker"]), [int(pid) for pid in listed(ready["pids"])]
+    assert brokers_of_console(ready["console"]) == {"b", "b-1"}
     assert await create(ready["namesrv"], "Spread") == ["b", "b-1"]
     chosen = await send_to_each(ready["namesrv"], "Spread", b"acknowledged")
     assert set(chosen) == {"b", "b-1"}

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
@@ -15,6 +15,7 @@ from pocketmq.cli.server import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.server import ConsoleServer
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -84,6 +85,16 @@ class BrokerServer:
             {name: value for name, value in settings.items() if name not in theirs}
         )
 
+    def console(self, name_servers: str, brokers: Sequence[Broker] = ()) -> ConsoleServer | None:
+        """The console as it was asked for, to be entered after `ready`. Raises: CannotBegin."""
+        return bound_console(
+            self._console,
+            port_is_asked=self._console_port_is_asked,
+            name_servers=name_servers,
+            tls=self._tls,
+            here=brokers,
+        )
+
     @property
     def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:
         """The settings of each part, for who runs them in processes of their own."""
@@ -115,13 +126,7 @@ class BrokerServer:
                 tls=tls,
             )
             namesrv = name_server.address if name_server else config.namesrv_addr
-            console = bound_console(
-                self._console,
-                port_is_asked=self._console_port_is_asked,
-                name_servers=namesrv,
-                tls=self._tls,
-                here=(broker,),
-            )
+            console = self.console(namesrv, (broker,))
             try:
                 await stack.enter_async_context(broker)
             except StoreError as error:

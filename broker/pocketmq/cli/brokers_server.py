@@ -73,6 +73,7 @@ class BrokersServer:
                 BrokerProcess(self._member(number, name_server.address), child)
                 for number, child in enumerate(self._children)
             ]
+            console = self._checked.console(_reachable(name_server.address))
             async with asyncio.TaskGroup() as tasks:
                 for each in processes:
                     tasks.create_task(each.keep_running(stop), name=f"keep {each.member.name}")
@@ -85,10 +86,13 @@ class BrokersServer:
                             "name": ",".join(each.member.name for each in processes),
                             "cluster": self._config.broker_cluster_name,
                             "store": self._data,
+                            "console": "" if console is None else console.address,
                             "brokers": len(processes),
                             "pids": ",".join(str(each.pid) for each in processes),
                         }
                     )
+                    if console is not None:
+                        await stack.enter_async_context(console)
 
     async def _all_ready(self, processes: Sequence[BrokerProcess], stop: asyncio.Event) -> None:
         """Until all serve, or `stop` is set."""
@@ -108,11 +112,11 @@ class BrokersServer:
 
     def _member(self, number: int, namesrv: str) -> Member:
         """One of the brokers, with the options that were given to all."""
-        host, _, port = namesrv.rpartition(":")
         name = name_of(self._config.broker_name, number)
         folder = folder_of(self._data, number)
         options = self._options
-        arguments = ["--namesrv", f"{_WILDCARDS.get(host, host)}:{port}"]
+        # The one console is this process's.
+        arguments = ["--namesrv", _reachable(namesrv), "--no-console"]
         arguments += ["--broker-name", name, "--data", folder]
         for flag, value in (
             ("--host", options.host),
@@ -132,3 +136,9 @@ class BrokersServer:
             # Free ports lie close together: one broker's second port could be another's first.
             arguments += ["--set", "fastListenEnable=false"]
         return Member(name, folder, port_of(base, number), arguments)
+
+
+def _reachable(address: str) -> str:
+    """How this machine dials a server that listens at `address`."""
+    host, _, port = address.rpartition(":")
+    return f"{_WILDCARDS.get(host, host)}:{port}"
