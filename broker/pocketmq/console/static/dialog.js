@@ -3,7 +3,7 @@
 
 import { data, draw, h } from "./dom.js";
 import { table } from "./table.js";
-import { fromInput, named, t, toInput } from "./text.js";
+import { fromInput, has, language, t, toInput } from "./text.js";
 
 let count = 0;
 
@@ -67,7 +67,6 @@ export function problem(error) {
 
 /** Say exactly what will happen and ask once. `steps`: rows of offsets from and to. */
 export async function confirmed({ willDo, steps, action, parameters, title, label, danger }) {
-  const own = named(`will.${action}`, "");
   const values = Object.fromEntries(
     Object.entries(parameters ?? {}).map(([name, value]) => [
       name,
@@ -75,7 +74,7 @@ export async function confirmed({ willDo, steps, action, parameters, title, labe
     ]),
   );
   const body = [
-    own && document.documentElement.lang !== "en" && h("p", {}, t(`will.${action}`, values)),
+    language !== "en" && has(`will.${action}`) && h("p", {}, t(`will.${action}`, values)),
     h("p", { lang: "en", translate: "no" }, willDo),
     steps?.length && offsetSteps(steps),
   ];
@@ -93,16 +92,19 @@ export function offsetSteps(steps) {
   return table({
     caption: t("reset.steps"),
     columns: [
-      { label: t("queue") },
-      { label: t("reset.from"), number: true },
-      { label: t("reset.to"), number: true },
+      { label: t("reset.place") }, { label: t("reset.from"), number: true }, { label: t("reset.to"), number: true },
     ],
-    rows: steps.map((step) => [
-      data(`${step.topic ?? ""} ${step.broker ?? ""} ${step.queueId ?? ""}`.trim()),
-      data(step.from),
-      data(step.to),
+    rows: steps.map(({ from, to, ...where }) => [
+      data(Object.values(where).join(" ")), stepValue(from, to), stepValue(to, from),
     ]),
   });
+}
+
+/** A number or text as it is; of an object what differs from the other. */
+function stepValue(value, other) {
+  if (value === null || typeof value !== "object") return data(value ?? "–");
+  const changed = Object.entries(value).filter(([name, each]) => JSON.stringify(each) !== JSON.stringify(other?.[name]));
+  return changed.map(([name, each]) => h("div", {}, data(`${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`)));
 }
 
 /** A form. fields: [{name, label, type, value, help, required, min, max, choices: [[value, label]]}].

@@ -124,10 +124,10 @@ export function doer(page, label, click, { danger = false, main = false } = {}) 
   return h("button", { type: "button", class: kinds || null, disabled: off, title, on: { click } }, label);
 }
 
-export const facts = (rows) =>
+export const facts = (rows, kind = "") =>
   h(
     "dl",
-    { class: "facts" },
+    { class: `facts ${kind}` },
     rows.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value ?? "–")]),
   );
 

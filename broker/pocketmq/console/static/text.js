@@ -30,6 +30,9 @@ export function sentence(key, values = {}) {
 /** The sentence of `prefix.name`, or the name itself where nobody has written one. */
 export const named = (prefix, name) => strings[`${prefix}.${name}`] ?? name;
 
+/** Whether somebody has written it: for names that the API gives. */
+export const has = (key) => key in strings;
+
 const whole = new Intl.NumberFormat(language, { maximumFractionDigits: 0 });
 const few = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
 export const number = (value) => (value == null ? "–" : whole.format(value));

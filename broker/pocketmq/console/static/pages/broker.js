@@ -3,7 +3,7 @@
 import { change, get, path } from "../api.js";
 import { lineChart } from "../chart.js";
 import { code, data } from "../dom.js";
-import { card, doer, facts, figures, head, href, table, tabs, tag } from "../table.js";
+import { card, doer, facts, figures, head, href, tabs, tag } from "../table.js";
 import { moment, named, number, rate, t } from "../text.js";
 import { history } from "./overview.js";
 import { settingsTable } from "./settings.js";
@@ -65,11 +65,7 @@ export default {
             ),
             card(
               t("broker.runtime"),
-              table({
-                caption: t("broker.runtime"),
-                columns: [{ label: t("name") }, { label: t("value") }],
-                rows: Object.entries(runtime ?? {}).map(([key, value]) => ({ key, cells: [code(key), data(value)] })),
-              }),
+              facts(Object.entries(runtime ?? {}).map(([key, value]) => [code(key), data(value)]), "two"),
             ),
           ],
     ];

@@ -4,7 +4,7 @@ import { get, path } from "../api.js";
 import { lineChart } from "../chart.js";
 import { data, h } from "../dom.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
-import { language, named, number, rate, t } from "../text.js";
+import { has, named, number, rate, t } from "../text.js";
 
 const KINDS = { error: "bad", warning: "warn", info: "" };
 
@@ -57,7 +57,7 @@ export function warnings(list) {
     "section",
     { "aria-label": t("warnings"), "aria-live": "polite" },
     list.map((warning) => {
-      const own = language === "en" ? null : named(`warning.${warning.kind}`, "");
+      const own = has(`warning.${warning.kind}`) && t(`warning.${warning.kind}`, filled(warning));
       return h(
         "div",
         { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject}` },
@@ -67,13 +67,19 @@ export function warnings(list) {
           tag(named("severity", warning.severity), KINDS[warning.severity]),
           " ",
           h("strong", {}, subject(warning)),
-          own && t(`warning.${warning.kind}`, warning.parameters),
+          own && `: ${own}`,
         ),
         " ",
-        warning.text && h("p", { lang: "en", translate: "no" }, warning.text),
+        (!own || warning.kind.endsWith("UNREACHABLE")) && h("p", { lang: "en", translate: "no" }, warning.text),
       );
     }),
   );
+}
+
+function filled({ parameters }) {
+  const { ratio, ...rest } = parameters ?? {};
+  const counts = Object.entries(rest).map(([name, value]) => [name, typeof value === "number" ? number(value) : value]);
+  return { ...Object.fromEntries(counts), ratio: ratio && `${Math.round(ratio * 100)} %` };
 }
 
 function subject({ kind, subject: name }) {
