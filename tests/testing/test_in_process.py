@@ -174,6 +174,16 @@ def test_a_delay_of_two_hours_takes_no_time(server: InProcess) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_a_message_for_a_certain_day_is_there_when_the_clock_says_so(server: InProcess) -> None:
+    """S65: delivery at a time of day, days ahead, to the second."""
+    server.create_topic("T")
+    server.send("T", "later", deliver_at_ms=server.clock.now_ms() + 2 * 86_400_000)
+    server.clock.advance(days=1, hours=23, minutes=59)
+    assert server.messages("T") == []
+    server.clock.advance(minutes=1, seconds=2)
+    assert [each.body for each in server.messages("T")] == [b"later"]
+
+
 def test_a_retry_comes_when_the_clock_is_advanced(server: InProcess) -> None:
     """S57: the first retry waits 10 s (level 3), here none."""
     server.create_topic("T")

@@ -34,6 +34,7 @@ SETTINGS: Mapping[str, object] = {
     "mappedFileSizeConsumeQueue": 2_000 * 20,
     "maxHashSlotNum": 2_000,
     "maxIndexNum": 8_000,
+    "mappedFileSizeTimerLog": 1 << 20,
     "deliveryRecordSize": 1 << 20,
     # How full the developer's disk is must not decide a test; nor may advanced time delete what it sent.
     "diskMaxUsedSpaceRatio": 99,
@@ -145,7 +146,7 @@ class InProcess(PocketMQ):
     async def _catch_up(self, seconds: float) -> None:
         self._thread.loop.advance(seconds)
         # The services would do the same as soon as their timers fire: this returns when it is done.
-        while self.running.delay.step() == 0:
+        while self.running.delay.step() == 0 or self.running.timer.step() == 0:
             pass
         # Timers that fire now may end what is too old, our own idle connections among them: the next
         # call must not meet one half closed.
