@@ -23,6 +23,8 @@ from pocketmq.cli.site import SiteRefused
 app = typer.Typer(
     name="pocketmq",
     help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
+    epilog="Exit codes: 0 done; 1 refused, not found, or something is wrong; 2 it could not begin: a bad "
+    "option, an unknown setting, a port in use.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -36,6 +36,7 @@ class BrokerServer:
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
         self._is_up = options.role == UP
+        self._as_json = options.as_json
         self._broker_option = "--broker-port" if self._is_up else "--port"
         known = {
             *BrokerConfig.keys(),
@@ -143,7 +144,8 @@ class BrokerServer:
                     "cluster": config.broker_cluster_name,
                     "store": self._store_config.store_path_root_dir,
                     "console": "" if console is None else console.address,
-                }
+                },
+                as_json=self._as_json,
             )
             if console is not None:
                 await stack.enter_async_context(console)

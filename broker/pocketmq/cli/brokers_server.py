@@ -89,7 +89,8 @@ class BrokersServer:
                             "console": "" if console is None else console.address,
                             "brokers": len(processes),
                             "pids": ",".join(str(each.pid) for each in processes),
-                        }
+                        },
+                        as_json=self._options.as_json,
                     )
                     if console is not None:
                         await stack.enter_async_context(console)

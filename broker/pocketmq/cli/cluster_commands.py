@@ -1,5 +1,6 @@
 """`pocketmq cluster`: brokers, their numbers and settings."""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,11 +10,19 @@ from pocketmq.cli.options import Broker, Cluster, Json, NameServer
 from pocketmq.cli.output import print_fields, print_line, print_rows
 from pocketmq.cli.site import with_admin
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.settings import nearest
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer(help="Brokers of a cluster, their numbers and settings.", no_args_is_help=True)
+
+
+class Answer(StrEnum):
+    """A choice."""
+
+    YES = "yes"
+    NO = "no"
 
 
 @app.command("list")
@@ -93,7 +102,17 @@ def config(
 
     async def work(admin: "Admin") -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
-        for master in await admin.site.masters(cluster, broker):
+        masters = await admin.site.masters(cluster, broker)
+        for master in masters if changes else ():
+            # A broker takes any name and keeps silent about those that set nothing.
+            known = await admin.settings.broker(master.address)
+            for name in changes:
+                if name not in known:
+                    raise CannotBegin(
+                        f"broker {master.name} has no setting {name!r}{nearest(name, known)}. See: "
+                        "pocketmq cluster config"
+                    )
+        for master in masters:
             if changes:
                 await admin.settings.update_broker(master.address, **changes)
             shown = await admin.settings.broker(master.address)
@@ -103,6 +122,25 @@ def config(
         return found
 
     _print_by_broker(with_admin(namesrv, work), as_json)
+
+
+@app.command()
+def writable(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Name of a broker.")],
+    new: Annotated[Answer, typer.Argument(metavar="yes|no", help="Whether it takes messages.")],
+    namesrv: NameServer,
+    as_json: Json = False,
+) -> None:
+    """Let producers send to a broker or not, at the name servers; what it has can be consumed as before."""
+
+    async def work(admin: "Admin") -> int:
+        masters = await admin.site.masters(None, broker)
+        return await admin.settings.set_writable(masters[0].name, new is Answer.YES)
+
+    count = with_admin(namesrv, work)
+    print_fields(
+        {"broker": broker, "writable": new is Answer.YES, "topics": count}, as_json=as_json
+    )
 
 
 def _print_by_broker(found: dict[str, dict[str, str]], as_json: bool) -> None:

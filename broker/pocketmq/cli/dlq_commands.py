@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.group_report import check_known
 from pocketmq.cli.message_commands import Limit, first_of, message_fields, message_row
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_json, print_rows, with_progress
@@ -24,6 +25,7 @@ _DLQ = "%DLQ%"
 async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
     topic = _DLQ + group
     if not await admin.topics.exists(topic):
+        await check_known(admin, group)
         return []
     return await first_of(admin.messages.between(topic), count)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.exits import ExitCode
-from pocketmq.cli.group_report import describe, more_warnings, unknown_group
+from pocketmq.cli.group_report import check_known, describe, more_warnings
 from pocketmq.cli.options import Broker, Cluster, GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, confirm, with_admin
@@ -91,6 +91,7 @@ def delete(
     confirm(f"group {group!r}{more} will be deleted", yes)
 
     async def work(admin: "Admin") -> list[str]:
+        await check_known(admin, group)
         return await admin.groups.delete(group, with_offsets=with_offsets, cluster=cluster)
 
     print_fields({"group": group, "deleted on": with_admin(namesrv, work)}, as_json=as_json)
@@ -181,8 +182,8 @@ def mode(
     async def work(admin: "Admin") -> dict[str, str]:
         if new is not None:
             await admin.doctor.set_mode(group, None if new is Mode.DEFAULT else new.value)
-        elif not await _is_known(admin, group):
-            raise SiteRefused(unknown_group(group))
+        else:
+            await check_known(admin, group)
         told = await admin.doctor.groups(group)
         return {name: str(rows[0]["mode"]) for name, rows in told.items() if rows}
 
@@ -190,10 +191,6 @@ def mode(
     if not modes:
         raise SiteRefused("no PocketMQ broker answers here, and an Apache broker has no modes")
     print_fields({"group": group, "modes": modes}, as_json=as_json)
-
-
-async def _is_known(admin: "Admin", group: str) -> bool:
-    return group in await admin.groups.names() or bool(await admin.groups.progress(group))
 
 
 @app.command()

@@ -34,8 +34,8 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
         connection = None
     progress = await admin.groups.progress(group, owners=connection is not None)
     told = [each for rows in (await admin.doctor.groups(group)).values() for each in rows]
-    if connection is None and not progress and group not in await admin.groups.names():
-        raise SiteRefused(unknown_group(group))
+    if connection is None and not progress:
+        await check_known(admin, group)
     found: dict[str, Any] = {
         "group": group,
         "mode": ", ".join(sorted({str(each["mode"]) for each in told})) or None,
@@ -92,8 +92,11 @@ def more_warnings(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def unknown_group(group: str) -> str:
-    return (
+async def check_known(admin: "Admin", group: str) -> None:
+    """Refuse a group that no broker has heard of. Raises: SiteRefused."""
+    if group in await admin.groups.names() or await admin.groups.progress(group):
+        return
+    raise SiteRefused(
         f"there is no group {group!r} here: nobody is online as it, and it has neither offsets nor a "
         "configuration. See: pocketmq group list"
     )

@@ -102,7 +102,10 @@ def send(
                         each for each in await producer.queues(topic) if each.queue_id == queue
                     ]
                     if not queues:
-                        raise CannotBegin(f"topic {topic!r} has no queue {queue} to send to")
+                        raise CannotBegin(
+                            f"topic {topic!r} has no queue {queue} to send to: see "
+                            f"`pocketmq topic show {topic}`"
+                        )
                     result = await producer.send(
                         message, queue=queues[0], delay_level=delay_level or None
                     )

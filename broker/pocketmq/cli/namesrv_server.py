@@ -19,6 +19,7 @@ class NamesrvServer:
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
+        self._as_json = options.as_json
         known = {*NamesrvConfig.keys(), *TlsConfig.keys()}
         settings = merge(options, environment, read_file(options.config), known)
         folder = kept_directory(options, settings)
@@ -40,7 +41,10 @@ class NamesrvServer:
             name_server = await start_name_server(
                 stack, self._config, "--port", ServerTls(self._tls)
             )
-            say_ready({"namesrv": name_server.address, "kv": self._config.kv_config_path})
+            say_ready(
+                {"namesrv": name_server.address, "kv": self._config.kv_config_path},
+                as_json=self._as_json,
+            )
             await stop.wait()
 
 

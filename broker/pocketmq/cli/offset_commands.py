@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.group_report import queue_row
+from pocketmq.cli.group_report import check_known, queue_row
 from pocketmq.cli.moments import parse_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_rows
@@ -27,7 +27,10 @@ def show_offsets(
     """How far a group is in each queue."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        return [queue_row(row) for row in await admin.groups.progress(group, topic, owners=True)]
+        rows = await admin.groups.progress(group, topic, owners=True)
+        if not rows:
+            await check_known(admin, group)
+        return [queue_row(row) for row in rows]
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="no offsets")
 
@@ -108,6 +111,8 @@ def copy(
     confirm(f"offsets of group {target!r} in topic {topic!r} will be those of {source!r}", yes)
 
     async def work(admin: "Admin") -> list["OffsetReset"]:
+        await check_known(admin, source)
+        await admin.topics.route(topic)
         return await admin.groups.copy_offsets(source, target, topic)
 
     _print_resets(with_admin(namesrv, work), as_json)

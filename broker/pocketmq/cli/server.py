@@ -8,6 +8,7 @@
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import socket
@@ -84,13 +85,18 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def say_ready(parts: Mapping[str, object]) -> None:
-    """The one line on standard output: `ready namesrv=127.0.0.1:9876 ... pid=4711`."""
-    words = [f"{name}={value}" for name, value in parts.items() if value not in (None, "")]
-    line = " ".join(["ready", *words, f"pid={os.getpid()}"])
+def say_ready(parts: Mapping[str, object], *, as_json: bool = False) -> None:
+    """The one line on standard output: `ready namesrv=127.0.0.1:9876 ... pid=4711`.
+
+    as_json: the same as one JSON object, `{"ready": true, "namesrv": ...}`.
+    """
+    said = {name: value for name, value in parts.items() if value not in (None, "")}
+    said["pid"] = os.getpid()
+    line = " ".join(["ready", *(f"{name}={value}" for name, value in said.items())])
     log.info("%s", line)
     try:
-        print(line, flush=True)  # noqa: T201 - the command's output
+        # The command's output.
+        print(json.dumps({"ready": True, **said}) if as_json else line, flush=True)  # noqa: T201
     except OSError:
         log.warning("nobody reads standard output any more; serving on")
 

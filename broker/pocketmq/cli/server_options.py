@@ -145,6 +145,12 @@ OPTIONS = (
         is_flag=True,
     ),
     Option(
+        ("--json",),
+        "as_json",
+        "print the ready line as a JSON object, for programs",
+        is_flag=True,
+    ),
+    Option(
         ("--log-level",),
         "log_level",
         "DEBUG, INFO, WARNING or ERROR (default: INFO); logs go to standard error",
@@ -179,6 +185,7 @@ class ServerOptions:
     config: str | None = None
     settings: list[str] | None = None
     print_config: bool = False
+    as_json: bool = False
     log_level: str | None = None
 
     def as_settings(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 _T = TypeVar("_T")
+_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class SiteRefused(Exception):
@@ -36,9 +37,11 @@ def answered(call: Callable[[], _T]) -> _T:
     try:
         return call()
     except IllegalArgument as error:
-        raise CannotBegin(str(error)) from error
+        # One of the broker names and addresses, cluster names, topics and groups that were given.
+        hint = "" if "pocketmq " in str(error) else ". See: pocketmq cluster list"
+        raise CannotBegin(one_line(error) + hint) from error
     except PocketMQError as error:
-        raise SiteRefused(str(error)) from error
+        raise SiteRefused(one_line(error)) from error
     except ExceptionGroup as group:
         refused = group.subgroup(PocketMQError)
         if refused is None:
@@ -46,7 +49,17 @@ def answered(call: Callable[[], _T]) -> _T:
         first: BaseException = refused
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise SiteRefused(str(first)) from group
+        raise SiteRefused(one_line(first)) from group
+
+
+def one_line(error: BaseException) -> str:
+    """The error's text; a name server's remark brings a second line with a link, which is left out.
+
+    >>> one_line(ValueError("no route\\nSee http://rocketmq.apache.org/docs/faq/ for further details.)"))
+    'no route)'
+    """
+    text = str(error).replace(_FAQ, "")
+    return " ".join(text.split("\n")) if "\n" in text else text
 
 
 def confirm(what: str, yes: bool) -> None:

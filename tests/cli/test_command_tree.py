@@ -1,0 +1,223 @@
+"""Every command of `pocketmq`, as a user meets it (issue 7 part 3): help, --json, wrong names."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import typer
+from tests.cli.servers import COMMAND, Server
+
+from pocketmq.cli.app import app, run
+from pocketmq.cli.exits import CannotBegin
+
+ROOT = typer.main.get_command(app)
+# Parsed beside typer, because they start in a fraction of its time.
+PLAIN = {"up", "namesrv", "broker", "health"}
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its words."""
+    children: Mapping[str, Any] = getattr(command, "commands", {})
+    if not children:
+        yield " ".join(path), command
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+TREE = dict(leaves(ROOT))
+# What each command is asked; {id} is a message's id, {store} a store, {copy} one that nobody has open.
+ASKED = {
+    "topic list": "",
+    "topic create": "Made",
+    "topic delete": "Gone --yes",
+    "topic show": "T",
+    "group list": "",
+    "group create": "G",
+    "group delete": "GoneG --yes",
+    "group show": "g",
+    "group doctor": "g",
+    "group mode": "g isolate",
+    "group producers": "pg",
+    "offset show": "g",
+    "offset reset": "g T --to latest --dry-run",
+    "offset set": "g T 0 0 --yes",
+    "offset copy": "g h T --yes",
+    "message send": "T body",
+    "message tail": "T --count 1",
+    "message find": "T --key k",
+    "message track": "{id}",
+    "dlq list": "g",
+    "dlq resend": "g --all --yes",
+    "dlq export": "g --out {folder}/dead.jsonl",
+    "delay list": "",
+    "delay show": "3",
+    "cluster list": "",
+    "cluster numbers": "",
+    "cluster config": "",
+    "cluster writable": "a yes",
+    "store ls": "{store}",
+    "store dump": "{store}",
+    "store verify": "{store}",
+    "store repair": "{copy}",
+    "store export": "{store} --out {folder}/messages.jsonl",
+    "doctor net": "",
+    "doctor group": "g",
+    "bench produce": "--count 20",
+    "bench consume": "--topic T",
+}
+# A name that is wrong, and what the error says to do next.
+WRONG = {
+    "topic list": ("--cluster Nope", "cluster list"),
+    "topic create": ("Made --broker Nope", "cluster list"),
+    "topic delete": ("Nope --yes", "topic create Nope"),
+    "topic show": ("Nope", "topic create Nope"),
+    "group create": ("G --broker Nope", "cluster list"),
+    "group delete": ("Nope --yes", "group list"),
+    "group show": ("Nope", "group list"),
+    "group doctor": ("Nope", "group list"),
+    "group mode": ("Nope", "group list"),
+    "offset show": ("Nope", "group list"),
+    "offset reset": ("g Nope --to latest --yes", "topic create Nope"),
+    "offset set": ("g T 99 0 --yes", "topic show"),
+    "offset copy": ("Nope h T --yes", "group list"),
+    "message send": ("T body --queue 99", "topic show"),
+    "message tail": ("Nope", "topic create Nope"),
+    "message find": ("Nope --key k", "topic create Nope"),
+    "message track": ("0" * 32, "message find"),
+    "dlq list": ("Nope", "group list"),
+    "dlq resend": ("Nope --all --yes", "group list"),
+    "dlq export": ("Nope", "group list"),
+    "delay list": ("--broker Nope", "cluster list"),
+    "delay show": ("1 --broker Nope", "cluster list"),
+    "cluster list": ("--cluster Nope", "cluster list"),
+    "cluster numbers": ("--broker Nope", "cluster list"),
+    "cluster config": ("--set flushDiskTyp=x", "did you mean 'flushDiskType'"),
+    "cluster writable": ("Nope no", "cluster list"),
+    "store ls": ("{folder}/nope", "--data"),
+    "store dump": ("{store} --topic Nope", "store ls"),
+    "store verify": ("{folder}/nope", "--data"),
+    "store repair": ("{folder}/nope", "--data"),
+    "store export": ("{folder}/nope", "--data"),
+    "doctor group": ("Nope", "group list"),
+    "bench consume": ("--topic Nope", "topic create Nope"),
+}
+# A producer group is known while it is online only; these take no name, or make what they are given.
+NO_WRONG_NAME = {"group list", "group producers", "doctor net", "bench produce"}
+
+
+@dataclass
+class Site:
+    namesrv: str
+    places: dict[str, str]
+
+    def words(self, path: str, more: str) -> list[str]:
+        """The command line; a command that asks a site is told which."""
+        words = [*path.split(), *(word.format_map(self.places) for word in more.split())]
+        names = {option for parameter in TREE[path].params for option in parameter.opts}
+        return [*words, "--namesrv", self.namesrv] if "--namesrv" in names else words
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    server = Server(folder, "up", *ports, "--data", "store", "--broker-name", "a", "--json")
+    try:
+        assert server.process.stdout is not None
+        ready = json.loads(server.process.stdout.readline())
+        assert ready["ready"] is True
+        found = Site(ready["namesrv"], {"store": ready["store"], "folder": str(folder)})
+        for path, more in (
+            ("topic create", "T --queues 1"),
+            ("topic create", "Gone"),
+            ("group create", "GoneG"),
+            ("offset reset", "g T --to earliest --yes"),
+        ):
+            assert run(found.words(path, more)) == 0
+        shown = subprocess.run(
+            [*COMMAND, *found.words("message send", "T body --keys k --json")],
+            capture_output=True,
+            check=True,
+        )
+        found.places["id"] = json.loads(shown.stdout)[0]["id"]
+        shutil.copytree(ready["store"], folder / "copy")
+        found.places["copy"] = str(folder / "copy")
+        yield found
+    finally:
+        server.kill()
+
+
+def test_the_commands_of_the_issue_are_there() -> None:
+    """Issue 7 part 3's own list."""
+    assert set(getattr(ROOT, "commands", {})) >= {
+        *("up", "broker", "namesrv", "topic", "group", "offset", "message", "dlq", "delay"),
+        *("cluster", "store", "bench", "doctor"),
+    }
+    assert TREE.keys() >= {"message send", "message tail", "message find", "message track"}
+    assert TREE.keys() >= {f"store {name}" for name in ("ls", "dump", "verify", "repair", "export")}
+
+
+def test_both_tables_of_this_test_hold_every_command() -> None:
+    assert ASKED.keys() | PLAIN == TREE.keys()
+    assert WRONG.keys() | NO_WRONG_NAME | PLAIN == TREE.keys()
+
+
+@pytest.mark.parametrize("path", sorted(TREE.keys() - PLAIN))
+def test_help_says_what_a_command_and_each_of_its_options_do(path: str) -> None:
+    command = TREE[path]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{path}: {parameter.name} has no help"
+    assert "--json" in {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("path", sorted(PLAIN))
+def test_help_of_the_servers_names_json_too(path: str) -> None:
+    shown = subprocess.run([*COMMAND, path, "--help"], capture_output=True, text=True, check=True)
+    assert "--json" in shown.stdout
+
+
+@pytest.mark.parametrize("path", sorted(ASKED))
+def test_json_of_every_command_is_one_value_on_standard_output(
+    site: Site, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    code = run([*site.words(path, ASKED[path]), "--json"])
+    shown = capsys.readouterr().out
+    json.loads(shown)
+    # Nobody of group g is online, which is what its doctor finds.
+    assert code == (1 if path in ("group doctor", "doctor group") else 0)
+
+
+@pytest.mark.parametrize("path", sorted(WRONG))
+def test_a_wrong_name_is_one_line_that_says_what_to_do(
+    site: Site, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    more, advice = WRONG[path]
+    try:
+        code = run(site.words(path, more))
+        said = capsys.readouterr().err
+    except CannotBegin as error:
+        code, said = 2, f"pocketmq: {error}\n"
+    assert code in (1, 2)
+    assert said.startswith("pocketmq: ")
+    assert advice in said
+    assert said.count("\n") == 1
+
+
+def test_health_answers_in_json(site: Site) -> None:
+    words = ["health", "--namesrv", site.namesrv, "--broker", "-", "--json"]
+    shown = subprocess.run([*COMMAND, *words], capture_output=True, check=True)
+    assert json.loads(shown.stdout) == [
+        {"server": "namesrv", "address": site.namesrv, "state": "ok"}
+    ]
+
+
+def test_completion_is_offered_for_the_usual_shells() -> None:
+    shown = subprocess.run(
+        [*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True
+    )
+    assert "_POCKETMQ_COMPLETE" in shown.stdout
