@@ -4,7 +4,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.console import cluster_api, group_api, overview_api, session_api, topic_api
+from pocketmq.console import (
+    cluster_api,
+    dead_letter_api,
+    delay_api,
+    group_api,
+    kv_api,
+    message_api,
+    overview_api,
+    session_api,
+    topic_api,
+    trace_api,
+)
 from pocketmq.console.call import Call
 from pocketmq.console.state import Console
 
@@ -49,5 +60,20 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("POST", "/groups/{group}/offset", group_api.place),
     ApiRoute("GET", "/groups/{group}/members/{clientId}", group_api.member),
     ApiRoute("GET", "/producers", group_api.producers),
+    ApiRoute("GET", "/messages", message_api.list_messages),
+    ApiRoute("GET", "/messages/{id}", message_api.show),
+    ApiRoute("GET", "/messages/{id}/body", message_api.body),
+    ApiRoute("GET", "/messages/{id}/track", message_api.track),
+    ApiRoute("POST", "/messages/{id}/consume", message_api.consume),
+    ApiRoute("GET", "/dlq", dead_letter_api.list_groups),
+    ApiRoute("GET", "/dlq/{group}", dead_letter_api.show),
+    ApiRoute("POST", "/dlq/{group}/resend", dead_letter_api.resend),
+    ApiRoute("GET", "/dlq/{group}/export", dead_letter_api.export),
+    ApiRoute("GET", "/delays", delay_api.overview),
+    ApiRoute("GET", "/delays/{level}", delay_api.level),
+    ApiRoute("GET", "/trace", trace_api.show),
     ApiRoute("GET", "/nameservers", cluster_api.name_servers),
+    ApiRoute("GET", "/kv", kv_api.show),
+    ApiRoute("PUT", "/kv", kv_api.put),
+    ApiRoute("DELETE", "/kv", kv_api.delete),
 )

@@ -281,6 +281,9 @@ async def send(console: Console, call: Call) -> dict[str, Any]:
     for field, key in (("tag", "TAGS"), ("keys", "KEYS")):
         if field in body:
             properties[key] = body.text(field)
+    for key, value in properties.items():
+        if {"\x01", "\x02"} & {*key, *value}:
+            raise bad_request(f"the property {key!r} has a character that separates properties")
     level = body.number("delayLevel", 0, high=1_000)
     if level:
         properties["DELAY"] = str(level)
