@@ -23,6 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--every-cut",
+        action="store_true",
+        help="cut a store at every byte of its end, not only at each that is no body's (2 min of CPU)",
+    )
+
+    parser.addoption(
         "--rolling-count",
         default=2_000,
         type=int,
