@@ -125,19 +125,23 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
-    server = Server(folder, "up", *ports, "--data", "store", "--broker-name", "a", "--json")
+    # The store is copied, so its files are small.
+    small = ("mappedFileSizeCommitLog=1048576", "maxHashSlotNum=1000", "maxIndexNum=4000")
+    sizes = [word for each in small for word in ("--set", each)]
+    more = ["--data", "store", "--broker-name", "a", "--json"]
+    server = Server(folder, "up", *ports, *more, *sizes)
     try:
         assert server.process.stdout is not None
         ready = json.loads(server.process.stdout.readline())
         assert ready["ready"] is True
         found = Site(ready["namesrv"], {"store": ready["store"], "folder": str(folder)})
-        for path, more in (
+        for path, words in (
             ("topic create", "T --queues 1"),
             ("topic create", "Gone"),
             ("group create", "GoneG"),
             ("offset reset", "g T --to earliest --yes"),
         ):
-            assert run(found.words(path, more)) == 0
+            assert run(found.words(path, words)) == 0
         shown = subprocess.run(
             [*COMMAND, *found.words("message send", "T body --keys k --json")],
             capture_output=True,

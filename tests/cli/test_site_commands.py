@@ -114,6 +114,7 @@ def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
     ask("topic", "create", "Moved", "--queues", "1")
     for place in range(3):
         send(ask, "Moved", f"m{place}")
+    ask("group", "create", "g")
     planned = ask("offset", "reset", "g", "Moved", "--to", "latest", "--dry-run")
     assert planned == [{"broker": "a", "queue": 0, "from": 0, "to": 3}]
     assert ask("offset", "show", "g") == []
@@ -143,6 +144,7 @@ def test_a_group_is_created_listed_and_deleted(ask: Ask) -> None:
 def test_dead_letters_are_listed_exported_and_given_back(
     ask: Ask, namesrv: str, tmp_path: Path
 ) -> None:
+    ask("group", "create", "sick")
     assert ask("dlq", "list", "sick") == []
     for topic in ("%DLQ%sick", "%RETRY%sick"):
         ask("topic", "create", topic, "--queues", "1")
