@@ -15,6 +15,7 @@ from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.console.server import ConsoleServer
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.namesrv.name_server import NameServer
@@ -97,8 +98,15 @@ class Site:
     console: ConsoleServer
     user: User
 
-    def admin(self) -> Admin:
-        return Admin(name_server=self.name_server)
+    async def admin_topics(self) -> list[str]:
+        """Names of the topics that the name server knows and users made."""
+        async with Admin(name_server=self.name_server) as admin:
+            own = {"b", "DefaultCluster"}
+            return [
+                name
+                for name in await admin.topics.names()
+                if kind_of_topic(name, None, frozenset(own)) == "NORMAL"
+            ]
 
 
 @asynccontextmanager

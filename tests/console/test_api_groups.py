@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.console.console_peer import Site, site, until
+
 from pocketmq.client import (
     ConsumeContext,
     ConsumeResult,
@@ -13,7 +15,6 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-from tests.console.console_peer import Site, site, until
 
 
 async def send(running: Site, topic: str, *tags: str, per_queue: bool = True) -> None:

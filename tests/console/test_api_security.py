@@ -1,0 +1,294 @@
+"""The console's doors: rights, tokens, host names, confirmations, login. Over real HTTP."""
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.console.console_peer import browser, site
+
+from pocketmq.console import security as security_module
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.errors import ApiError
+from pocketmq.console.routes import ROUTES, ApiRoute
+from pocketmq.console.security import CONFIRM_MS, SESSION_MS, Security
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.errors import IllegalArgument
+
+_API = Path(security_module.__file__).with_name("API.md")
+_CHANGING = [route for route in ROUTES if route.method != "GET"]
+
+
+def _path(route: ApiRoute) -> str:
+    return re.sub(r"{(\w+)}", "x", route.path)
+
+
+def test_the_contract_names_every_route_and_no_other() -> None:
+    """Issue 7: what API.md promises is what is served."""
+    found = re.findall(r"^- `(GET|PUT|POST|DELETE) /api(/[^`?]*)", _API.read_text("utf-8"), re.M)
+    assert set(found) == {(route.method, route.path) for route in ROUTES}
+
+
+def test_every_route_that_the_contract_marks_asks_for_a_confirmation() -> None:
+    """Issue 7: dangerous actions ask once: their handlers call confirm, and only theirs."""
+    import inspect
+
+    text = _API.read_text("utf-8")
+    for route in _CHANGING:
+        line = next(
+            each
+            for each in text.splitlines()
+            if each.startswith(f"- `{route.method} /api{route.path}")
+        )
+        module = inspect.getmodule(route.handle)
+        assert module is not None
+        source = inspect.getsource(route.handle)
+        asks = "confirm(" in source or "_reset(" in source
+        assert asks == ("*confirm*" in line), line
+
+
+async def test_each_state_changing_route_refuses_without_the_token(tmp_path: Path) -> None:
+    """Conventions, security: every route that is no GET is walked, without and with a wrong token."""
+    async with site(tmp_path) as running:
+        for route in _CHANGING:
+            for token in ("", "0" * 64):
+                reply = await running.user.call(
+                    route.method, _path(route), {}, {"X-CSRF-Token": token}
+                )
+                assert (reply.status, reply.json["code"]) == (403, "CSRF"), route
+        async with browser(running.console) as stranger:
+            # The token of one session does not open another one.
+            stranger.token = running.user.token
+            reply = await stranger.call("PUT", "/topics/T", {})
+            assert (reply.status, reply.json["code"]) == (403, "CSRF")
+        origin = await running.user.call("PUT", "/topics/T", {}, {"Origin": "http://evil.example"})
+        assert (origin.status, origin.json["code"]) == (403, "CSRF")
+        assert not await running.admin_topics()
+
+
+async def test_beyond_loopback_without_a_login_nothing_can_be_changed(tmp_path: Path) -> None:
+    """Conventions, security: read-only unless bound to loopback or a login is set."""
+    async with site(tmp_path, console={"host": "0.0.0.0"}) as running:
+        session = await running.user.open()
+        assert (session["readOnly"], session["loginRequired"]) == (True, False)
+        for route in _CHANGING:
+            reply = await running.user.call(route.method, _path(route), {})
+            expected = (403, "READ_ONLY")
+            if route.path == "/login":
+                expected = (400, "BAD_REQUEST")
+            if route.path == "/logout":
+                assert reply.status == 200
+                await running.user.open()
+                continue
+            assert (reply.status, reply.json["code"]) == expected, route
+        assert (await running.user.get("/overview")).status == 200
+
+
+async def test_with_a_login_everything_but_the_door_asks_for_it(tmp_path: Path) -> None:
+    """Conventions, security: login, its cookie, its rate limit, logout."""
+    settings = {"host": "0.0.0.0", "user": "op", "password": "secret"}
+    async with site(tmp_path, console=settings) as running:
+        user = running.user
+        session = await user.open()
+        assert (session["readOnly"], session["loginRequired"]) == (False, True)
+        for route in ROUTES:
+            if route.is_login:
+                continue
+            reply = await user.call(
+                route.method, _path(route), None if route.method == "GET" else {}
+            )
+            assert (reply.status, reply.json["code"]) == (401, "LOGIN"), route
+        old_token = user.token
+        reply = await user.call("POST", "/login", {"user": "op", "password": "secret"})
+        assert (reply.status, reply.json["user"]) == (200, "op")
+        cookie = reply.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert reply.json["csrfToken"] != old_token
+        user.token = reply.json["csrfToken"]
+        assert (await user.do("PUT", "/topics/T", {"readQueues": 1}))["created"]
+        kept = dict(user.http.cookies)
+        assert (await user.call("POST", "/logout", {})).status == 200
+        # A cookie that somebody has kept is worth nothing after the logout.
+        async with browser(running.console) as thief:
+            thief.http.cookies.update(kept)
+            assert (await thief.get("/overview")).status == 401
+        await user.open()
+        for _ in range(5):
+            wrong = await user.call("POST", "/login", {"user": "op", "password": "guess"})
+            assert (wrong.status, wrong.json["code"]) == (401, "LOGIN")
+        limited = await user.call("POST", "/login", {"user": "op", "password": "secret"})
+        assert (limited.status, limited.json["code"]) == (429, "TOO_MANY")
+        assert int(limited.headers["retry-after"]) >= 1
+
+
+async def test_a_confirmation_is_good_once_for_the_same_request_of_the_same_session(
+    tmp_path: Path,
+) -> None:
+    """Issue 7: dangerous actions say what they will do, and ask once."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
+        asked = await user.ask("DELETE", "/topics/T")
+        assert asked["action"] == "topic.delete"
+        assert asked["parameters"]["topic"] == "T"
+        assert "'T' with 0 messages in 2 queues" in asked["willDo"]
+        assert "T" in await running.admin_topics()
+        confirm = {"X-Confirm": asked["confirm"]}
+        other = await user.call("DELETE", "/topics/T?cluster=DefaultCluster", None, confirm)
+        assert (other.status, other.json["code"]) == (409, "CONFIRM")
+        used = await user.call("DELETE", "/topics/T", None, confirm)
+        assert (used.status, used.json["code"]) == (409, "CONFIRM")
+        asked = await user.ask("DELETE", "/topics/T")
+        async with browser(running.console) as other_user:
+            await other_user.open()
+            theirs = await other_user.call(
+                "DELETE", "/topics/T", None, {"X-Confirm": asked["confirm"]}
+            )
+            assert (theirs.status, theirs.json["code"]) == (409, "CONFIRM")
+        assert "T" in await running.admin_topics()
+        await user.do("DELETE", "/topics/T")
+        assert "T" not in await running.admin_topics()
+
+
+async def test_every_answer_carries_the_headers_that_keep_browsers_careful(tmp_path: Path) -> None:
+    """Conventions, security: CSP without inline script, no framing, no sniffing; other names refused."""
+    async with site(tmp_path) as running:
+        for path in ("/session", "/nothing", "/messages"):
+            headers = (await running.user.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'self'; script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["x-content-type-options"] == "nosniff"
+        rebound = await running.user.call("GET", "/session", None, {"Host": "evil.example:80"})
+        assert (rebound.status, rebound.json["code"]) == (403, "HOST")
+        by_name = await running.user.call("GET", "/session", None, {"Host": "localhost:1"})
+        assert by_name.status == 200
+
+
+async def test_what_is_no_json_object_or_too_large_is_refused_in_words(tmp_path: Path) -> None:
+    """Issue 7: errors name the cause and the next step."""
+    async with site(tmp_path) as running:
+        user = running.user
+        token = {"X-CSRF-Token": user.token, "Content-Type": "application/json"}
+        for content in (b"[]", b"{", b'"x"'):
+            answer = await user.http.put("/api/topics/T", content=content, headers=token)
+            assert (answer.status_code, answer.json()["code"]) == (400, "BAD_REQUEST")
+        form = {**token, "Content-Type": "application/x-www-form-urlencoded"}
+        answer = await user.http.put("/api/topics/T", content=b"a=1", headers=form)
+        assert answer.status_code == 400
+        large = json.dumps({"body": "x" * (9 << 20)}).encode()
+        try:
+            answer = await user.http.post("/api/topics/T/messages", content=large, headers=token)
+        except httpx.WriteError:
+            # Refused while it was still being written.
+            pass
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+        assert (await user.get("/topics/Nowhere")).json["code"] == "NOT_FOUND"
+        assert (await user.get("/topics", page="first")).json["code"] == "BAD_REQUEST"
+        wrong = await user.call("POST", "/topics", {})
+        assert (wrong.status, wrong.json["code"]) == (405, "METHOD")
+
+
+async def test_an_unchanged_answer_is_not_sent_again(tmp_path: Path) -> None:
+    """API.md, polling: ETag and 304."""
+    async with site(tmp_path) as running:
+        first = await running.user.get("/topics")
+        again = await running.user.call(
+            "GET", "/topics", None, {"If-None-Match": first.headers["etag"]}
+        )
+        assert (again.status, again.content) == (304, b"")
+
+
+# ------------------------------------------------------------ without a server
+
+
+def _security(clock: ManualClock, **settings: str) -> Security:
+    return Security(ConsoleConfig(**settings), clock)  # type: ignore[arg-type]
+
+
+def test_a_session_ends_with_its_time_and_a_forged_one_never_begins() -> None:
+    """Conventions, security: the cookie is signed, and it ages."""
+    clock = ManualClock()
+    security = _security(clock)
+    session = security.begin("op")
+    cookie = security.cookie(session)
+    assert security.session(cookie) == session
+    assert security.session(cookie[:-1] + ("0" if cookie[-1] != "0" else "1")) is None
+    body, _, mac = cookie.rpartition(".")
+    forged = bytes.fromhex(body).replace(b"op", b"me").hex()
+    assert security.session(f"{forged}.{mac}") is None
+    assert security.session("") is None
+    assert security.session("é.ü") is None
+    assert _security(clock).session(cookie) is None
+    clock.advance_ms(SESSION_MS + 1)
+    assert security.session(cookie) is None
+
+
+def test_a_confirmation_grows_old() -> None:
+    """Issue 7: a token from long ago does nothing."""
+    clock = ManualClock()
+    security = _security(clock)
+    session = security.begin()
+    token = security.ask(session, b"DELETE /x")
+    clock.advance_ms(CONFIRM_MS + 1)
+    with pytest.raises(ApiError, match="too old"):
+        security.confirmed(session, b"DELETE /x", token)
+
+
+def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> None:
+    """Conventions, security: nobody guesses passwords quickly, nor locks others out."""
+    clock = ManualClock()
+    security = _security(clock, user="op", password="secret")
+    session = security.begin()
+    for _ in range(5):
+        with pytest.raises(ApiError, match="wrong"):
+            security.log_in(session, "op", "guess", "10.0.0.1")
+    with pytest.raises(ApiError, match="within a minute"):
+        security.log_in(session, "op", "secret", "10.0.0.1")
+    assert security.log_in(session, "op", "secret", "10.0.0.2").user == "op"
+    clock.advance_ms(60_001)
+    assert security.log_in(session, "op", "secret", "10.0.0.1").user == "op"
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:8082", True),
+        ("[::1]:8082", True),
+        ("192.0.2.7", True),
+        ("localhost:1", True),
+        ("mq.example", True),
+        ("MACHINE:8082", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+    ],
+)
+def test_only_names_of_this_console_are_answered(host: str, allowed: bool) -> None:
+    """Conventions, security: DNS rebinding needs a name; addresses and known names pass."""
+    config = ConsoleConfig(host_names="mq.example, other.example")
+    security = Security(config, ManualClock(), machine_name="machine")
+    if allowed:
+        security.check_host(host)
+    else:
+        with pytest.raises(ApiError):
+            security.check_host(host)
+
+
+def test_half_a_login_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Issue 7: a user without a password would leave the door open unnoticed."""
+    with pytest.raises(IllegalArgument, match="consolePassword"):
+        _security(ManualClock(), user="op")
+    with pytest.raises(IllegalArgument, match="consoleUser"):
+        _security(ManualClock(), password="secret")
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    session_of = _security(ManualClock(), user="op", password_file=str(file))
+    assert session_of.log_in(session_of.begin(), "op", "secret", "").user == "op"
+    with pytest.raises(IllegalArgument, match="cannot read"):
+        _security(ManualClock(), user="op", password_file=str(tmp_path / "none"))
