@@ -19,7 +19,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from tests.interop.toolchain import ToolchainMissing, program
+from tests.interop.toolchain import program
 from tests.interop.waiting import until
 
 T = TypeVar("T")
@@ -44,9 +44,14 @@ FLAGS = (
 class Browser:
     """Use as a context. `base` is the console's address; errors(): what the page complained of."""
 
+    @staticmethod
+    def check() -> tuple[str, str]:
+        """Paths of Chromium and its driver. Raises: ToolchainMissing."""
+        return program("chromium", INSTALL), program("chromedriver", INSTALL)
+
     def __init__(self, base: str) -> None:
         """Raises: ToolchainMissing."""
-        chromium, driver = program("chromium", INSTALL), program("chromedriver", INSTALL)
+        chromium, driver = self.check()
         self.base = base
         self._profile = tempfile.mkdtemp(prefix="pocketmq-browser-")
         options = Options()
@@ -74,6 +79,10 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:
         """What a function body of JavaScript returns."""
         return self.driver.execute_script(script, *arguments)
+
+    def run_until(self, script: str) -> None:
+        """Wait until a function body of JavaScript returns something true."""
+        until(lambda: self.run(script), script, ignoring=WebDriverException)
 
     @property
     def text(self) -> str:
@@ -205,6 +214,3 @@ class Browser:
             path.write_bytes(base64.b64decode(self.driver.get_screenshot_as_base64()))
         finally:
             self.driver.set_window_size(size["width"], size["height"])
-
-
-__all__ = ["Browser", "Keys", "ToolchainMissing"]

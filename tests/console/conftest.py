@@ -1,0 +1,121 @@
+"""Stage: what the browser tests look at: one broker with its console, official members, one browser.
+
+The group of experiment E3 is set up first and left alone, so that its queues move on (after 15 s of long
+polling) while other tests run.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.console.browser import Browser
+from tests.interop import driver as drivers
+from tests.interop.asking import ask
+from tests.interop.brokers import PocketBroker
+from tests.interop.conftest import or_missing
+from tests.interop.driver import PushConsumer, Sent, Session
+from tests.interop.test_group_experiments import Group, eight, make_last, send
+
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+
+TOPIC, GROUP = "articles", "reviewers"
+PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """console: its address; members: an official Java client."""
+
+    broker: PocketBroker
+    console: str
+    members: Session
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The group of E3: A asks for tagA, B, the last one, for tagB; sent: B0 to B7."""
+
+    group: Group
+    first: PushConsumer
+    second: PushConsumer
+    sent: list[Sent]
+
+
+def console_of(broker: PocketBroker) -> str:
+    words = broker.process.wait_for_line("ready").split()
+    return next(word.partition("=")[2] for word in words if word.startswith("console="))
+
+
+def make_topic(broker: PocketBroker, topic: str, queues: int = 4) -> None:
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    answer = ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Skipped with a reason where Chromium or Java is missing; required where CI=true."""
+    or_missing(Browser.check)
+    folder = tmp_path_factory.mktemp("console")
+    with ExitStack() as leave:
+        broker = PocketBroker(
+            folder / "broker", config={"consolePort": 0, "groupGuardGraceTime": 1_000}
+        )
+        leave.enter_context(broker)
+        java = or_missing(lambda: drivers.java_client("4.9.8", folder))
+        leave.callback(java.close)
+        members = leave.enter_context(java.session())
+        yield Stage(broker, console_of(broker), members)
+
+
+@pytest.fixture(scope="session")
+def mixed(stage: Stage) -> Mixed:
+    """E3 up to the messages."""
+    make_topic(stage.broker, TOPIC)
+    both = Group(stage.broker, stage.members, GROUP)
+    producer = both.producer()
+    first = both.join("A", TOPIC, "tagA")
+    both.wait_until_shown({TOPIC: {"tagA"}})
+    second = both.join("B", TOPIC, "tagB")
+    both.wait_until_shared((first, {0, 1}), (second, {2, 3}))
+    make_last(both, second, TOPIC, "tagB")
+    sent = send(producer, TOPIC, "tagB", eight("B"))
+    second.wait(4)
+    return Mixed(both, first, second, sent)
+
+
+@pytest.fixture(scope="session")
+def one_browser(stage: Stage) -> Iterator[Browser]:
+    browser = Browser(stage.console)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """The browser in English and light; the page must not have complained when the test is over."""
+    one_browser.driver.get(f"{one_browser.base}/favicon.ico")
+    one_browser.driver.delete_all_cookies()
+    one_browser.errors()
+    yield one_browser
+    assert one_browser.errors() == []
+
+
+@pytest.fixture
+def picture_folder(tmp_path: Path) -> Path:
+    """docs/screenshots when POCKETMQ_SCREENSHOTS=yes, else a folder that goes away."""
+    folder = PICTURES if os.environ.get("POCKETMQ_SCREENSHOTS") == "yes" else tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
