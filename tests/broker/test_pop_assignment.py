@@ -123,7 +123,7 @@ async def test_recorded_assignments_are_answered_as_by_the_real_broker(tmp_path:
             if request.code in (34, 400, 401) and real is not None:
                 if request.code == 34 and b"WtGidPop" not in request.body:
                     continue
-                ours = await peer.ask(request.code, request.ext, request.body, version=513)
+                ours = await peer.ask(request.code, request.ext, bytes(request.body), version=513)
                 if request.code != 34:
                     compared += 1
                     said = bytes(ours.body).replace(b'"b"', b'"golden-a"')

@@ -27,12 +27,16 @@ from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.pop.assignment import TopicRoutes
+from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
+from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
 from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
 from pocketmq.broker.processors.message_track import MessageTrackProcessor
+from pocketmq.broker.processors.pop import PopMessageProcessor
+from pocketmq.broker.processors.pop_ack import PopAckProcessor
 from pocketmq.broker.processors.pop_assignment import PopAssignmentProcessor
 from pocketmq.broker.processors.pull import PullMessageProcessor
 from pocketmq.broker.processors.recall import RecallMessageProcessor
@@ -57,7 +61,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
-from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
+from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig, StoreError
 from pocketmq.store.timer import TimerService
 from pocketmq.store.timer_properties import TIMER_TOPIC
 
@@ -96,6 +100,8 @@ class Broker:
     guard: GroupGuard
     strict: StrictGroups
     request_modes: MessageRequestModeManager
+    order_info: ConsumerOrderInfo
+    pop: PopService
     isolated: IsolatedGroups
     deliveries: DeliveryRecord
     tracks: MessageTracks
@@ -157,10 +163,12 @@ class Broker:
             manager.load()
             stack.callback(self._save_if_dirty, manager)
         stack.callback(self.deliveries.settle)
+        stack.callback(self.pop.settle)
         self.delay.load()
         self.timer.load()
         stack.callback(self.timer.close)
         self.half.load()
+        self.pop.load()
         client = await stack.enter_async_context(RemotingClient({}, self.clock))
         self._make_registration(client, ip, port)
         handlers = self._make_handlers(store_host)
@@ -175,11 +183,15 @@ class Broker:
             )
         )
         stack.callback(self.long_polling.release)
+        stack.callback(self.pop.release)
         stack.push_async_callback(self._send.drain)
         loop = asyncio.get_running_loop()
         self.long_polling.call_soon = loop.call_soon
         self.store.on_arrival = self.long_polling.arrived
         self.store.awaited = self.long_polling.polling
+        for polling in (self.pop.polling, self.pop.notifications):
+            polling.call_soon = loop.call_soon
+            polling.on_hold = self._pop_waits
         if self.config.enable_calc_filter_bit_map:
             self.store.bit_map_of = self.filters.bit_map_of
         tasks = await asyncio.TaskGroup().__aenter__()
@@ -190,6 +202,7 @@ class Broker:
             start(self.delay.run(), name="delay"),
             start(self.timer.run(), name="timer"),
             start(self.long_polling.watch(), name="long-polling"),
+            start(self.pop.run(), name="pop"),
             start(self._tick(), name="broker-tick"),
             start(self._check.run(), name="transaction-check"),
         ]
@@ -269,10 +282,11 @@ class Broker:
             keep_ms=lambda: config.isolate_keep_time,
             remember_ms=lambda: config.isolate_remember_time,
         )
-        self.offsets.on_remove = self.isolated.forget
-        self.offsets.on_copy = self.isolated.reset
+        self.offsets.on_remove = self._offsets_removed
+        self.offsets.on_copy = self._offset_copied
         self.strict = StrictGroups()
         self.request_modes = MessageRequestModeManager(file("messageRequestMode.json"), config)
+        self.order_info = ConsumerOrderInfo(file("consumerOrderInfo.json"), clock)
         # Groups before isolated groups: those look at the groups' modes.
         self._managers: list[ConfigManager] = [
             self.topics,
@@ -281,6 +295,7 @@ class Broker:
             self.filters,
             self.isolated,
             self.request_modes,
+            self.order_info,
         ]
         self.consumers = ConsumerManager(
             clock, on_register=self.filters.register, on_unregister=self.filters.unregister
@@ -329,6 +344,17 @@ class Broker:
             lambda: config.timer_max_delay_sec * 1000,
             lambda: self.topics.create_internal(TIMER_TOPIC, 1),
         )
+        self.pop = PopService(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.put,
+            self.order_info,
+            clock,
+            store_host=store_host,
+        )
         self.half = HalfMessages(store, self.offsets, self.put, store_host=store_host)
         self._check = TransactionCheck(
             config,
@@ -352,7 +378,17 @@ class Broker:
         self.deliveries.event(
             EventKind.RESET, (group, topic, queue_id), old, offset, "by a reset of the group"
         )
+        self._offset_copied(group, topic, queue_id, offset)
+
+    def _offset_copied(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A group goes on elsewhere than where its members are."""
         self.isolated.reset(group, topic, queue_id, offset)
+        self.pop.offset_reset(group, topic, queue_id, offset)
+
+    def _offsets_removed(self, group: str, topic: str) -> None:
+        """A group's offsets of a topic are gone."""
+        self.isolated.forget(group, topic)
+        self.pop.forget(group, topic)
 
     def _queue_count(self, topic: str) -> int:
         """Queues of a topic that can be read here; 0 for one that does not exist."""
@@ -405,6 +441,9 @@ class Broker:
             self.strict,
             self.isolated,
         )
+        consumer_manage = ConsumerManageProcessor(
+            store, self.consumers, self.offsets, self.locks, self.isolated, self.deliveries
+        )
         table: dict[int, Handler] = {}
         for part in (
             self._send.handlers(),
@@ -432,9 +471,19 @@ class Broker:
                 store_host=store_host,
             ).handlers(),
             self._clients.handlers(),
-            ConsumerManageProcessor(
-                store, self.consumers, self.offsets, self.locks, self.isolated, self.deliveries
+            consumer_manage.handlers(),
+            PopMessageProcessor(
+                config,
+                store,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.stats,
+                self.pop,
+                clock,
+                begins_on_disk=consumer_manage.begins_on_disk,
             ).handlers(),
+            PopAckProcessor(config, store, self.topics, self.offsets, self.pop, clock).handlers(),
             PopAssignmentProcessor(
                 self.topics, self.groups, self.consumers, self.request_modes, self._routes
             ).handlers(),
@@ -473,10 +522,32 @@ class Broker:
 
     # ------------------------------------------------------------ what goes on beside
 
+    def _pop_waits(self) -> None:
+        """A pop waits for messages. Before the first one does, pops cost a send nothing."""
+        self.pop.wake()
+        self.store.on_arrival = self._arrived
+        self.store.awaited = self._awaited
+
+    def _arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: int,
+        tags_code: int,
+        store_ms: int,
+        properties: bytes,
+    ) -> None:
+        self.long_polling.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
+        self.pop.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
+
+    def _awaited(self, topic: str, queue_id: int) -> bool:
+        return bool(self.long_polling.polling(topic, queue_id)) or self.pop.awaited(topic, queue_id)
+
     def _connection_closed(self, connection: Connection) -> None:
         """A client is gone: its groups know it at once (S72)."""
         self.producers.connection_closed(connection)
         self.consumers.connection_closed(connection)
+        self.pop.connection_closed(connection)
         self.long_polling.connection_closed(connection)
         self.strict.connection_closed(connection)
 
@@ -506,19 +577,24 @@ class Broker:
                     lambda group, topic: self.consumers.subscription(group, topic) is not None,
                     self.store.min_offset,
                 )
-            for manager in (self.groups, self.filters, self.isolated):
+            self.pop.tick()
+            for manager in (self.groups, self.filters, self.isolated, self.order_info):
                 await self._save_in_thread(manager)
             if now >= next_offsets:
                 next_offsets = now + self.config.flush_consumer_offset_interval
-                await self._save_in_thread(self.offsets)
+                await self._save_in_thread(self.offsets, self.pop.log.end)
 
-    async def _save_in_thread(self, manager: ConfigManager) -> None:
+    async def _save_in_thread(self, manager: ConfigManager, position: int = 0) -> None:
+        """Save a table that changed, as it is now; not before the log is on the disk up to `position`."""
         if not manager.dirty:
             return
         write = manager.begin_save()
+        flushed = self.store.flushed(position)
         try:
+            if flushed is not None:
+                await asyncio.shield(flushed)
             await asyncio.get_running_loop().run_in_executor(None, write)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             manager.dirty = True
             log.error("a table could not be saved; the next try follows reason=%s", error)
 

@@ -319,6 +319,42 @@ class BrokerConfig(Settings):
         runtime=True,
         help="With POP by default: how many further members' queues a member pops; below 1: all.",
     )
+    enable_retry_topic_v2: bool = key(
+        False,
+        name="enableRetryTopicV2",
+        help="Name pop retry topics %RETRY%GROUP+TOPIC instead of %RETRY%GROUP_TOPIC. Messages of both "
+        "are popped.",
+    )
+    pop_from_retry_probability: int = key(
+        20,
+        name="popFromRetryProbability",
+        min=0,
+        max=100,
+        unit="percent",
+        runtime=True,
+        help="How many pops look for messages to be consumed again first; the others do it last.",
+    )
+    pop_polling_size: int = key(
+        1024,
+        name="popPollingSize",
+        min=0,
+        runtime=True,
+        help="Pops of one group that may wait for messages of one queue, or of all of a topic.",
+    )
+    max_pop_polling_size: int = key(
+        100_000,
+        name="maxPopPollingSize",
+        min=0,
+        runtime=True,
+        help="Pops that may wait in all.",
+    )
+    pop_dead_letter_enable: bool = key(
+        True,
+        name="popDeadLetterEnable",
+        runtime=True,
+        help="Messages that were popped in vain retryMaxTimes go to the group's dead letters. Off: they "
+        "come again for ever, as in RocketMQ without its proxy.",
+    )
     delivery_record_size: int = key(
         32 << 20,
         name="deliveryRecordSize",

@@ -12,7 +12,7 @@ _NAME_SERVER = "asked of a name server, not of a broker"
 _CLIENT = "asked by a broker of a client"
 _UNUSED = "in RocketMQ's list of codes, but sent and served by nobody"
 _CONTROLLER = "5.x controller mode: there is no controller here"
-_POP = "5.x pop consumption, which the 4.9 face does not offer"
+_POP = "5.5: back to the files of check points from RocksDB; there are only files here"
 _TIMER = "5.5 timers in RocksDB: there is one engine here, the wheel"
 _LITE = "5.5 lite topics, which the 4.9 face does not offer"
 _AUTH = "5.x users and policies: access control here is RocketMQ 4's, in files"
@@ -108,16 +108,7 @@ NOT_SERVED: Mapping[RequestCode, str] = _rows(
     ),
     (
         _POP,
-        (
-            _C.POP_MESSAGE,
-            _C.ACK_MESSAGE,
-            _C.PEEK_MESSAGE,
-            _C.CHANGE_MESSAGE_INVISIBLETIME,
-            _C.NOTIFICATION,
-            _C.POLLING_INFO,
-            _C.POP_ROLLBACK,
-            _C.BATCH_ACK_MESSAGE,
-        ),
+        (_C.POP_ROLLBACK,),
     ),
     (_TIMER, (_C.SWITCH_TIMER_ENGINE,)),
     (

@@ -98,7 +98,7 @@ class ConsumerManageProcessor:
         )
         offset = self._offsets.query(group, topic, queue_id) if own is None else own
         if offset < 0:
-            if self._store.min_offset(topic, queue_id) > 0 or self._begins_on_disk(topic, queue_id):
+            if self._store.min_offset(topic, queue_id) > 0 or self.begins_on_disk(topic, queue_id):
                 return request.answer(
                     ResponseCode.QUERY_NOT_FOUND,
                     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
@@ -107,7 +107,7 @@ class ConsumerManageProcessor:
             offset = 0
         return request.answer(ResponseCode.SUCCESS, None, {"offset": str(offset)})
 
-    def _begins_on_disk(self, topic: str, queue_id: int) -> bool:
+    def begins_on_disk(self, topic: str, queue_id: int) -> bool:
         """Whether the queue's first message is so far back that it is not in memory any more."""
         first = self._store.entries(topic, queue_id, 0, 1)
         if not first:

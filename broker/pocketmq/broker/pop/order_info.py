@@ -1,0 +1,215 @@
+"""ConsumerOrderInfo: which queue waits until its messages are acknowledged, config/consumerOrderInfo.json.
+
+    table["TOPIC@GROUP"][queue id] = {"popTime": ms, "i": invisible ms, "o": [first offset, distances ...],
+        "ot": {offset: next visible ms}, "oc": {offset: times consumed}, "l": ms of the pop, "cm": acked bits,
+        "a": attempt id}
+
+1. An orderly pop hands out a queue's next messages only when those of the pop before are acknowledged, or
+   visible again; an attempt that is repeated (same attempt id) gets the same ones again.
+2. The group's offset moves to the first message that is not acknowledged.
+3. A message that comes again counts one more in "oc".
+Source: ConsumerOrderInfoManager, RocketMQ 5.3.3. Owner: the broker. Wall time, since the file says so.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.consumer_offset import SEPARATOR
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.remoting.clock import Clock
+from pocketmq.store import ConfigFile
+
+log = logging.getLogger(__name__)
+
+# Blocks that nobody has touched for so long are forgotten.
+_KEPT_MS = 24 * 3_600_000
+
+
+@dataclass(slots=True)
+class OrderInfo:
+    """The pop that blocks one queue; offsets ascending, `acked` has one bit for each of them."""
+
+    pop_ms: int
+    invisible_ms: int
+    offsets: list[int]
+    attempt_id: str | None = None
+    acked: int = 0
+    consumed_ms: int = 0
+    next_visible_ms: dict[int, int] = field(default_factory=dict)
+    consumed_times: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def next_offset(self) -> int:
+        """Invariant 2."""
+        for index, offset in enumerate(self.offsets):
+            if not self.acked >> index & 1:
+                return offset
+        return self.offsets[-1] + 1
+
+    @property
+    def free_ms(self) -> int:
+        """When the last of its messages becomes visible again; 0 when all are acknowledged."""
+        visible_ms = self.pop_ms + self.invisible_ms
+        return max(
+            (
+                self.next_visible_ms.get(offset, visible_ms)
+                for index, offset in enumerate(self.offsets)
+                if not self.acked >> index & 1
+            ),
+            default=0,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.offsets[0]
+        data: dict[str, Any] = {
+            "cm": self.acked - (1 << 64) if self.acked >> 63 & 1 else self.acked,
+            "i": self.invisible_ms,
+            "l": self.consumed_ms,
+            "o": [first, *(offset - first for offset in self.offsets[1:])],
+            "oc": dict(self.consumed_times),
+            "popTime": self.pop_ms,
+        }
+        if self.attempt_id is not None:
+            data["a"] = self.attempt_id
+        if self.next_visible_ms:
+            data["ot"] = dict(self.next_visible_ms)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> "OrderInfo":
+        """Raises: KeyError, TypeError, ValueError, IndexError when it is none."""
+        first, *others = (int(offset) for offset in data["o"])
+        attempt = data.get("a")
+        return cls(
+            pop_ms=int(data["popTime"]),
+            invisible_ms=int(data.get("i") or 0),
+            offsets=[first, *(first + distance for distance in others)],
+            attempt_id=None if attempt is None else str(attempt),
+            acked=int(data.get("cm") or 0) & (1 << 64) - 1,
+            consumed_ms=int(data.get("l") or 0),
+            next_visible_ms=_numbers(data.get("ot")),
+            consumed_times=_numbers(data.get("oc")),
+        )
+
+
+def _numbers(data: Any) -> dict[int, int]:
+    return {int(key): int(value) for key, value in (data or {}).items()}
+
+
+class ConsumerOrderInfo(ConfigManager):
+    """Owner of the blocks."""
+
+    def __init__(self, file: ConfigFile, clock: Clock) -> None:
+        super().__init__(file)
+        self._clock = clock
+        self._table: dict[QueueOf, OrderInfo] = {}
+        # Called with a queue that is not blocked any more.
+        self.on_free: Callable[[QueueOf], None] = lambda queue: None
+
+    def to_json(self) -> dict[str, Any]:
+        oldest = self._clock.now_ms() - _KEPT_MS
+        table: dict[str, dict[int, Any]] = {}
+        for queue, info in list(self._table.items()):
+            if info.consumed_ms < oldest and info.free_ms < oldest:
+                del self._table[queue]
+                continue
+            key = f"{queue.topic}{SEPARATOR}{queue.group}"
+            table.setdefault(key, {})[queue.queue_id] = info.to_json()
+        return {"table": table}
+
+    def from_json(self, data: Any) -> None:
+        table = data.get("table") if isinstance(data, dict) else None
+        for key, queues in (table or {}).items():
+            topic, _, group = str(key).partition(SEPARATOR)
+            try:
+                for queue_id, info in queues.items():
+                    self._table[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                log.error("consumerOrderInfo.json: left out key=%s reason=%r", key, error)
+
+    # ------------------------------------------------------------ popping
+
+    def is_blocked(self, queue: QueueOf, attempt_id: str | None) -> bool:
+        """Whether an orderly pop has to wait (invariant 1)."""
+        info = self._table.get(queue)
+        if info is None:
+            return False
+        if info.attempt_id is not None and info.attempt_id == attempt_id:
+            return False
+        return self._clock.now_ms() < info.free_ms
+
+    def popped(
+        self,
+        queue: QueueOf,
+        attempt_id: str | None,
+        pop_ms: int,
+        invisible_ms: int,
+        offsets: Sequence[int],
+    ) -> dict[int, int]:
+        """Messages are handed out and block their queue. Returns: offset -> times consumed before."""
+        old = self._table.get(queue)
+        info = OrderInfo(pop_ms, invisible_ms, list(offsets), attempt_id)
+        info.consumed_ms = self._clock.now_ms()
+        if old is not None:
+            if old.attempt_id is not None and old.attempt_id == attempt_id:
+                info.consumed_times = old.consumed_times
+            else:
+                before = set(old.offsets)
+                info.consumed_times = {
+                    offset: old.consumed_times.get(offset, 0) + 1
+                    for offset in offsets
+                    if offset in before
+                }
+        self._table[queue] = info
+        self.persist_soon()
+        return info.consumed_times
+
+    def ack(self, queue: QueueOf, offset: int, pop_ms: int) -> int | None:
+        """A message is done. Returns: the group's offset now; None when that does not change.
+
+        Raises: ValueError when it was not handed out by that pop.
+        """
+        info = self._table.get(queue)
+        if info is None:
+            return offset + 1
+        if info.pop_ms != pop_ms:
+            log.warning(
+                "an ack of an earlier orderly pop does not count %s offset=%d", queue, offset
+            )
+            return None
+        info.acked |= 1 << info.offsets.index(offset)
+        self.persist_soon()
+        if self._clock.now_ms() >= info.free_ms:
+            self.on_free(queue)
+        return info.next_offset
+
+    def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
+        """A message becomes visible again at that time instead."""
+        info = self._table.get(queue)
+        if info is None or info.pop_ms != pop_ms:
+            log.warning("no orderly pop to be changed %s offset=%d", queue, offset)
+            return
+        info.next_visible_ms[offset] = visible_ms
+        self.persist_soon()
+
+    def clear(self, queue: QueueOf) -> None:
+        """Nothing blocks the queue any more: its offset was set by somebody."""
+        if self._table.pop(queue, None) is not None:
+            self.persist_soon()
+            self.on_free(queue)
+
+    def forget(self, group: str, topic: str) -> None:
+        """The group or the topic is gone."""
+        for queue in [queue for queue in self._table if queue[:2] == (group, topic)]:
+            del self._table[queue]
+            self.persist_soon()
+
+    def tick(self, passed_ms: int) -> None:
+        """Tell of the queues that became free by time in the last `passed_ms`."""
+        now = self._clock.now_ms()
+        for queue, info in list(self._table.items()):
+            if now - passed_ms <= info.free_ms <= now:
+                self.on_free(queue)

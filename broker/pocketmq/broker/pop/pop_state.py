@@ -1,0 +1,124 @@
+"""PopState: which messages are out, until when, and where each group goes on. No clock, no file, no socket.
+
+1. A message that was handed out is not handed out again before its check point's deadline.
+2. When a check point is due, what is not acknowledged of it is to be handed out again: nothing is lost.
+3. What was acknowledged in time is never due.
+4. An acknowledgement that comes before its check point waits for it (a store that an Apache broker wrote
+   has check points on their way through its timer), the oldest is forgotten when there are too many.
+Owner: ReviveLog, which writes down each step before it is made here.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pocketmq.broker.pop.check_point import CheckPoint, Name
+
+EARLY_MAX = 10_000
+# The heap is rebuilt when it is mostly check points that are done.
+_STALE_MIN = 1_000
+
+
+class QueueOf(NamedTuple):
+    """A queue as one group sees it."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+class PopState:
+    """Check points in flight, by name and by deadline; deadlines are monotonic ms."""
+
+    def __init__(self, *, early_max: int = EARLY_MAX) -> None:
+        self._live: dict[Name, CheckPoint] = {}
+        self._deadlines: list[tuple[int, int, CheckPoint]] = []
+        self._count = 0
+        self._early: OrderedDict[Name, set[int]] = OrderedDict()
+        self._early_max = early_max
+        self._next: dict[QueueOf, int] = {}
+
+    def __len__(self) -> int:
+        """Check points in flight."""
+        return len(self._live)
+
+    # ------------------------------------------------------------ where a group goes on
+
+    def next_offset(self, queue: QueueOf, committed: int) -> int:
+        """The first offset that was not handed out; -1 when nobody knows.
+
+        committed: the group's stored offset, -1 for none, which lags behind.
+        """
+        return max(self._next.get(queue, -1), committed)
+
+    def move(self, queue: QueueOf, offset: int) -> None:
+        """The group goes on at `offset`, behind what it was handed out."""
+        self._next[queue] = offset
+
+    def move_on(self, queue: QueueOf, offset: int) -> None:
+        """The group goes on at `offset` or later."""
+        if offset > self._next.get(queue, -1):
+            self._next[queue] = offset
+
+    def forget(self, group: str, topic: str) -> None:
+        """The group's offsets of a topic are gone."""
+        for queue in [queue for queue in self._next if queue[:2] == (group, topic)]:
+            del self._next[queue]
+
+    # ------------------------------------------------------------ check points
+
+    def get(self, name: Name) -> CheckPoint | None:
+        """The check point, while it is in flight."""
+        return self._live.get(name)
+
+    def add(self, point: CheckPoint, deadline_ms: int) -> CheckPoint | None:
+        """Messages are out until `deadline_ms`. Returns: the one of the same name that it replaces."""
+        old = self._live.get(point.name)
+        for offset in self._early.pop(point.name, ()):
+            point.ack(offset)
+        if point.is_acked:
+            self._live.pop(point.name, None)
+            return old
+        self._live[point.name] = point
+        self.postpone(point, deadline_ms)
+        if len(self._deadlines) > 2 * len(self._live) + _STALE_MIN:
+            live = self._live
+            self._deadlines = [e for e in self._deadlines if live.get(e[2].name) is e[2]]
+            heapq.heapify(self._deadlines)
+        return old
+
+    def postpone(self, point: CheckPoint, deadline_ms: int) -> None:
+        """A check point is (again) in flight until then."""
+        self._count += 1
+        heapq.heappush(self._deadlines, (deadline_ms, self._count, point))
+
+    def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:
+        """Messages are done. Returns: their check point; None when it is not in flight (invariant 4)."""
+        point = self._live.get(name)
+        if point is None:
+            self._early.setdefault(name, set()).update(offsets)
+            self._early.move_to_end(name)
+            if len(self._early) > self._early_max:
+                self._early.popitem(last=False)
+            return None
+        for offset in offsets:
+            point.ack(offset)
+        if point.is_acked:
+            del self._live[name]
+        return point
+
+    def due(self, now_ms: int, count_max: int) -> list[CheckPoint]:
+        """Take check points whose deadline is over; they stay in flight until they are acknowledged."""
+        found: list[CheckPoint] = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ms and len(found) < count_max:
+            point = heapq.heappop(deadlines)[2]
+            if self._live.get(point.name) is point:
+                found.append(point)
+        return found
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next check point may be due; None when none is in flight."""
+        return self._deadlines[0][0] if self._deadlines else None

@@ -1,0 +1,150 @@
+"""PopRevive: what was popped and not acknowledged in time is consumed again, from a retry topic.
+
+1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1, ORIGIN_GROUP and 1ST_POP_TIME;
+   what is popped from there and not acknowledged comes back to it.
+2. Then the check point is acknowledged in the revive log, so that a start does not copy once more. A stop
+   between the two doubles a message; nothing loses one.
+3. Ours (popDeadLetterEnable): what was consumed retryMaxTimes in vain goes to %DLQ%GROUP, as with pull
+   consumers. In RocketMQ that is left to its proxy, and classic pop clients get it for ever.
+Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
+"""
+
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.pop.check_point import CheckPoint
+from pocketmq.broker.pop.receipt import normal_topic, pop_retry_topic
+from pocketmq.broker.pop.revive_log import ReviveLog
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import RETRY_PREFIX, dlq_topic
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.message_codec import (
+    Record,
+    add_property,
+    get_property,
+    offset_msg_id,
+    read_record,
+    remove_property,
+)
+from pocketmq.store import MessageStore, StoreError
+from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.timer_properties import without_timer
+
+log = logging.getLogger(__name__)
+
+_TRY_AGAIN_MS = 1_000
+_STEP_MAX = 256
+
+
+class PopRevive:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        put: MessagePut,
+        revive_log: ReviveLog,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._put = put
+        self._log = revive_log
+        self._clock = clock
+        # Called with (topic, group) when there is something to be popped again.
+        self.on_revived: Callable[[str, str], None] = lambda topic, group: None
+
+    def step(self) -> bool:
+        """Take care of what is due. Returns: whether there is more."""
+        due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
+        for point in due:
+            self._revive(point)
+        return len(due) == _STEP_MAX
+
+    def _revive(self, point: CheckPoint) -> None:
+        name = point.name
+        topic = normal_topic(name.topic, name.group)
+        done: list[int] = []
+        try:
+            group = self._groups.get(name.group)
+            if self._topics.get(topic) is None or group is None:
+                log.warning("popped messages are forgotten, topic or group is gone %s", name)
+                done = point.unacked
+            else:
+                for offset in point.unacked:
+                    self._copy(point, offset, topic, group)
+                    done.append(offset)
+            self._log.ack(name, done, point.revive_queue)
+        except StoreError as error:
+            log.error("popped messages are not revived yet %s reason=%s", name, error)
+            self._log.ack_unwritten(name, done)
+            if not point.is_acked:
+                self._log.state.postpone(point, self._clock.monotonic_ms() + _TRY_AGAIN_MS)
+        if done:
+            self.on_revived(topic, name.group)
+
+    def _copy(
+        self, point: CheckPoint, offset: int, topic: str, group: SubscriptionGroupConfig
+    ) -> None:
+        name = point.name
+        record = self._record(name.topic, name.queue_id, offset)
+        if record is None:
+            log.warning("a popped message is not in the store any more offset=%d %s", offset, name)
+            return
+        properties = remove_property(without_timer(record.properties), b"DELAY")
+        if get_property(properties, b"ORIGIN_GROUP") is None:
+            properties = add_property(properties, b"ORIGIN_GROUP", name.group.encode())
+        if record.reconsume_times == 0 or get_property(properties, b"1ST_POP_TIME") is None:
+            properties = remove_property(properties, b"1ST_POP_TIME")
+            properties = add_property(properties, b"1ST_POP_TIME", b"%d" % name.pop_ms)
+        if self._config.pop_dead_letter_enable and record.reconsume_times >= group.retry_max_times:
+            self._bury(record, topic, name.group, properties)
+            return
+        retry = name.topic
+        if not retry.startswith(RETRY_PREFIX):
+            retry = pop_retry_topic(topic, name.group, v2=self._config.enable_retry_topic_v2)
+        self._topics.create_internal(retry, 1)
+        self._put_copy(record, retry, properties)
+
+    def _bury(self, record: Record, topic: str, group: str, properties: bytes) -> None:
+        """Invariant 3; the properties are those of a dead letter of a pull consumer (send_back.py)."""
+        if get_property(properties, b"RETRY_TOPIC") is None:
+            properties = add_property(properties, b"RETRY_TOPIC", topic.encode())
+        if get_property(properties, b"ORIGIN_MESSAGE_ID") is None:
+            msg_id = offset_msg_id(record.store_host, record.position)
+            properties = add_property(properties, b"ORIGIN_MESSAGE_ID", msg_id.encode())
+        dead = dlq_topic(group)
+        self._topics.create_internal(dead, 1)
+        self._put_copy(record, dead, properties)
+        log.warning(
+            "a message was popped in vain too often, it is a dead letter group=%s topic=%s times=%d",
+            group,
+            topic,
+            record.reconsume_times,
+        )
+
+    def _put_copy(self, record: Record, topic: str, properties: bytes) -> None:
+        try:
+            self._put.put_again(record, topic, 0, properties, again=True)
+        except MessageIllegal:
+            # No room for what we add to its properties: better without than not at all.
+            own = remove_property(without_timer(record.properties), b"DELAY")
+            self._put.put_again(record, topic, 0, own, again=True)
+
+    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        found = self._store.entries(topic, queue_id, offset, 1)
+        stored = self._store.record_at(found[0][0]) if found else None
+        try:
+            return None if stored is None else read_record(stored)
+        except MessageCodecError as error:
+            log.error("a popped message is damaged topic=%s reason=%s", topic, error)
+            return None

@@ -1,0 +1,302 @@
+"""ReviveLog: rmq_sys_REVIVE_LOG_CLUSTER, where every pop and every acknowledgement is written down.
+
+1. A check point is in the log before its messages are handed out, an acknowledgement before it is
+   answered: after kill -9 the log tells what was out, what was done, and where each group goes on.
+2. Offset n of CID_RMQ_SYS_REVIVE_GROUP: the check points up to record n are finished. A start reads what
+   is behind it. Offset n of CID_RMQ_SYS_REVIVE_TAKEN (ours): the groups' offsets know the check points
+   before record n, so that a start does not undo a reset that came later.
+3. consumerOffset.json is saved when the log is on the disk up to `end`, as that was when the table was
+   taken: after a power cut the file knows nothing that the log does not.
+4. What stays out for long is written anew, so that a start never reads much more than what is out.
+5. RocketMQ sends these records through its timer and sees them when they are due. We append them at once
+   and say so in TIMER_DELIVER_MS, which is what its PopReviveService takes for the time of its log: an
+   Apache broker goes on where we stopped. Records that its timer still held come to us later (`follow`).
+Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.pop.check_point import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    Ack,
+    CheckPoint,
+    Name,
+)
+from pocketmq.broker.pop.pop_state import PopState, QueueOf
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import Record, get_property, read_records
+from pocketmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+TAKEN_GROUP = "CID_RMQ_SYS_REVIVE_TAKEN"
+REVIVE_QUEUES = 8
+# An Apache broker's timer delivers a check point 1 s before it is due and its acks when it is, each up to
+# a second off: whoever looks too early hands out what was acknowledged.
+TIMER_GRACE_MS = 3_000
+# Invariant 4: a queue of the log is written anew when so many records lie behind its oldest check point
+# and most of them are finished.
+REWRITE_MIN = 10_000
+_REWRITE_SHARE = 4
+_REWRITE_MAX = 500
+_READ_COUNT = 1_000
+_READ_SIZE = 4 << 20
+# Property of a check point whose messages were handed out earlier: no group moves on by it. Ours.
+_AGAIN = "POP_AGAIN"
+
+
+class _ReviveQueue:
+    """One queue of the log: next record to read, and the check points from the oldest unfinished one on."""
+
+    __slots__ = ("finished", "live", "points", "read")
+
+    def __init__(self, read: int) -> None:
+        self.read = read
+        self.finished = read - 1
+        self.points: deque[tuple[int, CheckPoint]] = deque()
+        self.live = 0
+
+
+class ReviveLog:
+    """See the head of the file. `state` is what the log says now."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        offsets: ConsumerOffsetManager,
+        topics: TopicConfigManager,
+        clock: Clock,
+        *,
+        cluster: str,
+        broker_name: str,
+        store_host: bytes,
+        rewrite_min: int = REWRITE_MIN,
+    ) -> None:
+        self.state = PopState()
+        self.topic = REVIVE_TOPIC_PREFIX + cluster
+        self._store = store
+        self._offsets = offsets
+        self._topics = topics
+        self._clock = clock
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._rewrite_min = rewrite_min
+        self._queues: dict[int, _ReviveQueue] = {}
+        # Where the last record that we wrote ends in the commit log (invariant 3).
+        self.end = 0
+        self._next_queue = 0
+        # Acknowledgements of check points from before may be for what an Apache timer still holds.
+        self.began_ms = clock.now_ms()
+
+    # ------------------------------------------------------------ start
+
+    def load(self) -> None:
+        """Read what is not finished (invariant 2). Raises: StoreError."""
+        for topic, queue_id in list(self._store.queues()):
+            if topic != self.topic:
+                continue
+            taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
+            self._follow(queue_id, self._queue(queue_id), taken)
+        if self._queues:
+            log.info("pop: check points in flight after the start count=%d", len(self.state))
+
+    # ------------------------------------------------------------ writing
+
+    def check_point(
+        self,
+        name: Name,
+        invisible_ms: int,
+        offsets: Sequence[int],
+        revive_queue: int,
+        *,
+        again: bool = False,
+    ) -> CheckPoint:
+        """Messages are handed out now (invariant 1); `again`: they have been before.
+
+        Raises: StoreError; nothing has happened then.
+        """
+        point = CheckPoint(name, invisible_ms, offsets)
+        self._append_point(point, revive_queue, again=again)
+        self._enter(point, 0)
+        return point
+
+    def ack(self, name: Name, offsets: Sequence[int], revive_queue: int) -> int | None:
+        """Messages are done (invariant 1). Raises: StoreError; nothing has happened then.
+
+        Returns: where the record ends in the commit log; None when there is nothing to be done any more.
+        """
+        point = self.state.get(name)
+        if point is not None:
+            offsets = [offset for offset in point.unacked if offset in offsets]
+            revive_queue = point.revive_queue
+        elif name.pop_ms >= self.began_ms or not self.has_queue(revive_queue):
+            # It was finished, or never was.
+            return None
+        if not offsets:
+            return None
+        ack = Ack(name, tuple(offsets))
+        self._append(revive_queue, ack.tag, ack.unique_key(), ack.body())
+        self._acked(ack)
+        return self.end
+
+    def ack_unwritten(self, name: Name, offsets: Sequence[int]) -> None:
+        """Messages are done, but nothing can be written now: a start would have them in flight again."""
+        self._acked(Ack(name, tuple(offsets)))
+
+    def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
+        """A group goes on at `offset`, because of `point` or because nothing before concerns it."""
+        self.state.move(queue, offset)
+        self._offsets.place(*queue, offset)
+        if point is not None:
+            taken = point.revive_offset + 1
+            self._offsets.place(TAKEN_GROUP, self.topic, point.revive_queue, taken)
+
+    def reset(self, queue: QueueOf, offset: int) -> None:
+        """Somebody else has set a group's offset."""
+        self.state.move(queue, offset)
+
+    def turn(self) -> int:
+        """The next queue of the log, in turn."""
+        topic = self._topics.create_internal(self.topic, REVIVE_QUEUES)
+        self._next_queue = (self._next_queue + 1) % max(1, topic.write_queue_nums)
+        return self._next_queue
+
+    def has_queue(self, revive_queue: int) -> bool:
+        """Whether the log has such a queue: what a client says is not taken for granted."""
+        topic = self._topics.get(self.topic)
+        return topic is not None and 0 <= revive_queue < topic.write_queue_nums
+
+    def _append_point(self, point: CheckPoint, revive_queue: int, *, again: bool) -> None:
+        mark = f"{_AGAIN}\x01true\x02" if again else ""
+        point.revive_offset = self._append(
+            revive_queue, CHECK_POINT_TAG, point.unique_key(), point.body(), mark
+        )
+        point.revive_queue = revive_queue
+
+    def _append(self, revive_queue: int, tag: str, key: str, body: bytes, mark: str = "") -> int:
+        """Returns: the record's offset in its queue."""
+        now = self._clock.now_ms()
+        properties = f"TIMER_DELIVER_MS\x01{now}\x02UNIQ_KEY\x01{key}\x02{mark}TAGS\x01{tag}\x02"
+        queue = self._queue(revive_queue)
+        if self._store.max_offset(self.topic, revive_queue) != queue.read:
+            self._follow(revive_queue, queue, 0)
+        appended = self._store.append(
+            self.topic, revive_queue, body, properties.encode(), 0, 0, now, self._store_host
+        )
+        queue.read = appended.queue_offset + 1
+        self.end = appended.position + appended.size
+        return appended.queue_offset
+
+    def _queue(self, revive_queue: int) -> _ReviveQueue:
+        queue = self._queues.get(revive_queue)
+        if queue is None:
+            done = self._offsets.query(REVIVE_GROUP, self.topic, revive_queue)
+            begin = max(done + 1, self._store.min_offset(self.topic, revive_queue))
+            queue = self._queues[revive_queue] = _ReviveQueue(begin)
+        return queue
+
+    # ------------------------------------------------------------ what a record means
+
+    def _enter(self, point: CheckPoint, grace_ms: int) -> None:
+        wait_ms = max(0, point.revive_ms - self._clock.now_ms()) + grace_ms
+        old = self.state.add(point, self._clock.monotonic_ms() + wait_ms)
+        queue = self._queue(point.revive_queue)
+        queue.points.append((point.revive_offset, point))
+        queue.live += 1
+        if point.is_acked:
+            self._done(point)
+        if old is not None and old is not point:
+            self._done(old)
+
+    def _acked(self, ack: Ack) -> None:
+        point = self.state.ack(ack.name, ack.offsets)
+        if point is not None and point.is_acked:
+            self._done(point)
+
+    def _done(self, point: CheckPoint) -> None:
+        point.is_done = True
+        self._queues[point.revive_queue].live -= 1
+
+    def follow(self) -> None:
+        """Take in what somebody else has written into the log: a timer with an Apache broker's records."""
+        topic = self._topics.get(self.topic)
+        for queue_id in range(0 if topic is None else topic.read_queue_nums):
+            if self._store.max_offset(self.topic, queue_id):
+                self._follow(queue_id, self._queue(queue_id), 0)
+
+    def _follow(self, queue_id: int, queue: _ReviveQueue, taken: int) -> None:
+        """taken: groups' offsets know the check points before that record."""
+        while queue.read < self._store.max_offset(self.topic, queue_id):
+            result = self._store.read(
+                self.topic, queue_id, queue.read, _READ_COUNT, None, _READ_SIZE
+            )
+            for buffer in result.buffers:
+                for record in read_records(buffer):
+                    self._take(queue_id, record, taken)
+            if result.next_offset <= queue.read:
+                break
+            queue.read = result.next_offset
+
+    def _take(self, queue_id: int, record: Record, taken: int) -> None:
+        tag = (get_property(record.properties, b"TAGS") or b"").decode("utf-8", "replace")
+        try:
+            if tag == CHECK_POINT_TAG:
+                point = CheckPoint.from_body(bytes(record.body), self._broker_name)
+                point.revive_queue, point.revive_offset = queue_id, record.queue_offset
+                timed = get_property(record.properties, b"REAL_TOPIC") is not None
+                self._enter(point, TIMER_GRACE_MS if timed else 0)
+                again = get_property(record.properties, _AGAIN.encode()) is not None
+                if record.queue_offset >= taken and not again:
+                    name = point.name
+                    queue = QueueOf(name.group, name.topic, name.queue_id)
+                    self.state.move_on(queue, point.offsets[-1] + 1)
+            elif tag in (ACK_TAG, BATCH_ACK_TAG):
+                self._acked(Ack.from_body(bytes(record.body), self._broker_name))
+        except (KeyError, TypeError, ValueError) as error:
+            log.error(
+                "a record of the revive log is left out topic=%s queue=%d offset=%d reason=%r",
+                self.topic,
+                queue_id,
+                record.queue_offset,
+                error,
+            )
+
+    # ------------------------------------------------------------ what follows
+
+    def settle(self) -> None:
+        """Forget what is finished (2), and write anew what has become old (4). Raises: StoreError."""
+        for queue_id, queue in self._queues.items():
+            points = queue.points
+            while points and self._is_finished(*points[0]):
+                points.popleft()
+            finished = (points[0][0] if points else queue.read) - 1
+            if finished > queue.finished:
+                queue.finished = finished
+                self._offsets.place(REVIVE_GROUP, self.topic, queue_id, finished)
+            if points and queue.read - finished > self._rewrite_min:
+                self._rewrite(queue)
+
+    @staticmethod
+    def _is_finished(offset: int, point: CheckPoint) -> bool:
+        return point.is_done or point.revive_offset != offset
+
+    def _rewrite(self, queue: _ReviveQueue) -> None:
+        """Invariant 4: the oldest check points go to the end of the log."""
+        if queue.live * _REWRITE_SHARE > queue.read - queue.finished:
+            return
+        again = [
+            point
+            for offset, point in list(queue.points)[:_REWRITE_MAX]
+            if point.revive_offset == offset and not point.is_done
+        ]
+        for point in again:
+            self._append_point(point, point.revive_queue, again=True)
+            queue.points.append((point.revive_offset, point))

@@ -1,0 +1,158 @@
+"""PopService: the parts of pop consumption together, and what goes on beside the requests."""
+
+import asyncio
+import logging
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+from pocketmq.broker.pop.pop_polling import PopPolling
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.revive import PopRevive
+from pocketmq.broker.pop.revive_log import ReviveLog
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import Connection
+from pocketmq.store import MessageStore, StoreError
+
+log = logging.getLogger(__name__)
+
+# How exactly messages become visible again and waiting pops end.
+STEP_MS = 100
+
+
+class PopService:
+    """Attributes: log (what is in flight), order (blocked queues), polling and notifications (who waits),
+    revive (what was not acknowledged)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        put: MessagePut,
+        order: ConsumerOrderInfo,
+        clock: Clock,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._clock = clock
+        self.order = order
+        self.log = ReviveLog(
+            store,
+            offsets,
+            topics,
+            clock,
+            cluster=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            store_host=store_host,
+        )
+        self.revive = PopRevive(config, store, topics, groups, put, self.log, clock)
+        self.polling, self.notifications = (
+            PopPolling(
+                clock,
+                size_max=lambda: config.pop_polling_size,
+                total_max=lambda: config.max_pop_polling_size,
+            )
+            for _ in range(2)
+        )
+        self.revive.on_revived = self._revived
+        order.on_free = lambda queue: self._revived(queue.topic, queue.group)
+        for polling in (self.polling, self.notifications):
+            polling.on_hold = self.wake
+        self._busy = asyncio.Event()
+        self._stepped_ms = clock.monotonic_ms()
+
+    def load(self) -> None:
+        """Go on where the broker stopped. Raises: StoreError."""
+        self.log.load()
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something to be looked after."""
+        self._busy.set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            if not self._is_busy:
+                self._busy.clear()
+                await self._busy.wait()
+            if not self.step():
+                await asyncio.sleep(STEP_MS / 1000)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(len(self.log.state) or self.polling.count or self.notifications.count)
+
+    def step(self) -> bool:
+        """What is due now. Returns: whether there is more of it."""
+        now = self._clock.monotonic_ms()
+        more = self.revive.step()
+        # A queue that became free since the last step.
+        self.order.tick(now - self._stepped_ms)
+        self._stepped_ms = now
+        self.polling.check()
+        self.notifications.check()
+        return more
+
+    def tick(self) -> None:
+        """Once a second: what is finished is forgotten, records of somebody else are taken in."""
+        self.log.follow()
+        self.settle()
+        if self._is_busy:
+            self.wake()
+
+    def settle(self) -> None:
+        """Before the tables are saved."""
+        try:
+            self.log.settle()
+        except StoreError as error:
+            log.warning("pop: old check points are not written anew yet reason=%s", error)
+
+    def release(self) -> None:
+        """The broker stops: nobody waits any more."""
+        self.polling.release()
+        self.notifications.release()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone; what it has popped comes back when its time is over."""
+        self.polling.connection_closed(connection)
+        self.notifications.connection_closed(connection)
+
+    def offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Somebody has set a group's offset."""
+        queue = QueueOf(group, topic, queue_id)
+        self.log.reset(queue, offset)
+        self.order.clear(queue)
+        self._revived(topic, group)
+
+    def forget(self, group: str, topic: str) -> None:
+        """The group's offsets of a topic are gone."""
+        self.log.state.forget(group, topic)
+        self.order.forget(group, topic)
+
+    def _revived(self, topic: str, group: str) -> None:
+        if not self.polling.wake(group, topic):
+            self.notifications.wake(group, topic)
+
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: int,
+        tags_code: int,
+        store_ms: int,
+        properties: bytes,
+    ) -> None:
+        """A queue has a new entry."""
+        self.polling.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
+        self.notifications.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
+
+    def awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether `arrived` has anything to do."""
+        return self.polling.awaited(topic) or self.notifications.awaited(topic)
