@@ -12,6 +12,8 @@ def main(store: str, checkpoint: str, out: str, limit: str) -> None:
     spark = session(
         "local[1]",
         conf={
+            # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "512m",

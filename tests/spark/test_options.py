@@ -1,90 +1,140 @@
 """Options of format("pocketmq"): every bad value is an error that names the option and what is allowed."""
 
-from typing import Any
-
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+from tests.store.bulk_stores import Message, WrittenStore
 
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark import options as options_
 from pocketmq.spark.options import (
+    BATCH_ONLY,
     READ,
     STREAM,
+    STREAM_ONLY,
     WRITE,
+    WRITE_ONLY,
     Options,
     check_use,
     parse_options,
     parse_size,
 )
-from pocketmq.spark.positions import ending_of, filters_of, sizes_of, starting_of, topics_of
+from pocketmq.spark.positions import topics_of
+from pocketmq.spark.source import PocketMQDataSource
+
+# (option, a bad value, what the error says is allowed)
+BAD_VALUES = [
+    ("subscribePattern", "a[", "regular expression"),
+    ("assign", "T", '{"topic":{"broker":[0,1]}}'),
+    ("assign", '{"T":[0]}', '{"topic":{"broker":[0,1]}}'),
+    ("assign", '{"T":{"b":["0"]}}', '{"topic":{"broker":[0,1]}}'),
+    ("assign", '{"T":{"b":[-1]}}', '{"topic":{"broker":[0,1]}}'),
+    ("brokerName", "{x", "brokerName"),
+    ("brokerName", '{"/a":1}', "roots to names"),
+    ("startingOffsets", "soonest", "earliest, latest, group or JSON"),
+    ("startingOffsets", "{", '{"topic":{"broker":{"queue":offset}}}'),
+    ("startingOffsets", '{"T":{"b":{"0":-3}}}', "from -2 on"),
+    ("startingOffsets", '{"T":{"b":{"0":true}}}', "number"),
+    ("startingOffsets", '{"T":{"b":{"x":1}}}', "queue 'x'"),
+    ("startingOffsets", '{"T":{"b":[1]}}', "object of queues"),
+    ("startingOffsets", '{"T":1}', "object of brokers"),
+    ("startingOffsets", "group", "option group"),
+    ("endingOffsets", "earliest", "latest or JSON"),
+    ("endingOffsets", '{"T":{"b":{"0":-2}}}', "from -1 on"),
+    ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+    ("endingTimestamp", "-1", "milliseconds since 1970"),
+    ("startingOffsetsByTimestamp", '{"T":{"b":{"0":-1}}}', "from 0 on"),
+    ("endingOffsetsByTimestamp", "7", "object"),
+    ("startingOffsetsByTimestampStrategy", "guess", "error, latest"),
+    ("failOnDataLoss", "maybe", "true or false"),
+    ("maxOffsetsPerTrigger", "-1", "at least 0"),
+    ("maxOffsetsPerTrigger", "many", "number"),
+    ("minOffsetsPerTrigger", "x", "number"),
+    ("maxTriggerDelay", "soon", "ms, s, m, h or d"),
+    ("maxBytesPerTrigger", "1t", "k, m or g"),
+    ("minPartitions", "-2", "at least 0"),
+    ("maxPartitionBytes", "0", "at least 1"),
+    ("batchBytes", "big", "k, m or g"),
+    ("expressionType", "REGEX", "TAG, SQL92"),
+    ("commitOffsets", "yes", "none, source, progress"),
+    ("decompress", "1", "true or false"),
+    ("verifyCrc", "on", "true or false"),
+    ("includeSystemTopics", "", "true or false"),
+    ("pullBatchSize", "0", "at least 1"),
+    ("pullTimeoutMs", "0", "at least 1"),
+    ("useTLS", "yes", "true or false"),
+    ("delivery", "exactlyonce", "atleastonce, ledger, transaction"),
+    ("queueSelector", "random", "roundrobin, hash, column"),
+    ("paths", "/a", "JSON list"),
+    # What is given but empty is a variable of the job that was not set: it must not mean "everything".
+    ("path", "", "is empty"),
+    ("path", "/no/such/folder", "holds `commitlog`"),
+    ("nameServer", "somewhere", "host:port;host:port"),
+    ("subscribe", " , ", "names no topic"),
+    ("subscribe", "Nowhere", "the topics are T"),
+    ("topic", ",", "names no topic"),
+    ("topic", "", "is empty"),
+    ("subExpression", " || ", "TagA || TagB"),
+    ("keys", ",", "names no key"),
+    ("columns", "topic,bodi", "the columns are topic"),
+    ("columns", ",", "the columns are topic"),
+    ("group", "", "is empty"),
+    ("accessKey", "a", "give both or none"),
+    ("secretKey", "s", "give both or none"),
+    ("includeSystemTopics", "some", "true or false"),
+]
 
 
-def understand(given: dict[str, str]) -> None:
-    """Everything a reader looks at before it opens a folder or a connection."""
-    options = parse_options(given)
-    topics_of(options)
-    starting_of(options, "earliest")
-    ending_of(options)
-    filters_of(options)
-    sizes_of(options)
-    _ = options.store_paths, options.broker_names, options.trigger_delay_ms
-    _ = options.bytes_per_trigger, options.read_batch_bytes(), options.send_batch_bytes()
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    store = WrittenStore(tmp_path_factory.mktemp("broker-a") / "store")
+    store.add(Message(queue_id=i % 2) for i in range(10))
+    return str(store.root)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("subscribePattern", "a[", "regular expression"),
-        ("assign", "T", '{"topic":{"broker":[0,1]}}'),
-        ("assign", '{"T":[0]}', '{"topic":{"broker":[0,1]}}'),
-        ("assign", '{"T":{"b":["0"]}}', '{"topic":{"broker":[0,1]}}'),
-        ("assign", '{"T":{"b":[-1]}}', '{"topic":{"broker":[0,1]}}'),
-        ("brokerName", "{x", "brokerName"),
-        ("brokerName", '{"/a":1}', "roots to names"),
-        ("startingOffsets", "soonest", "earliest, latest, group or JSON"),
-        ("startingOffsets", "{", '{"topic":{"broker":{"queue":offset}}}'),
-        ("startingOffsets", '{"T":{"b":{"0":-3}}}', "from -2 on"),
-        ("startingOffsets", '{"T":{"b":{"0":true}}}', "number"),
-        ("startingOffsets", '{"T":{"b":{"x":1}}}', "queue 'x'"),
-        ("startingOffsets", '{"T":{"b":[1]}}', "object of queues"),
-        ("startingOffsets", '{"T":1}', "object of brokers"),
-        ("startingOffsets", "group", "option group"),
-        ("endingOffsets", "earliest", "latest or JSON"),
-        ("endingOffsets", '{"T":{"b":{"0":-2}}}', "from -1 on"),
-        ("startingTimestamp", "yesterday", "milliseconds since 1970"),
-        ("endingTimestamp", "-1", "milliseconds since 1970"),
-        ("startingOffsetsByTimestamp", '{"T":{"b":{"0":-1}}}', "from 0 on"),
-        ("endingOffsetsByTimestamp", "7", "object"),
-        ("startingOffsetsByTimestampStrategy", "guess", "error, latest"),
-        ("failOnDataLoss", "maybe", "true or false"),
-        ("maxOffsetsPerTrigger", "-1", "at least 0"),
-        ("maxOffsetsPerTrigger", "many", "number"),
-        ("minOffsetsPerTrigger", "x", "number"),
-        ("maxTriggerDelay", "soon", "ms, s, m, h or d"),
-        ("maxBytesPerTrigger", "1t", "k, m or g"),
-        ("minPartitions", "-2", "at least 0"),
-        ("maxPartitionBytes", "0", "at least 1"),
-        ("batchBytes", "big", "k, m or g"),
-        ("expressionType", "REGEX", "TAG, SQL92"),
-        ("commitOffsets", "yes", "none, source, progress"),
-        ("decompress", "1", "true or false"),
-        ("verifyCrc", "on", "true or false"),
-        ("includeSystemTopics", "", "true or false"),
-        ("pullBatchSize", "0", "at least 1"),
-        ("pullTimeoutMs", "0", "at least 1"),
-        ("useTLS", "yes", "true or false"),
-        ("delivery", "exactlyonce", "atleastonce, ledger, transaction"),
-        ("queueSelector", "random", "roundrobin, hash, column"),
-        ("paths", "/a", "JSON list"),
-    ],
-)
+def plan(name: str, value: str, root: str) -> None:
+    """Everything that happens in the driver before the first task of a query, without Spark."""
+    needs_brokers = name in ("accessKey", "secretKey", "nameServer")
+    where = {"nameServer": "127.0.0.1:1"} if needs_brokers else {"path": root}
+    if name in WRITE_ONLY:
+        where = {"nameServer": "127.0.0.1:1", "topic": "T"}
+    if name == "paths":
+        where = {}
+    source = PocketMQDataSource(where | {name: value})
+    if name in WRITE_ONLY:
+        source.writer(StructType([StructField("body", StringType())]), overwrite=False)
+    elif name in STREAM_ONLY:
+        reader = source.streamReader(source.schema())
+        start = reader.initialOffset()
+        reader.partitions(start, start)
+    else:
+        source.reader(source.schema()).partitions()
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), BAD_VALUES)
 def test_a_bad_value_is_an_error_that_names_the_option_and_what_is_allowed(
-    name: str, value: str, allowed: str
+    name: str, value: str, allowed: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Issue 6, judged by: every option's bad value, before any task starts."""
-    with pytest.raises(IllegalArgument) as caught:
-        understand({name: value})
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(PocketMQError) as caught:
+        plan(name, value, root)
     assert name in str(caught.value)
     assert allowed in str(caught.value)
+
+
+def test_every_option_of_the_table_has_a_bad_value_above() -> None:
+    """A new option cannot come without saying what is wrong with it."""
+    assert {name for name, _, _ in BAD_VALUES} == set(Options.keys())
+    assert set(Options.keys()) > WRITE_ONLY | STREAM_ONLY | BATCH_ONLY
+
+
+def test_good_values_get_through_the_same_way(root: str) -> None:
+    """So that the errors above are not those of the test's own frame."""
+    plan("startingOffsets", "earliest", root)
+    plan("maxTriggerDelay", "5m", root)
+    plan("paths", f'["{root}"]', root)
+    with pytest.raises(PocketMQError, match=r"cannot connect to 127\.0\.0\.1:1"):
+        plan("delivery", "ledger", root)
 
 
 def test_an_unknown_option_is_an_error_that_names_the_nearest() -> None:
@@ -140,6 +190,5 @@ def test_tags_of_a_subscription_expression() -> None:
 
 def test_every_option_is_in_the_table_of_the_documentation() -> None:
     table = options_.table()
-    known: dict[str, Any] = Options.keys()
-    for name in known.keys() - {"paths"}:
+    for name in Options.keys().keys() - {"paths"}:
         assert f"| `{name}` |" in table

@@ -181,19 +181,22 @@ class Options(Settings):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return _words(self.subscribe or self.topic)
+        return _words(self.subscribe or self.topic, "subscribe" if self.subscribe else "topic")
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags of subExpression; none means every message."""
+        """Tags of subExpression; none means every message. Raises: IllegalArgument."""
         text = self.sub_expression.strip()
         if text in ("", "*") or self.expression_type != "TAG":
             return ()
-        return tuple(t.strip() for t in text.split("||") if t.strip())
+        tags = tuple(t.strip() for t in text.split("||") if t.strip())
+        if not tags:
+            raise IllegalArgument(f"subExpression must be * or tags, TagA || TagB, not {text!r}")
+        return tags
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:
-        return _words(self.keys_text)
+        return _words(self.keys_text, "keys")
 
     @property
     def partition_bytes(self) -> int:
@@ -269,7 +272,7 @@ class Options(Settings):
 
 
 # Options that mean something for one kind of use only; the rest belongs to both kinds of reading.
-_WRITE_ONLY = {"delivery", "queueSelector"}
+WRITE_ONLY = {"delivery", "queueSelector"}
 _ANY_USE = {
     "nameServer",
     "topic",
@@ -280,14 +283,14 @@ _ANY_USE = {
     "batchBytes",
     "pullTimeoutMs",
 }
-_STREAM_ONLY = {
+STREAM_ONLY = {
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "maxBytesPerTrigger",
     "commitOffsets",
 }
-_BATCH_ONLY = {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"}
+BATCH_ONLY = {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"}
 # Spark's own options that reach a source or a sink.
 _SPARKS = {"checkpointlocation", "queryname", "mergeschema", "path", "__ispythondatasource"}
 
@@ -303,9 +306,14 @@ def parse_options(given: Mapping[str, str]) -> Options:
                 continue
             names = [k.name for k in known.values()]
             near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {known[near[0]].name!r}?" if near else ""
+            hint = f"; did you mean {known[near[0]].name!r}?" if near else "."
             raise IllegalArgument(
                 f"there is no option {name!r}{hint} The options are {', '.join(sorted(names))}"
+            )
+        if not str(text).strip() and found.type is str and not found.choices:
+            # Mostly a variable of the job that was not set; as a default it would mean "everything".
+            raise IllegalArgument(
+                f"option {found.name} is empty: leave it out, or give {found.help}"
             )
         values[found.attribute] = found.parse(str(text))
     return Options(**values)
@@ -325,14 +333,14 @@ def check_use(given: Mapping[str, str], use: str) -> None:
     wrong: set[str] = set()
     names = given_names(given)
     if use == WRITE:
-        allowed = _WRITE_ONLY | _ANY_USE
+        allowed = WRITE_ONLY | _ANY_USE
         wrong = names - allowed - {"path"}
         what = "writing"
     elif use == STREAM:
-        wrong = names & (_WRITE_ONLY | _BATCH_ONLY)
+        wrong = names & (WRITE_ONLY | BATCH_ONLY)
         what = "a stream"
     else:
-        wrong = names & (_WRITE_ONLY | _STREAM_ONLY)
+        wrong = names & (WRITE_ONLY | STREAM_ONLY)
         what = "a batch read"
     if wrong:
         raise IllegalArgument(f"{', '.join(sorted(wrong))} cannot be used for {what}; leave it out")
@@ -349,8 +357,13 @@ def parse_size(text: str, name: str, *, least: int = 0) -> int:
     return size
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
+def _words(text: str, name: str) -> tuple[str, ...]:
+    """The parts of a comma list. Raises: IllegalArgument for a list of nothing: it would mean everything."""
+    words = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
+    if text and not words:
+        what = "key" if name == "keys" else "topic"
+        raise IllegalArgument(f"{name} names no {what}: give a comma list, not {text!r}")
+    return words
 
 
 def _json(text: str, name: str, shape: str) -> Any:

@@ -87,6 +87,9 @@ class OffsetStream(DataSourceStreamReader):
     def __init__(self, options: Options, starting: Positions) -> None:
         self.options = options
         self.starting = starting
+        # A mistake in these shows when the query starts, not when the first limit is reached.
+        self.trigger_delay_ms = options.trigger_delay_ms
+        self.bytes_per_trigger = options.bytes_per_trigger
         self._initial: Offsets | None = None
         self._last: Offsets | None = None
         self._frozen: Offsets | None = None
@@ -257,7 +260,7 @@ class OffsetStream(DataSourceStreamReader):
         now = time.monotonic_ns() // 1_000_000
         if self._waiting_since_ms is None:
             self._waiting_since_ms = now
-        if available and now - self._waiting_since_ms >= self.options.trigger_delay_ms:
+        if available and now - self._waiting_since_ms >= self.trigger_delay_ms:
             self._waiting_since_ms = None
             return False
         return True
@@ -290,15 +293,15 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
         def getDefaultReadLimit(self) -> Any:
             if self.options.max_offsets_per_trigger:
                 return ReadMaxRows(self.options.max_offsets_per_trigger)
-            if self.options.bytes_per_trigger:
-                return ReadMaxBytes(self.options.bytes_per_trigger)
+            if self.bytes_per_trigger:
+                return ReadMaxBytes(self.bytes_per_trigger)
             return ReadAllAvailable()
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
             size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
-            if rows and self.options.bytes_per_trigger:
-                size = self.options.bytes_per_trigger
+            if rows and self.bytes_per_trigger:
+                size = self.bytes_per_trigger
             return to_offset(self.latest_from(from_offset(start), rows, size))
 
         def prepareForTriggerAvailableNow(self) -> None:

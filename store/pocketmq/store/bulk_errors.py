@@ -13,7 +13,7 @@ class NotAStore(BulkError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"{path} is not a store: {reason}. Give the folder that holds `commitlog` and "
+            f"path {path} is not a store: {reason}. Give the folder that holds `commitlog` and "
             "`consumequeue` (storePathRootDir of the broker), a comma list of such folders, or a glob"
         )
         self.path = path

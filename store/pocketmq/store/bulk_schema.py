@@ -98,14 +98,14 @@ def resolve(names: str | Iterable[str] | None) -> tuple[str, ...]:
     for name in names:
         if name not in COLUMNS:
             raise IllegalArgument(
-                f"there is no column {name!r}{nearest(name, COLUMNS)}; the columns are "
+                f"columns: there is no column {name!r}{nearest(name, COLUMNS)}; the columns are "
                 + ", ".join(COLUMNS)
             )
         if name in found:
             raise IllegalArgument(f"column {name!r} is named twice")
         found.append(name)
     if not found:
-        raise IllegalArgument("no column is named; the columns are " + ", ".join(COLUMNS))
+        raise IllegalArgument("columns names no column; the columns are " + ", ".join(COLUMNS))
     return tuple(found)
 
 
