@@ -1,0 +1,68 @@
+"""Pop consumption by the official Java 5.5.0 client (issue 5 part 11): messages shared by message."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
+from tests.interop.conftest import Shared, or_missing
+from tests.interop.driver import PushConsumer, Session, message
+from tests.interop.waiting import until
+
+# The broker shares out the queues; what is not acknowledged comes back as soon as the client allows.
+POP = {
+    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+    "clientRebalance": False,
+    "popInvisibleTime": 5_000,
+    "heartbeatBrokerInterval": 2_000,
+}
+
+
+@pytest.fixture(params=["pocketmq", pytest.param("rocketmq-5.5.0", marks=pytest.mark.reference)])
+def pop_broker(
+    request: pytest.FixtureRequest, tmp_path: Path, shared: Shared
+) -> Iterator[RunningBroker]:
+    """Ours, and with --reference the real broker that has pop."""
+    if request.param == "pocketmq":
+        yield shared.broker("pocketmq")
+        return
+    with ExitStack() as leave:
+        broker = or_missing(lambda: make_broker(request.param, tmp_path / "b"))
+        leave.callback(broker.kill)
+        yield broker.start()
+
+
+def pops(shared: Shared, broker: RunningBroker, topic: str, group: str) -> None:
+    """An operator makes the group pop the topic."""
+    tool = shared.mqadmin("5.5.0").at(broker.namesrv)
+    printed = tool(
+        "setConsumeMode", "-b", broker.address, "-t", topic, "-g", group, "-m", "POP", "-q", 0
+    )
+    assert "success" in printed.out, printed
+
+
+def texts(*consumers: PushConsumer) -> Counter[str]:
+    return Counter(got.text for consumer in consumers for got in consumer.received)
+
+
+def test_a_consumer_that_pops_gets_every_message_and_a_failed_one_again(
+    pop_broker: RunningBroker, shared: Shared, java_550: Session, topic: str, group: str
+) -> None:
+    """Once each; the one that fails comes again with a count, under the topic's own name."""
+    producer = java_550.producer(pop_broker.namesrv, f"{group}-p")
+    producer.create_topic(topic)
+    pops(shared, pop_broker, topic, group)
+    sent = [f"m{number}" for number in range(60)]
+    producer.send(*(message(topic, text, tags="AB"[n % 2]) for n, text in enumerate(sent)))
+    producer.send(message(topic, "fails", tags="A", properties={"fail_times": "1"}))
+    consumer = java_550.push_consumer(pop_broker.namesrv, group, {topic: "A"}, settings=POP)
+    wanted = Counter({text: 1 for text in sent[::2]} | {"fails": 2})
+    until(lambda: texts(consumer) == wanted, "every message once, the failed one twice")
+    again = [got for got in consumer.received if got.text == "fails"]
+    assert [got.reconsume_times for got in again] == [0, 1]
+    assert {got.topic for got in again} == {topic}
+    # A message that comes now wakes the pop that waits.
+    producer.send(message(topic, "late", tags="A"))
+    until(lambda: texts(consumer)["late"] == 1, "the message for a waiting pop")
