@@ -19,9 +19,9 @@ from enum import IntEnum
 from typing import Any
 
 try:
-    import msgpack
+    import msgpack as _msgpack
 except ImportError:  # Spark's executors need not have it: they speak JSON only.
-    msgpack = None
+    _msgpack = None
 
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
@@ -180,6 +180,7 @@ def decode(frame: bytes) -> RemotingCommand:
     return command
 
 
+msgpack: Any = _msgpack
 _HEAD = struct.Struct(">II")
 _new_command = RemotingCommand.__new__
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
