@@ -18,6 +18,7 @@ from pocketmq.console.json_rows import (
     step_row,
     subscription_rows,
     subscriptions_of,
+    users_first,
 )
 from pocketmq.console.name_kinds import is_system_group
 from pocketmq.console.overview_warnings import warnings_of
@@ -110,7 +111,8 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     progress = await admin.groups.progress(name, partial=True)
     connection = members.connection
     figures = console.sampler.groups.get(name)
-    if not configs and connection is None and not progress:
+    rows = sorted(progress, key=lambda row: users_first(row.queue))
+    if not configs and connection is None and not rows:
         raise not_found(
             f"no broker knows a group {name!r}", "a group appears when its first consumer starts"
         )
@@ -126,8 +128,8 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
         "stored": subscription_rows(members.stored.values()),
         "members": member_rows(members),
         "verdict": verdict(name, members),
-        "queues": [progress_row(row, members.owners.get(row.queue)) for row in progress],
-        "lag": sum(row.lag for row in progress),
+        "queues": [progress_row(row, members.owners.get(row.queue)) for row in rows],
+        "lag": sum(row.lag for row in rows),
         "out": None if figures is None else round(figures.rate, 2),
         "subGroups": [
             {
@@ -155,8 +157,8 @@ async def member(console: Console, call: Call) -> dict[str, Any]:
         "properties": dict(info.properties),
         "subscriptions": subscription_rows(info.subscriptions.values()),
         "queues": [
-            {**queue_row(queue), "fields": dict(fields)}
-            for queue, fields in sorted(info.queues.items())
+            {**queue_row(queue), "fields": dict(info.queues[queue])}
+            for queue in sorted(info.queues, key=users_first)
         ],
         "statuses": {topic: dict(each) for topic, each in info.statuses.items()},
         "stack": info.stack,

@@ -16,6 +16,7 @@ from pocketmq.console.json_rows import (
     queue_row,
     subscription_rows,
     subscriptions_of,
+    users_first,
 )
 from pocketmq.console.state import Console
 from pocketmq.remoting.codes import version_name
@@ -70,7 +71,7 @@ async def members_of(console: Console, group: str) -> GroupMembers:
             )
     infos = await _ask(console, group, found.members)
     for client, info in infos.items():
-        found.queues[client] = sorted(info.queues)
+        found.queues[client] = sorted(info.queues, key=users_first)
         found.own.setdefault(client, info.subscriptions)
     return found
 

@@ -14,6 +14,11 @@ def queue_row(queue: MessageQueue) -> dict[str, Any]:
     return {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
 
 
+def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
+    """Order of queues: a group's retry topic, which every member has besides, last."""
+    return queue.topic.startswith(RETRY_PREFIX), queue
+
+
 def status_row(status: QueueStatus) -> dict[str, Any]:
     return {
         "broker": status.queue.broker_name,

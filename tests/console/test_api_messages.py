@@ -1,0 +1,279 @@
+"""Messages by the console's API: any body; pages; track; dead letters; delays; trace."""
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+from tests.console.console_peer import Site, User, site, until
+from tests.console.test_api_groups import member
+
+from pocketmq.client import (
+    ConsumeContext,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+from pocketmq.console.message_json import BODY_SIZE_MAX
+
+BINARY = bytes(range(256))
+
+
+async def _send(user: User, topic: str, body: bytes | str, **fields: Any) -> dict[str, Any]:
+    if isinstance(body, bytes):
+        fields = {**fields, "body": b64encode(body).decode(), "bodyEncoding": "base64"}
+    else:
+        fields = {**fields, "body": body}
+    found: dict[str, Any] = await user.do("POST", f"/topics/{topic}/messages", fields)
+    assert found["status"] == "SEND_OK"
+    return found
+
+
+async def _all_pages(user: User, path: str, **query: Any) -> list[Any]:
+    items: list[Any] = []
+    cursor = None
+    while True:
+        more: dict[str, str] = {} if cursor is None else {"cursor": cursor}
+        found = await user.read(path, **query, **more)
+        assert found["items"] or found["cursor"] is None
+        items += found["items"]
+        cursor = found["cursor"]
+        if cursor is None:
+            return items
+
+
+async def test_a_body_of_any_bytes_is_sent_and_seen_whole(tmp_path: Path) -> None:
+    """Issue 7, messages: text, JSON, hex; binary and large bodies are safe."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        large = ("ä" * (BODY_SIZE_MAX // 2 + 5)).encode()
+        cases = {"plain": "<script>alert(1)</script>", "json": '{"a": [1]}'}
+        for key, text in cases.items():
+            sent = await _send(user, "T", text, keys=key, tag="t", properties={"own": "<b>"})
+            found = await user.read(f"/messages/{sent['msgId']}", topic="T")
+            assert found["body"]["text"] == text
+            assert found["body"]["json"] == (key == "json")
+            assert (found["tags"], found["keys"]) == ("t", key)
+            assert found["properties"]["own"] == "<b>"
+            assert found["offsetMsgId"] == sent["offsetMsgId"]
+        sent = await _send(user, "T", BINARY)
+        found = await user.read(f"/messages/{sent['offsetMsgId']}")
+        assert found["body"]["text"] is None
+        assert b64decode(found["body"]["base64"]) == BINARY
+        sent = await _send(user, "T", b"x" + large)
+        found = await user.read(f"/messages/{sent['msgId']}", topic="T")
+        assert (found["body"]["size"], found["body"]["truncated"]) == (len(large) + 1, True)
+        # The cut goes through the middle of a letter, which is left out of the text.
+        assert found["body"]["text"] == "x" + "ä" * ((BODY_SIZE_MAX - 1) // 2)
+        whole = await user.get(f"/messages/{sent['msgId']}/body", topic="T")
+        assert whole.content == b"x" + large
+        assert whole.headers["content-disposition"].startswith("attachment")
+        assert whole.headers["content-type"] == "application/octet-stream"
+
+
+async def test_messages_page_from_the_newest_to_the_oldest_over_all_brokers(tmp_path: Path) -> None:
+    """Issue 7, messages by topic and time: each once, in order, while new ones arrive."""
+    async with site(tmp_path, brokers=("b", "c")) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 3, "writeQueues": 3})
+        async with Producer("p", name_server=running.name_server) as producer:
+            for number in range(50):
+                await producer.send(Message("T", str(number).encode(), keys=f"k{number}"))
+            first = await user.read("/messages", topic="T", size=7)
+            assert first["total"] == 50
+            # What comes later does not shift the pages.
+            await producer.send(Message("T", b"later"))
+        items = first["items"]
+        cursor = first["cursor"]
+        while cursor is not None:
+            page = await user.read("/messages", topic="T", size=7, cursor=cursor)
+            items, cursor = items + page["items"], page["cursor"]
+        assert sorted(int(each["body"]["text"]) for each in items) == list(range(50))
+        times = [each["storeTimestamp"] for each in items]
+        assert times == sorted(times, reverse=True)
+        middle = times[25]
+        newer = await _all_pages(user, "/messages", topic="T", begin=middle, size=11)
+        assert len(newer) == sum(time >= middle for time in times) + 1
+        older = await _all_pages(user, "/messages", topic="T", end=middle, size=11)
+        assert len(older) == sum(time < middle for time in times)
+        by_key = await user.read("/messages", topic="T", key="k7")
+        assert [each["body"]["text"] for each in by_key["items"]] == ["7"]
+        assert (await user.read("/messages", topic="T", key="none"))["items"] == []
+        place = next(each for each in items if each["body"]["text"] == "7")
+        from_place = await _all_pages(
+            user, "/messages", topic="T", broker=place["broker"], queueId=place["queueId"], size=2
+        )
+        in_queue = [
+            each
+            for each in items
+            if (each["broker"], each["queueId"]) == (place["broker"], place["queueId"])
+        ]
+        offsets = [each["queueOffset"] for each in from_place]
+        assert offsets[: len(in_queue)] == list(range(len(in_queue)))
+        broken = await user.get("/messages", topic="T", cursor="bm9uZQ==")
+        assert broken.json["code"] == "BAD_REQUEST"
+
+
+async def test_an_id_leads_only_to_brokers_of_this_site(tmp_path: Path) -> None:
+    """Conventions, security: an offset id names an address; the console must not call any at all."""
+    async with site(tmp_path) as running:
+        foreign = "7F000001" + "00000009" + "0" * 16
+        reply = await running.user.get(f"/messages/{foreign}")
+        assert (reply.status, reply.json["code"]) == (404, "NOT_FOUND")
+        assert "127.0.0.1:9" in reply.json["error"]
+        reply = await running.user.get("/messages/nonsense")
+        assert (reply.status, reply.json["code"]) == (400, "BAD_REQUEST")
+        await running.user.do("PUT", "/topics/T", {})
+        reply = await running.user.get("/messages/nonsense", topic="T")
+        assert (reply.status, reply.json["code"]) == (404, "NOT_FOUND")
+
+
+async def test_what_became_of_a_message_is_told_by_type_and_verdict_and_it_can_be_handed_over(
+    tmp_path: Path,
+) -> None:
+    """S88, S89: track with PocketMQ's verdict; consume directly."""
+    async with site(tmp_path, long_polling_enable=False) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        async with member(running, "A", "tagA") as got:
+            sent = [await _send(user, "T", body, tag=body) for body in ("tagA", "tagB")]
+
+            async def tracked(number: int) -> Any:
+                found = await user.read(f"/messages/{sent[number]['msgId']}/track", topic="T")
+                return {each["group"]: each for each in found["tracks"]}.get("S")
+
+            async def verdict_is(number: int, wanted: str) -> Any:
+                found = await tracked(number)
+                return found if found and found["verdict"] == wanted else None
+
+            consumed = await until(lambda: verdict_is(0, "CONSUMED"))
+            assert consumed["trackType"] == "CONSUMED"
+            assert consumed["deliveries"][0]["clientId"] == "127.0.0.1@A"
+            filtered = await until(lambda: verdict_is(1, "FILTERED"))
+            assert filtered["trackType"] == "CONSUMED_BUT_FILTERED"
+            assert got == ["tagA"]
+            path = f"/messages/{sent[0]['msgId']}/consume"
+            body = {"topic": "T", "group": "S", "clientId": "127.0.0.1@A"}
+            result = await user.do("POST", path, body)
+            assert result["result"] == "CR_SUCCESS"
+            assert got == ["tagA", "tagA"]
+        reply = await user.call("POST", path, body)
+        assert reply.status == 202
+        reply = await user.call("POST", path, body, {"X-Confirm": reply.json["confirm"]})
+        assert reply.status >= 400
+        assert reply.json["error"]
+
+
+async def _dead_letters(running: Site, count: int) -> None:
+    """A group that fails at once, with no second try."""
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        return ConsumeResult.RECONSUME_LATER
+
+    consumer = PushConsumer(
+        "D", listener=listener, name_server=running.name_server, max_reconsume_times=0
+    )
+    consumer.subscribe("T")
+    async with consumer:
+        for number in range(count):
+            await _send(running.user, "T", f"dead {number}", keys=f"k{number}")
+
+        async def all_dead() -> bool:
+            items = (await running.user.read("/dlq"))["items"]
+            return bool(items and items[0]["messages"] == count)
+
+        await until(all_dead)
+
+
+async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> None:
+    """Issue 7, dead letters: browse, resend one or many, export."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        assert (await user.read("/dlq"))["items"] == []
+        await _dead_letters(running, 3)
+        letters = (await user.read("/dlq/D"))["items"]
+        assert sorted(each["body"]["text"] for each in letters) == ["dead 0", "dead 1", "dead 2"]
+        assert {each["origin"]["topic"] for each in letters} == {"T"}
+        exported = await user.get("/dlq/D/export")
+        lines = [json.loads(line) for line in exported.content.splitlines()]
+        assert sorted(b64decode(each["body"]["base64"]) for each in lines) == [
+            b"dead 0",
+            b"dead 1",
+            b"dead 2",
+        ]
+        ids = [each["offsetMsgId"] for each in letters[:2]]
+        asked = await user.ask("POST", "/dlq/D/resend", {"ids": ids})
+        assert "2 dead letters" in asked["willDo"]
+        result = await user.do("POST", "/dlq/D/resend", {"ids": [*ids, "no such id"]})
+        assert (result["sent"], result["failed"]) == (2, 1)
+        assert result["results"][2]["error"]
+        got: list[str] = []
+
+        async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+            got.extend(each.body.decode() for each in messages)
+            return ConsumeResult.SUCCESS
+
+        consumer = PushConsumer("D", listener=listener, name_server=running.name_server)
+        consumer.subscribe("T")
+        async with consumer:
+            wanted = sorted(each["body"]["text"] for each in letters[:2])
+
+            async def came() -> bool:
+                return sorted(got) == wanted
+
+            await until(came)
+        warned = (await user.read("/overview"))["warnings"]
+        assert [each["subject"] for each in warned if each["kind"] == "DEAD_LETTERS"] == ["D"]
+
+
+async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: Path) -> None:
+    """Issue 7, delays pending."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {})
+        for number in range(3):
+            await _send(user, "T", f"later {number}", delayLevel=18)
+        levels = (await user.read("/delays"))["brokers"][0]["levels"]
+        assert len(levels) == 18
+        last = levels[17]
+        assert (last["name"], last["delayMs"], last["waiting"]) == ("2h", 7_200_000, 3)
+        items = await _all_pages(user, "/delays/18", size=2)
+        assert [each["body"]["text"] for each in items] == ["later 0", "later 1", "later 2"]
+        assert {each["realTopic"] for each in items} == {"T"}
+        assert all(each["due"] == each["storeTimestamp"] + 7_200_000 for each in items)
+        assert (await user.get("/delays/19")).status == 404
+
+
+async def test_the_trace_of_a_message_is_a_timeline_of_sending_and_consuming(
+    tmp_path: Path,
+) -> None:
+    """Issue 7, trace timeline: from the records that clients leave."""
+    async with site(tmp_path, trace_topic_enable=True) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        done = asyncio.Event()
+
+        async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+            done.set()
+            return ConsumeResult.SUCCESS
+
+        consumer = PushConsumer("S", listener=listener, name_server=running.name_server, trace=True)
+        consumer.subscribe("T")
+        async with consumer:
+            async with Producer("P", name_server=running.name_server, trace=True) as producer:
+                sent = await producer.send(Message("T", b"traced", tags="t", keys="order-1"))
+            await done.wait()
+        for query in ({"id": sent.msg_id}, {"key": "order-1", "topic": "T"}):
+            traces = (await user.read("/trace", **query))["traces"]
+            assert [each["msgId"] for each in traces] == [sent.msg_id]
+            trace = traces[0]
+            assert (trace["topic"], trace["tags"], trace["keys"]) == ("T", "t", "order-1")
+            spans = [(each["kind"], each["group"], each["status"]) for each in trace["spans"]]
+            assert spans == [("PUB", "P", "SUCCESS"), ("SUB", "S", "SUCCESS")]
+            assert trace["spans"][1]["end"] is not None
+        assert (await user.read("/trace", id="none"))["traces"] == []
