@@ -17,6 +17,7 @@ from pathlib import Path
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.not_served import NOT_SERVED
 from pocketmq.cli.server_options import HELP, OPTIONS
+from pocketmq.console.config import ConsoleConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.settings import Key
@@ -133,6 +134,7 @@ def configuration() -> str:
         ("The store", "", StoreConfig.keys()),
         ("The name server", "", NamesrvConfig.keys()),
         ("TLS", "Of broker and name server alike.", TlsConfig.keys()),
+        ("The console", "Of `up` and `broker`; see [the console](console.md).", ConsoleConfig.keys()),
     )
     parts = [_CONFIGURATION.format(made=_MADE), "## Options of the servers\n\n" + _options()]
     for title, text, keys in groups:
