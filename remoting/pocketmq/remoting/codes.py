@@ -198,9 +198,10 @@ class PocketRequestCode(IntEnum):
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
     # its offset id, by topic and unique key, or by its place; 22 when there is none.
     GET_MESSAGE_TRACK = 900_002
-    # Header topic? count? -> {"behindMs", "offsetBehind", "counts": {topic: n}, "messages": [{"topic",
-    # "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes", "recallHandle"}]}:
-    # the next messages that wait for a time of their own (not those of delay levels).
+    # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
+    # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
+    # "recallHandle"}]}: the next messages that wait for a time of their own (not those of delay levels);
+    # counting: after a crash the counts are too low for some seconds.
     GET_TIMERS = 900_003
 
 

@@ -60,6 +60,8 @@ ROLL_SECONDS = 172_800
 _STEP = 256
 _SECONDS_STEP = 20_000
 _RETRY_MS = 1_000
+# Between two pieces of a count that nobody waits for.
+_COUNT_PAUSE_MS = 5
 _WAIT_MS_MAX = 1_000
 _SYNC_INTERVAL_MS = 1_000
 _RATE_INTERVAL_MS = 1_000
@@ -261,6 +263,8 @@ class TimerService:
         except StoreNotWriteable as error:
             log.warning("timer messages wait, the store takes none error=%s", error)
             return _RETRY_MS
+        if self.pending.count_some(self._clock.now_ms()):
+            return _COUNT_PAUSE_MS
         next_ms = self.check.read_ms + PRECISION_MS
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 

@@ -4,11 +4,13 @@
                         and, ours: "logPosition", "readTimeMs": of which state of the timers it tells
 
 1. The counts are exact: the file is written at the stop and counts only for the very state that it names.
-   After a crash, or another broker, the messages that wait are counted anew.
+   After a crash, or another broker, the messages that wait are counted anew, beside all else; what comes
+   and goes meanwhile is counted at once, since a slot still has its units when they are delivered.
 2. A message counts from when it is taken in until it is delivered; a recall lowers the count at once.
 Owner: TimerService.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -29,6 +31,8 @@ from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.
 _LOOKS_MAX = 20_000
+# Units that are counted in one turn of the event loop.
+_COUNT_STEP = 256
 # How far ahead: a broker of Apache's places units at most two days ahead, as we do.
 _SECONDS_MAX = 3 * 24 * 3600
 
@@ -66,6 +70,7 @@ class TimerPending:
         self.counts: Counter[str] = Counter()
         self._changed_ms: dict[str, int] = {}
         self._change_count = 0
+        self._uncounted: Iterator[Unit] | None = None
 
     # ------------------------------------------------------------ counts
 
@@ -85,14 +90,29 @@ class TimerPending:
                 self._changed_ms[str(topic)] = int(each["timeStamp"])
             self._change_count = int(value["dataVersion"]["counter"])
             return
-        for unit in self._all(read_ms):
+        self._uncounted = self._all(read_ms, self._log.end)
+
+    def count_some(self, now_ms: int) -> bool:
+        """A piece of the count anew; False when it is done."""
+        if self._uncounted is None:
+            return False
+        piece = list(itertools.islice(self._uncounted, _COUNT_STEP))
+        for unit in piece:
             record = waiting_record(self._store, unit.position)
             if record is not None:
-                self.add(record, -1 if unit.magic & DELETE else 1, read_ms)
+                self.add(record, -1 if unit.magic & DELETE else 1, now_ms)
+        if len(piece) < _COUNT_STEP:
+            self._uncounted = None
+        return self.counting
+
+    @property
+    def counting(self) -> bool:
+        """Whether the counts are too low still (1)."""
+        return self._uncounted is not None
 
     def save(self, read_ms: int) -> None:
         """At the stop. Blocks."""
-        if self.counts or self._log.end:
+        if (self.counts or self._log.end) and not self.counting:
             self._file.write(ConfigFile.encode({**self.to_json(), **self._state(read_ms)}))
 
     def _state(self, read_ms: int) -> dict[str, int]:
@@ -142,20 +162,25 @@ class TimerPending:
     def _coming(self, read_ms: int) -> Iterator[Unit]:
         """Units in the order of their seconds; of one second the newest, and so recalls, first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
-            yield from self._chain(slot)
+            for _, unit in self._chain(slot):
+                yield unit
 
-    def _all(self, read_ms: int) -> Iterator[Unit]:
+    def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
+        """The units of seconds to come that stand before a position of the log."""
         for slot in self._wheel.written():
-            if slot.second >= read_ms // PRECISION_MS:
-                yield from self._chain(slot)
+            if slot.second < read_ms // PRECISION_MS:
+                continue
+            for position, unit in self._chain(slot):
+                if position < end:
+                    yield unit
 
-    def _chain(self, slot: Slot) -> Iterator[Unit]:
+    def _chain(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
         at = slot.last
         while at != NONE:
             unit = self._log.read(at)
             if unit is None or unit.second != slot.second:
                 return
-            yield unit
+            yield at, unit
             at = unit.previous
 
 

@@ -50,6 +50,7 @@ class TimerProcessor:
             request,
             {
                 "behindMs": timer.behind_ms,
+                "counting": timer.pending.counting,
                 "counts": dict(sorted(timer.pending.counts.items())),
                 "messages": [self._described(each) for each in found],
                 "offsetBehind": timer.offset_behind,
