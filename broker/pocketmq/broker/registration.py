@@ -85,6 +85,13 @@ class Registration:
         # What a slave was told of its master; empty for a master.
         self.master_address = ""
         self.master_ha_address = ""
+        # Name servers that took the last registration; "" is the one of this process.
+        self._taken: set[str] = set()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a name server knows the broker, as far as it was heard."""
+        return bool(self._taken)
 
     @property
     def addresses(self) -> list[str]:
@@ -126,6 +133,7 @@ class Registration:
 
     async def stop(self) -> None:
         """Unregister everywhere; failures are logged."""
+        self._taken.clear()
         if self._local is not None:
             self._local.unregister(self._identity)
         identity = self._identity
@@ -146,6 +154,7 @@ class Registration:
 
     def _register_local(self, topics: Iterable[TopicConfig]) -> Mapping[str, str]:
         assert self._local is not None
+        self._taken.add("")
         return self._local.register(
             self._identity,
             self._topics.data_version,
@@ -206,9 +215,12 @@ class Registration:
                     answer.code,
                     answer.remark,
                 )
+                self._taken.discard(address)
                 return
+            self._taken.add(address)
             self._take_answer(answer, check_order=check_order)
         except PocketMQError as error:
+            self._taken.discard(address)
             log.warning("not registered namesrv=%s reason=%s; the next try follows", address, error)
 
     def _take_answer(self, answer: RemotingCommand, *, check_order: bool) -> None:

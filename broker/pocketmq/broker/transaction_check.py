@@ -20,6 +20,7 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.
 
 import asyncio
 import logging
+from collections import Counter
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
@@ -78,6 +79,14 @@ class HalfMessages:
         self._replaced_by: dict[int, int] = {}
         self._stands_for: dict[int, list[int]] = {}
         self._op_read = 0
+        # (topic, whether it was committed) -> how many since the start.
+        self.ended: Counter[tuple[str, bool]] = Counter()
+
+    @property
+    def waiting_count(self) -> int:
+        """Half messages whose end is not known."""
+        end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        return max(0, end - self.half_offset - len(self._decided))
 
     @property
     def half_offset(self) -> int:
@@ -105,6 +114,11 @@ class HalfMessages:
     def is_decided(self, half_offset: int) -> bool:
         """Whether the half message was committed, rolled back or replaced; known from half_offset on."""
         return half_offset in self._decided
+
+    def count_end(self, half: Record, *, committed: bool) -> None:
+        """A producer has ended it."""
+        topic = get_property(half.properties, b"REAL_TOPIC") or b""
+        self.ended[topic.decode("utf-8", "replace"), committed] += 1
 
     def decide(self, half_offset: int) -> None:
         """It is committed or rolled back: append its op message. Raises: StoreNotWriteable."""

@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
@@ -31,7 +33,7 @@ _NOT_NAMESRVS = ("listenPort", "bindAddress", "kvConfigPath")
 
 
 class BrokerServer:
-    """Settings from all sources, then the servers until `stop`."""
+    """Settings from all sources, then the servers until `stop`. metrics: those of the metrics port."""
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
@@ -43,6 +45,7 @@ class BrokerServer:
             *StoreConfig.keys(),
             *TlsConfig.keys(),
             *ConsoleConfig.keys(),
+            *MetricsConfig.keys(),
         }
         if self._is_up:
             known |= NamesrvConfig.keys().keys()
@@ -56,6 +59,7 @@ class BrokerServer:
             self._console, self._console_port_is_asked = read_console_config(
                 settings, by_default=self._is_up
             )
+            self.metrics = read_metrics_config(settings)
             self._tls = TlsConfig.read(settings)
             for name in [*TlsConfig.keys()]:
                 settings.pop(name, None)
@@ -108,6 +112,7 @@ class BrokerServer:
             **self._config.to_properties(),
             **self._tls.to_properties(),
             **self._console.to_properties(),
+            **self.metrics.to_properties(),
         }
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -136,6 +141,7 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
+            metrics = await metrics_port(stack, self.metrics, config.listen_address, broker)
             say_ready(
                 {
                     "namesrv": namesrv,
@@ -144,6 +150,7 @@ class BrokerServer:
                     "cluster": config.broker_cluster_name,
                     "store": self._store_config.store_path_root_dir,
                     "console": "" if console is None else console.address,
+                    "metrics": metrics,
                 },
                 as_json=self._as_json,
             )

@@ -136,6 +136,10 @@ class BrokersServer:
         if base == 0:
             # Free ports lie close together: one broker's second port could be another's first.
             arguments += ["--set", "fastListenEnable=false"]
+        metrics = self._checked.metrics
+        if metrics.is_on and metrics.prom_exporter_port:
+            port = metrics.prom_exporter_port + number
+            arguments += ["--set", f"metricsPromExporterPort={port}"]
         return Member(name, folder, port_of(base, number), arguments)
 
 

@@ -20,7 +20,7 @@ _STOP_WITHIN_S = 60
 
 
 class ServerProcess(External):
-    """A server in a child process. pid; printed(): its log."""
+    """A server in a child process. pid; printed(): its log; ready: the parts of its ready line."""
 
     def __init__(
         self, config: Mapping[str, object] | None = None, *, store: str = "memory"
@@ -29,13 +29,14 @@ class ServerProcess(External):
         super().__init__("")
         self._config = {
             name: value
-            for name, value in {**SETTINGS, **(config or {})}.items()
+            for name, value in {"consolePort": -1, **SETTINGS, **(config or {})}.items()
             if name not in _NOT_IN_FILE
         }
         self._kept = None if store in STORES else Path(store)
         self._kind = store
         self._folder: Path | None = None
         self._ports = ("0", "0")
+        self.ready: dict[str, str] = {}
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -84,9 +85,9 @@ class ServerProcess(External):
             log = self.printed() + line
             self._end(process)
             raise RuntimeError(f"`pocketmq up` ended with {process.returncode}:\n{log}")
-        parts = dict(word.partition("=")[::2] for word in line.split()[1:])
-        self.namesrv = parts["namesrv"]
-        self.broker = parts["broker"]
+        self.ready = dict(word.partition("=")[::2] for word in line.split()[1:])
+        self.namesrv = self.ready["namesrv"]
+        self.broker = self.ready["broker"]
         self._ports = (self.namesrv.rpartition(":")[2], self.broker.rpartition(":")[2])
 
     def kill(self) -> None:

@@ -151,6 +151,10 @@ class PocketMQ(ABC):
 
     # ------------------------------------------------------------ across threads
 
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the test where the server's calls run: for what is not among them."""
+        return self._call(coroutine)
+
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(coroutine)
 

@@ -73,6 +73,7 @@ class EndTransactionProcessor:
                 if decision == _COMMIT:
                     self._commit(found)
                 self._half.decide(current)
+                self._half.count_end(found, committed=decision == _COMMIT)
         except StoreError as error:
             log.error("a transaction could not be ended reason=%s", error)
             return request.answer(ResponseCode.SYSTEM_ERROR, str(error))

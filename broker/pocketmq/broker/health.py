@@ -1,0 +1,77 @@
+"""Health: whether a broker is well, and whether it serves, each with its reasons in words.
+
+Well: it runs, and its store takes messages; what is not may need a new disk or a restart. Ready: clients find
+it and may use it; a broker that only starts or stops is well and not ready.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+_READ_OR_WRITE = 6
+
+
+@dataclass(slots=True)
+class Health:
+    """reasons: what is not as it should be; none: ok."""
+
+    name: str
+    address: str
+    checks: dict[str, bool] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    def check(self, name: str, *, ok: bool, reason: str) -> None:
+        """One question and its answer; the reason is kept when it is not ok."""
+        self.checks[name] = ok
+        if not ok:
+            self.reasons.append(reason)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "broker": self.name,
+            "address": self.address,
+            "ok": self.ok,
+            "checks": self.checks,
+            "reasons": self.reasons,
+        }
+
+
+def health(broker: "Broker") -> Health:
+    """Whether it is well."""
+    found = Health(broker.config.broker_name, broker.address)
+    refusal = broker.store.refusal
+    found.check(
+        "storeWritable",
+        ok=broker.store.writable,
+        reason=f"the store takes no messages: {refusal or 'it is closed'}",
+    )
+    return found
+
+
+def readiness(broker: "Broker") -> Health:
+    """Whether it serves clients."""
+    found = health(broker)
+    found.check(
+        "permitted",
+        ok=bool(broker.config.broker_permission & _READ_OR_WRITE),
+        reason="brokerPermission lets nobody read or write; set it to 6",
+    )
+    found.check(
+        "serving",
+        ok=not broker.long_polling.closing,
+        reason="the broker is stopping",
+    )
+    registration = broker.registration
+    found.check(
+        "registered",
+        ok=registration.is_registered,
+        reason="no name server has taken the broker yet: clients cannot find it. "
+        f"Check namesrvAddr ({broker.config.namesrv_addr or 'not set'})",
+    )
+    return found

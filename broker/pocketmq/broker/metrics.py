@@ -1,0 +1,110 @@
+"""Metrics: what a broker knows of itself, as families of samples with RocketMQ 5's names and labels.
+
+A pure look at the broker's objects: nothing is counted here, nothing is kept, and the hot paths know nothing
+of it. The tables stand in metrics_traffic (messages, clients, groups) and metrics_store; the text is made by
+pocketmq.console.metrics_page. Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
+DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 prints.
+
+1. Every sample begins with the labels of its node: cluster, node_type, node_id.
+2. A family has at most metricsOtelCardinalityLimit label sets; what is beyond is one sample with
+   otel_metric_overflow="true", as OpenTelemetry has it, and is counted in pocketmq_metrics_overflow_series.
+3. Our own families are named pocketmq_..., so that nobody takes them for RocketMQ's.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+NODE_LABELS = ("cluster", "node_type", "node_id")
+CARDINALITY_LIMIT = 50_000
+OVERFLOW = "otel_metric_overflow"
+OVERFLOW_METRIC = "pocketmq_metrics_overflow_series"
+
+Sample = tuple[tuple[str, ...], float]
+"""Values of the labels, in their order, and the figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the tables.
+
+    name: of a counter with _total, as it is shown. unit: RocketMQ's word for it ("milliseconds", "bytes"):
+    Prometheus' text carries it in the name from RocketMQ 5.3 on, and did not before, so that both
+    are shown. read: the samples, labels in the order of `labels`.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    labels: tuple[str, ...]
+    read: "Callable[[Broker], Iterable[Sample]]"
+    unit: str = ""
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """Its names in Prometheus' text."""
+        if not self.unit or self.name.endswith(f"_{self.unit}"):
+            return (self.name,)
+        return (self.name, f"{self.name}_{self.unit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric with its samples at one moment; labels: with those of the node in front."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    overflow: float | None = None
+
+
+def metrics() -> tuple[Metric, ...]:
+    """Every row of the tables."""
+    from pocketmq.broker.metrics_store import STORE_METRICS
+    from pocketmq.broker.metrics_traffic import TRAFFIC_METRICS
+
+    return (*TRAFFIC_METRICS, *STORE_METRICS)
+
+
+def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
+    """All families now. In the broker's event loop; takes some µs a sample."""
+    limit = cardinality_limit
+    identity = broker.identity
+    node = (identity.cluster, "broker", identity.broker_name)
+    found = []
+    folded = 0
+    for metric in metrics():
+        family, beyond = _family(metric, node, metric.read(broker), limit)
+        folded += beyond
+        found.append(family)
+    found.append(_family(_OVERFLOW, node, [((), folded)], limit)[0])
+    return found
+
+
+def _family(
+    metric: Metric, node: tuple[str, ...], samples: Iterable[Sample], limit: int
+) -> tuple[Family, int]:
+    """The family, and how many samples went into its overflow."""
+    kept: list[Sample] = []
+    overflow, beyond = 0.0, 0
+    for values, figure in samples:
+        if len(kept) < limit:
+            kept.append(((*node, *values), figure))
+        else:
+            overflow += figure
+            beyond += 1
+    labels = (*NODE_LABELS, *metric.labels)
+    return Family(metric, labels, tuple(kept), overflow if beyond else None), beyond
+
+
+_OVERFLOW = Metric(
+    OVERFLOW_METRIC,
+    "gauge",
+    "Label sets that did not fit into their families",
+    (),
+    # Counted by snapshot itself.
+    lambda broker: (),
+)

@@ -1,0 +1,51 @@
+"""MetricsConfig: the settings of the metrics port, with RocketMQ 5's names. Source: BrokerConfig, 5.3.3."""
+
+from dataclasses import dataclass
+
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import Settings, key
+
+PROM = "PROM"
+_NOT_HERE = ("OTLP_GRPC", "LOG")
+
+
+@dataclass
+class MetricsConfig(Settings):
+    """Whether a broker has a port for Prometheus beside the console's /metrics."""
+
+    exporter_type: str = key(
+        "DISABLE",
+        name="metricsExporterType",
+        choices=("DISABLE", PROM, *_NOT_HERE),
+        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_GRPC and LOG are "
+        "RocketMQ's only: they refuse to start.",
+    )
+    prom_exporter_port: int = key(
+        5557,
+        name="metricsPromExporterPort",
+        min=0,
+        max=65_535,
+        help="Port for Prometheus; 0: any free one.",
+    )
+    prom_exporter_host: str = key(
+        "",
+        name="metricsPromExporterHost",
+        help="Address that it listens on; by default the one that the broker listens on (bindAddress).",
+    )
+    cardinality_limit: int = key(
+        50_000,
+        name="metricsOtelCardinalityLimit",
+        min=1,
+        help="Most label sets of one metric; what is beyond is shown as one sample.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.exporter_type in _NOT_HERE:
+            raise IllegalArgument(
+                f"metricsExporterType={self.exporter_type} is not supported: use PROM, and let a collector "
+                "fetch from that port"
+            )
+
+    @property
+    def is_on(self) -> bool:
+        return self.exporter_type == PROM

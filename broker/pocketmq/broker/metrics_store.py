@@ -1,0 +1,216 @@
+"""Metrics of the store, of what waits in it and of the process. Source: DefaultStoreMetricsManager, 5.3.3."""
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.metrics import Metric, Sample
+from pocketmq.remoting.codes import OUR_VERSION, version_name
+from pocketmq.remoting.message_codec import read_record
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+_STORAGE_LABELS = ("storage_type", "storage_medium")
+_STORAGE = ("local", "disk")
+# RocketMQ's thread pools. Here a request is run when its bytes have come: nothing queues up before it.
+_PROCESSORS = (
+    "ack",
+    "admin",
+    "async_put",
+    "client_manager",
+    "consumer_manager",
+    "heartbeat",
+    "lite_pull",
+    "pull",
+    "query_message",
+    "reply",
+    "send",
+    "transaction",
+)
+
+
+def _size(broker: "Broker") -> Iterator[Sample]:
+    try:
+        used = shutil.disk_usage(broker.store_config.store_path_root_dir).used
+    except OSError:
+        return
+    yield _STORAGE, used
+
+
+def _reserve_time(broker: "Broker") -> Iterator[Sample]:
+    """Age of the oldest message; nothing in an empty store."""
+    oldest = broker.store.record_at(broker.store.commit_log_min_position)
+    if oldest is not None:
+        stored_ms = read_record(oldest, check_crc=False).store_ms
+        yield _STORAGE, max(0, broker.clock.now_ms() - stored_ms)
+
+
+# ---------------------------------------------------------------- what waits
+
+
+def _delayed(broker: "Broker") -> Iterator[Sample]:
+    names = broker.store_config.message_delay_level.split()
+    for level, name in enumerate(names, 1):
+        end = broker.store.max_offset(SCHEDULE_TOPIC, level - 1)
+        begin = broker.store.min_offset(SCHEDULE_TOPIC, level - 1)
+        at = max(broker.delay.offsets.get(level, 0), begin)
+        yield (str(level), name), max(0, end - at)
+
+
+def _timing(broker: "Broker") -> Iterator[Sample]:
+    for topic, count in broker.timer.pending.counts.items():
+        yield (*_STORAGE, topic), count
+
+
+def _ended(broker: "Broker", *, committed: bool) -> Iterator[Sample]:
+    for (topic, was_committed), count in broker.half.ended.items():
+        if was_committed == committed:
+            yield (topic,), count
+
+
+STORE_METRICS = (
+    Metric(
+        "rocketmq_storage_size",
+        "gauge",
+        "Used space of the disk that the store is on",
+        _STORAGE_LABELS,
+        _size,
+        "bytes",
+    ),
+    Metric(
+        "rocketmq_storage_flush_behind_bytes",
+        "gauge",
+        "Bytes of the commit log that are not on the disk yet",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.store.flush_behind_size)],
+        "bytes",
+    ),
+    Metric(
+        "rocketmq_storage_dispatch_behind_bytes",
+        "gauge",
+        "Bytes of the commit log that are not in the index yet",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.store.dispatch_behind_size)],
+        "bytes",
+    ),
+    Metric(
+        "rocketmq_storage_message_reserve_time",
+        "gauge",
+        "Age of the oldest message",
+        _STORAGE_LABELS,
+        _reserve_time,
+        "milliseconds",
+    ),
+    Metric(
+        "pocketmq_commit_log_bytes",
+        "gauge",
+        "Bytes of the commit log, from the oldest message to the newest",
+        (),
+        lambda broker: [
+            ((), broker.store.commit_log_max_position - broker.store.commit_log_min_position)
+        ],
+    ),
+    Metric(
+        "pocketmq_disk_used_ratio",
+        "gauge",
+        "Used share of the disk that the commit log is on, 0 to 1",
+        (),
+        lambda broker: [((), broker.store.disk_use)],
+    ),
+    Metric(
+        "pocketmq_store_writable",
+        "gauge",
+        "1 while messages are taken",
+        (),
+        lambda broker: [((), int(broker.store.writable))],
+    ),
+    Metric(
+        "pocketmq_delayed_messages",
+        "gauge",
+        "Messages that wait, by delay level",
+        ("level", "delay"),
+        _delayed,
+    ),
+    Metric(
+        "rocketmq_timing_messages",
+        "gauge",
+        "Messages that wait for the time that they name",
+        (*_STORAGE_LABELS, "topic"),
+        _timing,
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_lag",
+        "gauge",
+        "Such messages that are not in the timer wheel yet",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.timer.offset_behind)],
+    ),
+    Metric(
+        "rocketmq_timer_dequeue_latency",
+        "gauge",
+        "How far their delivery is behind the clock",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.timer.behind_ms)],
+        "milliseconds",
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_total",
+        "counter",
+        "Messages that the timer wheel took",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.timer.taken_count)],
+    ),
+    Metric(
+        "rocketmq_timer_dequeue_total",
+        "counter",
+        "Messages that the timer wheel delivered",
+        _STORAGE_LABELS,
+        lambda broker: [(_STORAGE, broker.timer.delivered_count)],
+    ),
+    Metric(
+        "rocketmq_half_messages",
+        "gauge",
+        "Half messages of all topics",
+        (),
+        lambda broker: [((), broker.half.waiting_count)],
+    ),
+    Metric(
+        "rocketmq_commit_messages_total",
+        "counter",
+        "Transactions that were committed",
+        ("topic",),
+        lambda broker: _ended(broker, committed=True),
+    ),
+    Metric(
+        "rocketmq_rollback_messages_total",
+        "counter",
+        "Transactions that were rolled back",
+        ("topic",),
+        lambda broker: _ended(broker, committed=False),
+    ),
+    Metric(
+        "rocketmq_processor_watermark",
+        "gauge",
+        "Requests that wait for a processor: none, they are run as they come",
+        ("processor",),
+        lambda broker: [((name,), 0) for name in _PROCESSORS],
+    ),
+    Metric(
+        "pocketmq_start_time_seconds",
+        "gauge",
+        "When the broker was started, seconds since 1970",
+        (),
+        lambda broker: [((), broker.stats.boot_ms / 1000)],
+    ),
+    Metric(
+        "pocketmq_broker_info",
+        "gauge",
+        "1; which RocketMQ the broker says that it is",
+        ("version", "role"),
+        lambda broker: [
+            ((version_name(OUR_VERSION).lower(), broker.config.broker_role.lower()), 1)
+        ],
+    ),
+)

@@ -1,0 +1,307 @@
+"""Metrics of messages, clients and groups. Source: BrokerMetricsManager, ConsumerLagCalculator, 5.3.3.
+
+Figures are those of BrokerStats, of the offsets and of the connected clients. message_type is the topic's
+attribute message.type, else normal: what a single message was is not counted. Lag is told for every group
+that has offsets, online or not, where RocketMQ 5 tells that of groups online only.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.metrics import Metric, Sample
+from pocketmq.broker.topic_validator import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from pocketmq.remoting.codes import version_name
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+_MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
+_PROTOCOL = "remoting"
+_TOPIC_LABELS = ("topic", "message_type", "is_system")
+_GROUP_LABELS = ("consumer_group", "topic", "is_retry", "is_system")
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _is_system_group(group: str) -> bool:
+    return group.lower().startswith(SYSTEM_GROUP_PREFIX.lower())
+
+
+def _is_system(broker: "Broker", topic: str, group: str = "") -> str:
+    return _flag(broker.topics.is_system(topic) or _is_system_group(group))
+
+
+def _is_retry(topic: str) -> str:
+    return _flag(topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _message_type(broker: "Broker", topic: str) -> str:
+    found = broker.topics.get(topic)
+    return "normal" if found is None else found.attributes.get("message.type", "normal").lower()
+
+
+def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample]:
+    sums: Counter[str] = Counter()
+    for (topic, _), counter in broker.stats.put.items():
+        sums[topic] += getattr(counter, attribute)
+    for topic, count in sums.items():
+        yield (topic, _message_type(broker, topic), _is_system(broker, topic)), count
+
+
+def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for (group, topic, _), counter in broker.stats.got.items():
+        sums[group, topic] += getattr(counter, attribute)
+    for (group, topic), count in sums.items():
+        yield (group, topic, _is_retry(topic), _is_system(broker, topic, group)), count
+
+
+def _sent_to_dlq(broker: "Broker") -> Iterator[Sample]:
+    sums: Counter[str] = Counter()
+    for (topic, _), counter in broker.stats.put.items():
+        if topic.startswith(DLQ_PREFIX):
+            sums[topic] += counter.nums
+    for topic, count in sums.items():
+        group = topic.removeprefix(DLQ_PREFIX)
+        yield (group, topic, _flag(_is_system_group(group))), count
+
+
+def _sent_back(broker: "Broker") -> Iterator[Sample]:
+    for (group, topic), count in broker.stats.sent_back.items():
+        yield (group, topic, _is_system(broker, topic, group)), count
+
+
+# ---------------------------------------------------------------- clients
+
+
+def _producers(broker: "Broker") -> Iterator[Sample]:
+    sums: Counter[tuple[str, int]] = Counter()
+    for _, channel in broker.producers.channels():
+        sums[channel.language, channel.version] += 1
+    for (language, version), count in sums.items():
+        yield (language.lower(), version_name(version).lower(), _PROTOCOL), count
+
+
+def _consumers(broker: "Broker") -> Iterator[Sample]:
+    for name, group in broker.consumers.groups.items():
+        sums = Counter((each.language, each.version) for each in group.channels.values())
+        mode = _MODES.get(group.consume_type, group.consume_type.lower())
+        system = _flag(_is_system_group(name))
+        for (language, version), count in sums.items():
+            labels = (
+                name,
+                language.lower(),
+                version_name(version).lower(),
+                mode,
+                _PROTOCOL,
+                system,
+            )
+            yield labels, count
+
+
+# ---------------------------------------------------------------- lag
+
+
+def _queues(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
+    """(group, topic, queue id, offset, end) of every queue in which a group has an offset.
+
+    An offset beyond the queue's end (a store that was rolled back) has no lag.
+    """
+    for group in broker.groups.groups:
+        for topic in broker.offsets.topics_of(group):
+            if broker.topics.get(topic) is None:
+                continue
+            for queue_id, offset in broker.offsets.of_topic(group, topic).items():
+                end = broker.store.max_offset(topic, queue_id)
+                begin = broker.store.min_offset(topic, queue_id)
+                yield group, topic, queue_id, min(max(offset, begin), end), end
+
+
+def _queue_lag(broker: "Broker") -> Iterator[Sample]:
+    for group, topic, queue_id, offset, end in _queues(broker):
+        yield (group, topic, str(queue_id)), end - offset
+
+
+def _group_labels(broker: "Broker", group: str, topic: str) -> tuple[str, ...]:
+    return (group, topic, _is_retry(topic), _is_system(broker, topic, group))
+
+
+def _lag(broker: "Broker") -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for group, topic, _, offset, end in _queues(broker):
+        sums[group, topic] += end - offset
+    for (group, topic), lag in sums.items():
+        yield _group_labels(broker, group, topic), lag
+
+
+def _lag_latency(broker: "Broker") -> Iterator[Sample]:
+    """Age of the oldest message that the group has not consumed; 0: there is none."""
+    oldest: dict[tuple[str, str], int] = {}
+    now_ms = broker.clock.now_ms()
+    for group, topic, queue_id, offset, end in _queues(broker):
+        age = 0
+        if offset < end:
+            stored_ms = broker.store.store_time_at(topic, queue_id, offset)
+            age = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
+        oldest[group, topic] = max(oldest.get((group, topic), 0), age)
+    for (group, topic), age in oldest.items():
+        yield _group_labels(broker, group, topic), age
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _findings(broker: "Broker") -> Iterator[Sample]:
+    for finding in broker.guard.findings():
+        camps = len(finding.camps)
+        yield (finding.group, finding.topic, _flag(finding.raised)), camps
+
+
+def _findings_losing(broker: "Broker") -> Iterator[Sample]:
+    for finding in broker.guard.findings():
+        queues = {queue_id for loss in finding.losses for queue_id in loss.queue_ids}
+        yield (finding.group, finding.topic), len(queues)
+
+
+def _modes(broker: "Broker") -> Iterator[Sample]:
+    for mode, count in Counter(broker.modes.mode(name) for name in broker.groups.groups).items():
+        yield (mode.value,), count
+
+
+TRAFFIC_METRICS = (
+    Metric(
+        "rocketmq_messages_in_total",
+        "counter",
+        "Total number of incoming messages",
+        _TOPIC_LABELS,
+        lambda broker: _messages_in(broker, "nums"),
+    ),
+    Metric(
+        "rocketmq_throughput_in_total",
+        "counter",
+        "Total traffic of incoming messages, bytes",
+        _TOPIC_LABELS,
+        lambda broker: _messages_in(broker, "size"),
+    ),
+    Metric(
+        "rocketmq_messages_out_total",
+        "counter",
+        "Total number of outgoing messages",
+        _GROUP_LABELS,
+        lambda broker: _messages_out(broker, "nums"),
+    ),
+    Metric(
+        "rocketmq_throughput_out_total",
+        "counter",
+        "Total traffic of outgoing messages, bytes",
+        _GROUP_LABELS,
+        lambda broker: _messages_out(broker, "size"),
+    ),
+    Metric(
+        "rocketmq_send_to_dlq_messages_total",
+        "counter",
+        "Messages that went to the dead letters of a group",
+        ("consumer_group", "topic", "is_system"),
+        _sent_to_dlq,
+    ),
+    Metric(
+        "pocketmq_sent_back_messages_total",
+        "counter",
+        "Messages that consumers sent back to get them again",
+        ("consumer_group", "topic", "is_system"),
+        _sent_back,
+    ),
+    Metric(
+        "rocketmq_producer_connections",
+        "gauge",
+        "Producer connections",
+        ("language", "version", "protocol_type"),
+        _producers,
+    ),
+    Metric(
+        "rocketmq_consumer_connections",
+        "gauge",
+        "Consumer connections",
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        _consumers,
+    ),
+    Metric(
+        "pocketmq_connections",
+        "gauge",
+        "Open connections of any kind",
+        (),
+        lambda broker: [((), len(broker.server.connections))],
+    ),
+    Metric(
+        "pocketmq_long_polling_requests",
+        "gauge",
+        "Pulls that wait for a message",
+        (),
+        lambda broker: [((), broker.long_polling.count)],
+    ),
+    Metric("rocketmq_consumer_lag_messages", "gauge", "Consumer lag messages", _GROUP_LABELS, _lag),
+    Metric(
+        "rocketmq_consumer_lag_latency",
+        "gauge",
+        "Consumer lag time: age of the oldest message that is not consumed",
+        _GROUP_LABELS,
+        _lag_latency,
+        "milliseconds",
+    ),
+    Metric(
+        "pocketmq_consumer_queue_lag_messages",
+        "gauge",
+        "Consumer lag messages by queue",
+        ("consumer_group", "topic", "queue_id"),
+        _queue_lag,
+    ),
+    Metric(
+        "pocketmq_group_subscription_camps",
+        "gauge",
+        "Groups whose members subscribe a topic differently: how many different subscriptions",
+        ("consumer_group", "topic", "is_raised"),
+        _findings,
+    ),
+    Metric(
+        "pocketmq_group_subscription_losing_queues",
+        "gauge",
+        "Queues in which such a group loses messages now",
+        ("consumer_group", "topic"),
+        _findings_losing,
+    ),
+    Metric(
+        "pocketmq_group_findings_total",
+        "counter",
+        "Findings about differing subscriptions that were raised",
+        (),
+        lambda broker: [((), broker.guard.raised_count)],
+    ),
+    Metric("pocketmq_groups", "gauge", "Consumer groups by mode", ("mode",), _modes),
+    Metric(
+        "rocketmq_topic_number",
+        "gauge",
+        "Active topic number",
+        (),
+        lambda broker: [((), len(broker.topics.topics))],
+    ),
+    Metric(
+        "rocketmq_consumer_group_number",
+        "gauge",
+        "Active subscription group number",
+        (),
+        lambda broker: [((), len(broker.groups.groups))],
+    ),
+    Metric(
+        "rocketmq_broker_permission",
+        "gauge",
+        "Broker permission",
+        (),
+        lambda broker: [((), broker.config.broker_permission)],
+    ),
+)

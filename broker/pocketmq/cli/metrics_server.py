@@ -1,0 +1,46 @@
+"""The metrics port beside `up` and `broker` (metricsExporterType=PROM)."""
+
+import importlib.util
+from contextlib import AsyncExitStack
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.server import cannot_listen
+
+
+def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:
+    """The port's settings, taken out of `settings`. Raises: IllegalArgument."""
+    config = MetricsConfig.from_properties(settings)
+    for name in [*MetricsConfig.keys()]:
+        settings.pop(name, None)
+    return config
+
+
+async def metrics_port(
+    stack: AsyncExitStack, config: MetricsConfig, host: str, broker: Broker
+) -> str:
+    """Serve the port until `stack` ends. Returns: its URL, "" when it is not asked for.
+
+    host: where the broker listens. Raises: CannotBegin.
+    """
+    if not config.is_on:
+        return ""
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise CannotBegin(
+            "metricsExporterType=PROM needs prometheus-client, which is not installed: "
+            'pip install "pocketmq[console]", or leave the setting out'
+        )
+    from pocketmq.console.metrics_port import MetricsPort
+
+    port = MetricsPort(config, host, (broker,))
+    try:
+        await stack.enter_async_context(port)
+    except OSError as error:
+        raise cannot_listen(
+            config.prom_exporter_host or host,
+            config.prom_exporter_port,
+            "--set metricsPromExporterPort=PORT",
+            error,
+        ) from error
+    return f"http://{port.address}/metrics"
