@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 from pocketmq.client.acl import Credentials
+from pocketmq.client.top_addressing import is_lookup, look_up
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import nearest
@@ -29,6 +30,9 @@ handlers answer what comes from the other side, by request code."""
 class ClientOptions(TypedDict, total=False):
     """Keyword arguments of every client; each has a default.
 
+    name_server: addresses `host:9876` joined by `;`, or an http URL with a path that answers with such a
+        line (asked for in the constructor, which waits for it, and every two minutes); default
+        $NAMESRV_ADDR.
     instance_name: clients of one process that name the same instance share connections, timers and the
         client id; by default each has its own. client_ip: the address in the client id.
     unit_name: added to the client id. namespace: prefix of all topics and groups.
@@ -57,9 +61,10 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Checked options; `name_servers` is never empty."""
+    """Checked options; `name_servers` is never empty. name_server_url: where they are asked for."""
 
     name_servers: tuple[str, ...]
+    name_server_url: str | None = None
     instance_name: str | None = None
     client_ip: str = ""
     unit_name: str | None = None
@@ -78,7 +83,8 @@ class ClientConfig:
 
     @classmethod
     def of(cls, options: ClientOptions) -> "ClientConfig":
-        """Raises: IllegalArgument for an unknown option, no name server or a value out of range."""
+        """Raises: IllegalArgument for an unknown option, no name server or a value out of range;
+        NameServersNotFound."""
         unknown = set(options) - set(ClientOptions.__annotations__)
         if unknown:
             name = min(unknown)
@@ -86,8 +92,9 @@ class ClientConfig:
                 f"there is no option {name!r}" + nearest(name, ClientOptions.__annotations__)
             )
         given = dict(options)
-        name_servers = parse_name_servers(options.get("name_server"))
+        url, name_servers = find_name_servers(options.get("name_server"))
         given.pop("name_server", None)
+        given["name_server_url"] = url
         given = {name: value for name, value in given.items() if value is not None}
         given.setdefault("client_ip", local_ip(name_servers[0]))
         config = cls(name_servers, **given)  # type: ignore[arg-type]
@@ -111,12 +118,21 @@ class ClientConfig:
     @property
     def connection_key(self) -> tuple[object, ...]:
         """What clients that share an instance must agree on."""
-        return (self.name_servers, self.credentials, self.tls, self.header_encoding)
+        where = self.name_server_url or self.name_servers
+        return (where, self.credentials, self.tls, self.header_encoding)
 
 
 def config_of(**options: Unpack[ClientOptions]) -> ClientConfig:
     """ClientConfig.of, from keyword arguments."""
     return ClientConfig.of(options)
+
+
+def find_name_servers(text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The URL to ask, if it is one, and the addresses. Raises: IllegalArgument, NameServersNotFound."""
+    given = text if text is not None else os.environ.get(NAME_SERVER_VARIABLE)
+    if given is not None and is_lookup(given):
+        return given, parse_name_servers(look_up(given))
+    return None, parse_name_servers(given)
 
 
 def parse_name_servers(text: str | None) -> tuple[str, ...]:

@@ -258,7 +258,7 @@ class ConsumerMember:
             "PROP_CONSUMEORDERLY": str(self.settings.orderly).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
             "PROP_CONSUME_TYPE": self.settings.consume_type.value,
-            "PROP_NAMESERVER_ADDR": ";".join(self.instance.config.name_servers),
+            "PROP_NAMESERVER_ADDR": ";".join(self.instance.api.name_servers),
             "PROP_THREADPOOL_CORE_SIZE": "0",
             "consumerGroup": self.group,
             "consumeFromWhere": self.settings.consume_from_where.value,

@@ -3,6 +3,7 @@
 It owns the connections, the routes, the broker addresses and every timer:
 
     every                       from            what
+    two minutes                 10 s            where the name servers are, if that is asked for by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
     heartbeat_interval          1 000 ms        forget brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
@@ -25,13 +26,14 @@ from typing import Protocol
 
 from pocketmq.client.api import MQClientApi, Remoting
 from pocketmq.client.client_processor import ClientProcessor
-from pocketmq.client.config import ClientConfig
+from pocketmq.client.config import ClientConfig, parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
 from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
 from pocketmq.client.namespace import is_retry_topic
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
 from pocketmq.client.route import MASTER_ID, BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
+from pocketmq.client.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import Version
 from pocketmq.remoting.command import Encoding
@@ -131,6 +133,13 @@ class MQClientInstance:
         runner.every(
             config.poll_name_server_interval_ms, self.update_all_routes, first_ms=10, name="routes"
         )
+        if config.name_server_url is not None:
+            runner.every(
+                LOOKUP_INTERVAL_MS,
+                self.update_name_servers,
+                first_ms=FIRST_LOOKUP_MS,
+                name="name servers",
+            )
         runner.every(
             config.heartbeat_interval_ms,
             self._clean_and_heartbeat,
@@ -212,6 +221,15 @@ class MQClientInstance:
         return None if consumer is None else consumer.pull
 
     # ------------------------------------------------------------ routes
+
+    async def update_name_servers(self) -> None:
+        """Ask where the name servers are. Raises: NameServersNotFound; then the known ones stay."""
+        url = self.config.name_server_url
+        assert url is not None
+        found = parse_name_servers(await asyncio.to_thread(look_up, url))
+        if found != self.api.name_servers:
+            log.info("name servers changed from=%s to=%s", self.api.name_servers, found)
+            self.api.name_servers = found
 
     async def update_all_routes(self) -> None:
         """Ask for the routes of all topics in use."""

@@ -359,7 +359,7 @@ class SendEngine:
         try:
             return plan.next_queue()
         except NoQueueToSendTo as error:
-            raise NoRoute(topic, self.instance.config.name_servers, str(error)) from error
+            raise NoRoute(topic, self.instance.api.name_servers, str(error)) from error
 
     async def _send_to(
         self, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int
@@ -407,7 +407,7 @@ class SendEngine:
         """The queues that can be written to. Raises: NoRoute."""
         info, _ = await self._publish_info(with_namespace(self._namespace, topic))
         if not info.ok:
-            raise NoRoute(topic, self.instance.config.name_servers, "no queue can be written to")
+            raise NoRoute(topic, self.instance.api.name_servers, "no queue can be written to")
         return list(info.queues)
 
     async def _publish_info(self, topic: str) -> tuple[TopicPublishInfo, bool]:
@@ -432,7 +432,7 @@ class SendEngine:
         try:
             template = await instance.api.topic_route(self.settings.create_topic_key)
         except NoRoute as error:
-            raise NoRoute(topic, instance.config.name_servers) from error
+            raise NoRoute(topic, instance.api.name_servers) from error
         instance.addresses.learn(template)
         limited = template.limited_to(self.settings.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())

@@ -5,11 +5,13 @@ a trace must never hold up what it traces. A producer of its own sends them ever
 Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, RocketMQ 4.9.7.
 """
 
+import asyncio
 import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pocketmq.client import trace
@@ -53,8 +55,9 @@ class TraceDispatcher:
         from pocketmq.client.producer import Producer  # which imports this module
 
         config = self._config
-        name_server = ";".join(config.name_servers)
-        self._producer = Producer(
+        name_server = config.name_server_url or ";".join(config.name_servers)
+        make = partial(
+            Producer,
             self._group,
             name_server=name_server,
             instance_name=f"PID_CLIENT_INNER_TRACE_PRODUCER_{name_server}",
@@ -67,6 +70,9 @@ class TraceDispatcher:
             credentials=config.credentials,
             transport=config.transport,
         )
+        # Where the name servers are asked for by HTTP the constructor waits: in a thread, then.
+        waits = config.name_server_url is not None
+        self._producer = await asyncio.to_thread(make) if waits else make()
         await self._producer.start()
         await self._runner.start()
         self._runner.every(

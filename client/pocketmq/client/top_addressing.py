@@ -1,0 +1,53 @@
+"""TopAddressing: name servers found by HTTP, for sites that move them (wire.md 4.2).
+
+    name_server="http://config.example:8080/rocketmq/nsaddr"    ->  GET, answered by "a:9876;b:9876"
+
+The first line of the answer counts. It is asked for when the client is made and every two minutes from then
+on; where that fails the addresses that are known stay. Source: DefaultTopAddressing, MQClientInstance, 4.9.7.
+"""
+
+import urllib.parse
+
+from pocketmq.client.errors import TransientError
+
+LOOKUP_INTERVAL_MS = 120_000
+FIRST_LOOKUP_MS = 10_000
+_TIMEOUT_S = 3.0
+_ANSWER_SIZE_MAX = 65_536
+
+
+class NameServersNotFound(TransientError):
+    """The address of the name servers' addresses gave none."""
+
+    def __init__(self, url: str, why: object) -> None:
+        super().__init__(
+            f"no name server is known: {url} gave none ({why}). Its answer must be one line such as "
+            "host:9876;other:9876"
+        )
+
+
+def is_lookup(name_server: str) -> bool:
+    """Whether this is where addresses are asked for, not an address itself.
+
+    >>> is_lookup("http://config:8080/rocketmq/nsaddr"), is_lookup("http://host:9876")
+    (True, False)
+    """
+    parts = urllib.parse.urlsplit(name_server)
+    return parts.scheme in ("http", "https") and len(parts.path) > 1
+
+
+def look_up(url: str) -> str:
+    """The addresses, as one text. Blocks for three seconds at most. Raises: NameServersNotFound."""
+    # Imported here: who names an address needs no HTTP.
+    import urllib.request
+    from http.client import HTTPException
+
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            text = answer.read(_ANSWER_SIZE_MAX).decode("utf-8")
+    except (OSError, HTTPException, UnicodeDecodeError) as error:
+        raise NameServersNotFound(url, error) from error
+    lines = text.strip().splitlines()
+    if not lines or not lines[0].strip():
+        raise NameServersNotFound(url, "an empty answer")
+    return str(lines[0].strip())
