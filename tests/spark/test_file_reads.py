@@ -296,16 +296,72 @@ def test_nothing_to_read_named_is_an_error(
         spark.read.format("pocketmq").load().count()
 
 
-def test_rows_missing_from_the_middle_follow_fail_on_data_loss(load: Load, tmp_path: Path) -> None:
-    """Issue 6 part 1: a bad record gives what failOnDataLoss says, with file and position."""
+def bad_record(store: WrittenStore, positions: list[int]) -> list[int]:
+    """Zeros where a record begins, as a disk leaves a sector that it lost."""
+    store.patch(positions[40], b"\0" * 8)
+    return [40]
+
+
+def bad_body(store: WrittenStore, positions: list[int]) -> list[int]:
+    """One bit of a body: only its checksum tells."""
+    store.patch(positions[41] + 88, b"\xff")
+    return [41]
+
+
+def torn_tail(store: WrittenStore, positions: list[int]) -> list[int]:
+    """The last file ends within its last record, as after a copy that was cut off."""
+    with store.log_path(positions[-1]).open("r+b") as file:
+        file.truncate(positions[-1] % store.log_file_size + 60)
+    return [len(positions) - 1]
+
+
+def hole(store: WrittenStore, positions: list[int]) -> list[int]:
+    """A file in the middle is gone."""
+    store.log_path(positions[40]).unlink()
+    number = positions[40] // store.log_file_size
+    return [i for i, p in enumerate(positions) if p // store.log_file_size == number]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (bad_record, "no record is where the ConsumeQueue"),
+        (bad_body, "does not match its checksum"),
+        (torn_tail, "is not whole: it reaches over the end of its file"),
+        (hole, "deleted before it was read"),
+    ],
+)
+def test_damage_follows_fail_on_data_loss_in_batches_and_streams(
+    damage: Callable[[WrittenStore, list[int]], list[int]],
+    reason: str,
+    load: Load,
+    spark: "SparkSession",
+    tmp_path: Path,
+) -> None:
+    """Issue 6 part 1: an error with file and position, or every row but the damaged ones."""
     store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
     positions = store.add(Message(body=b"%d" % i) for i in range(100))
-    store.patch(positions[40], b"\0" * 8)
-    with pytest.raises(Exception, match=rf"position {positions[40]}.*failOnDataLoss") as caught:
-        load(store.root).collect()
-    assert str(store.log_path(positions[40])) in str(caught.value)
-    left = numbers(load(store.root, failOnDataLoss="false"))
-    assert left == [i for i in range(100) if i != 40]
+    lost = damage(store, positions)
+    options = {"verifyCrc": "true", "columns": "body"}
+    with pytest.raises(
+        Exception, match=rf"{reason}.*position {positions[lost[0]]}.*failOnDataLoss"
+    ) as caught:
+        load(store.root, **options).collect()
+    assert str(store.log_path(positions[lost[0]])) in str(caught.value)
+    options["failOnDataLoss"] = "false"
+    left = [i for i in range(100) if i not in lost]
+    assert numbers(load(store.root, **options)) == left
+    stream = spark.readStream.format("pocketmq").options(startingOffsets="earliest", **options)
+    seen: list[int] = []
+
+    def take(batch: "DataFrame", _: int) -> None:
+        seen.extend(numbers(batch))
+
+    query = stream.load(str(store.root)).writeStream.foreachBatch(take)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert sorted(seen) == left
 
 
 def test_a_log_file_deleted_after_planning_follows_fail_on_data_loss(

@@ -328,3 +328,19 @@ def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "['remoting', 'store'] False False"
+
+
+def test_a_file_missing_between_two_others_is_reported_with_and_without_index(
+    tmp_path: Path,
+) -> None:
+    """Retention takes files from the front only: a hole is a loss, never a shorter answer."""
+    store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
+    positions = store.add(Message(body=b"%d" % i) for i in range(100))
+    hole = store.log_path(positions[40])
+    hole.unlink()
+    for path in (store.root, store.root / "commitlog"):
+        with pytest.raises(bulk.DataLoss) as caught:
+            bulk.scan(str(path), columns="body").read_all()
+        assert caught.value.file == str(hole)
+        left = bulk.scan(str(path), columns="body", fail_on_data_loss=False).read_all()
+        assert numbers(left) == [i for i, p in enumerate(positions) if p // 4096 != 1]

@@ -178,6 +178,13 @@ class Planner:
 
     def walk_partitions(self, starting: Positions, ending: Positions) -> list[Partition]:
         """One partition a file for the stores without queues."""
+        for store in self.walked:
+            for first, end in store.spans():
+                if store.log_file_of(first) is None:
+                    reason = (
+                        f"the commit log has no file for {end - first} bytes between two others"
+                    )
+                    self.loss.lost(reason, store.missing_file(first), first)
         return [
             Partition(
                 store.root,
@@ -254,8 +261,8 @@ class _StoreWork:
         partitions: list[Partition] = []
         ranges: list[tuple[int, int]] = []
         room = span
-        for file in self.store.log_files:
-            at, end = max(low, file.first), min(high, file.first + file.size)
+        for first, after in self.store.spans():
+            at, end = max(low, first), min(high, after)
             while at < end:
                 take = min(room, end - at)
                 ranges.append((at, at + take))

@@ -74,7 +74,11 @@ def _read_range(
     file = store.log_file_of(low)
     touches_log = parts_of(_needed(read)) != {"queue"} or any(q.batch for q, _ in queues)
     if file is None:
-        loss.lost("a commit log file was deleted before it was read", f"{low:020d}", low)
+        loss.lost(
+            f"{len(known.table)} records are in a commit log file that was deleted before it was read",
+            store.missing_file(low),
+            int(known.positions[0]),
+        )
         return
     if not touches_log and not read.verify_crc:
         yield from _read_index_only(store, known, read)
@@ -317,7 +321,8 @@ def _read_walked(
     for low, high in partition.ranges:
         file = store.log_file_of(low)
         if file is None:
-            loss.lost("a commit log file was deleted before it was read", f"{low:020d}", low)
+            name = store.missing_file(low)
+            loss.lost("a commit log file was deleted before it was read", name, low)
             continue
         try:
             opened = store.open_log(file)

@@ -130,6 +130,24 @@ class Store:
             return self.log_files[low]
         return None
 
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """(first byte, byte behind the last) of every file and of every gap between two files.
+
+        Retention deletes from the front and never cuts a file off: records in a gap are lost.
+        """
+        at = self.log_start
+        for file in self.log_files:
+            if at < file.first:
+                yield at, file.first
+            at = file.first + file.size
+            yield file.first, at
+
+    def missing_file(self, position: int) -> str:
+        """Where the file would be that holds `position`: behind the one before it."""
+        behind = [f for f in self.log_files if f.first <= position]
+        folder = os.path.dirname(behind[-1].path) if behind else f"{self.base}/commitlog"
+        return f"{folder}/{behind[-1].first + behind[-1].size if behind else position:020d}"
+
     def open_log(self, file: LogFile) -> File:
         """The opened file; kept open until `close`. Raises: FileNotFoundError when it is gone."""
         opened = self._open.get(file.path)
