@@ -4,6 +4,7 @@
 #   up                                     name server and broker together (the default)
 #   namesrv, nameserver, mqnamesrv         a name server
 #   broker, mqbroker                       a broker, registered at NAMESRV_ADDR or -n
+#   mqadmin                                one command of administration
 #
 # Everything behind it goes to that command, so compose files of the official images go on working:
 # `sh mqbroker -n namesrv:9876 -c conf/broker.conf`. Another word of `pocketmq` is run as it is.
@@ -12,7 +13,7 @@ set -eu
 # The official images run scripts: `sh mqbroker`, `sh bin/mqnamesrv`, `./mqbroker`.
 if [ "${1:-}" = sh ] && [ $# -gt 1 ]; then
     case "$2" in
-        *mqbroker | *mqnamesrv) shift ;;
+        *mqbroker | *mqnamesrv | *mqadmin) shift ;;
         *) exec "$@" ;;
     esac
 fi
@@ -28,6 +29,12 @@ case "$role" in
         exit 2
         ;;
 esac
+if [ "$role" = mqadmin ]; then
+    exec mqadmin "$@"
+fi
 # For healthcheck.sh, which is not told the arguments.
 echo "$role" >"${POCKETMQ_ROLE_FILE:-/tmp/pocketmq.role}"
+case "$role" in
+    mqbroker | mqnamesrv) exec "$role" "$@" ;;
+esac
 exec pocketmq "$role" "$@"

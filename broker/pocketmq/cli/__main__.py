@@ -15,9 +15,19 @@ _SERVERS = {
 }
 
 
-def main() -> int:
-    """Run the command of sys.argv; the exit code (see ExitCode)."""
-    arguments = sys.argv[1:]
+def mqbroker() -> int:
+    """The console script `mqbroker`: RocketMQ's word for `pocketmq broker`."""
+    return main(["broker", *sys.argv[1:]])
+
+
+def mqnamesrv() -> int:
+    """The console script `mqnamesrv`: RocketMQ's word for `pocketmq namesrv`."""
+    return main(["namesrv", *sys.argv[1:]])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command, that of sys.argv by default; the exit code (see ExitCode)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     role = _SERVERS.get(arguments[0]) if arguments else None
     try:
         if role is not None:

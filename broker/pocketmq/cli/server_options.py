@@ -90,6 +90,13 @@ OPTIONS = (
         "namesrvAddr",
     ),
     Option(
+        ("--namesrv", "-n"),
+        "namesrv",
+        "taken for RocketMQ's scripts and not used: a name server registers nowhere",
+        (NAMESRV,),
+        "ADDR",
+    ),
+    Option(
         ("--broker-name",),
         "broker_name",
         "name of the broker (default: the name of this machine)",

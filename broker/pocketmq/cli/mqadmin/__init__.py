@@ -1,0 +1,1 @@
+"""`mqadmin`: RocketMQ's administration commands, for hands and scripts that know them."""

@@ -1,0 +1,81 @@
+"""Given: the options of one mqadmin command, by letter."""
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.table import MqCommand
+
+
+class Given:
+    """What was given; a letter is in it when its option was."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._values = values
+
+    def __contains__(self, letter: str) -> bool:
+        return letter in self._values
+
+    def __getitem__(self, letter: str) -> str:
+        return self._values[letter]
+
+    def text(self, letter: str, default: str = "") -> str:
+        return self._values.get(letter, default)
+
+    def maybe(self, letter: str) -> str | None:
+        return self._values.get(letter)
+
+    def number(self, letter: str, default: int | None = None) -> int:
+        """Raises: CannotBegin when it is no number, or was not given and has no default."""
+        text = self._values.get(letter)
+        if text is None and default is not None:
+            return default
+        try:
+            return int(text or "")
+        except ValueError:
+            raise CannotBegin(f"-{letter} takes a number, not {text!r}") from None
+
+    def flag(self, letter: str, default: bool) -> bool:
+        """Java's Boolean.parseBoolean: whatever is not `true` is false."""
+        return self._values[letter].lower() == "true" if letter in self._values else default
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CannotBegin(f"{message}; see: {self.prog} -h")
+
+
+def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) -> tuple[Given, str]:
+    """The options of a command, and the name servers.
+
+    Raises: CannotBegin for a bad option or a missing one. SystemExit(0) after -h.
+    """
+    parser = _Parser(
+        prog=f"mqadmin {command.name}",
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=f"The same: pocketmq {command.instead}" if command.instead else None,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        *("-n", "--namesrvAddr"),
+        dest="namesrv",
+        metavar="ADDR",
+        default=default_namesrv,
+        help="name servers, 'host:port;host:port' (default: NAMESRV_ADDR, else 127.0.0.1:9876)",
+    )
+    for option in command.options:
+        flags = (f"-{option.letter}", f"--{option.name}")
+        if option.takes_value:
+            parser.add_argument(
+                *flags, dest=option.letter, metavar="VALUE", required=option.required
+            )
+        else:
+            parser.add_argument(*flags, dest=option.letter, action="store_const", const="true")
+    found = vars(parser.parse_args(list(arguments)))
+    namesrv = str(found.pop("namesrv"))
+    values = {letter: str(value).strip() for letter, value in found.items() if value is not None}
+    if command.one_of and not values.keys() & set(command.one_of):
+        words = " or ".join(f"-{letter}" for letter in command.one_of)
+        raise CannotBegin(f"mqadmin {command.name} needs {words}; see: mqadmin {command.name} -h")
+    return Given(values), namesrv

@@ -1,0 +1,269 @@
+"""mqadmin's commands about brokers, name servers and their settings."""
+
+import time
+
+from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.printed import moment, print_columns, say
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.settings import nearest
+
+
+async def cluster_list(admin: Admin, given: Given) -> None:
+    brokers = await admin.brokers(given.maybe("c"))
+    more = "m" in given
+    rows: list[tuple[object, ...]] = []
+    for broker in brokers:
+        try:
+            found = await admin.settings.runtime(broker.address)
+        except PocketMQError as error:
+            rows.append((f"{broker.cluster}  {broker.name}  {broker.address}  {error}",))
+            continue
+        rows.append(_totals(broker, found) if more else _rates(broker, found))
+    if more:
+        heads = (
+            "#Cluster Name",
+            "#Broker Name",
+            "#InTotalYest",
+            "#OutTotalYest",
+            "#InTotalToday",
+            "#OutTotalToday",
+        )
+        print_columns("%-16s  %-32s %14s %14s %14s %14s", heads, rows)
+        return
+    print_columns(
+        "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s",
+        (
+            *("#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)"),
+            *("#OutTPS(LOAD)", "#PCWait(ms)", "#Hour", "#SPACE"),
+        ),
+        rows,
+    )
+
+
+def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
+    def rate(*names: str) -> float:
+        text = next((found[name] for name in names if found.get(name)), "0").split(" ")[0]
+        return float(text)
+
+    send = (
+        found.get("sendThreadPoolQueueSize", "0"),
+        found.get("sendThreadPoolQueueHeadWaitTimeMills", "0"),
+    )
+    pull = (
+        found.get("pullThreadPoolQueueSize", "0"),
+        found.get("pullThreadPoolQueueHeadWaitTimeMills", "0"),
+    )
+    earliest = int(found.get("earliestMessageTimeStamp", "0"))
+    hours = (time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0
+    return (
+        broker.cluster,
+        broker.name,
+        broker.broker_id,
+        broker.address,
+        found.get("brokerVersionDesc", ""),
+        f"{rate('putTps'):9.2f}({send[0]},{send[1]}ms)",
+        f"{rate('getTransferredTps', 'getTransferedTps'):9.2f}({pull[0]},{pull[1]}ms)",
+        found.get("pageCacheLockTimeMills", "0"),
+        f"{hours:2.2f}",
+        f"{float(found.get('commitLogDiskRatio') or 0):.4f}",
+    )
+
+
+def _totals(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
+    def number(name: str) -> int:
+        return int(found.get(name, "0"))
+
+    puts = [number(f"msgPutTotal{when}Morning") for when in ("Yesterday", "Today")]
+    gets = [number(f"msgGetTotal{when}Morning") for when in ("Yesterday", "Today")]
+    return (
+        *(broker.cluster, broker.name, puts[1] - puts[0], gets[1] - gets[0]),
+        number("msgPutTotalTodayNow") - puts[1],
+        number("msgGetTotalTodayNow") - gets[1],
+    )
+
+
+async def cluster_rt(admin: Admin, given: Given) -> None:
+    """One round; RocketMQ's goes on for ever."""
+    body = b"a" * given.number("s", 128)
+    count = given.number("a", 100)
+    rows: list[tuple[object, ...]] = []
+    for master in await admin.site.masters(given.maybe("c")):
+        took, failures = 0.0, 0
+        # Each broker has a topic of its own name.
+        queue = MessageQueue(master.name, master.name, 0)
+        for _ in range(count):
+            begin = time.perf_counter()
+            try:
+                await admin.messages.send(queue, body)
+            except PocketMQError:
+                failures += 1
+            took += time.perf_counter() - begin
+        mean = f"{took / count * 1000:.2f}"
+        rows.append((master.cluster, master.name, mean, count - failures, failures))
+    heads = ("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
+    print_columns("%-24s  %-24s  %-8s  %-16s  %-16s", heads, rows)
+
+
+async def broker_status(admin: Admin, given: Given) -> None:
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        for name, value in sorted((await admin.settings.runtime(master.address)).items()):
+            before = f"{master.address:<24} " if "c" in given else ""
+            say(f"{before}{name:<32}: {value}")
+
+
+async def broker_consume_stats(admin: Admin, given: Given) -> None:
+    (master, *_) = await admin.site.masters(None, given["b"])
+    answer = await admin.site.api.ask(
+        master.address,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
+        timeout_ms=given.number("t", 50_000),
+    )
+    from pocketmq.admin.types import queue_of
+
+    at_least = given.number("l", 0)
+    found = fastjson.loads(answer.body)
+    rows: list[tuple[object, ...]] = []
+    for entry in found.get("consumeStatsList") or ():
+        for group, stats in entry.items():
+            for each in stats:
+                for key, row in each["offsetTable"].items():
+                    queue = queue_of(key)
+                    lag = int(row["brokerOffset"]) - int(row["consumerOffset"])
+                    if lag >= at_least:
+                        rows.append(
+                            (
+                                *(queue.topic, group, queue.broker_name, queue.queue_id),
+                                *(row["brokerOffset"], row["consumerOffset"], lag),
+                                moment(int(row["lastTimestamp"])) or "-",
+                            )
+                        )
+    heads = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
+    print_columns(
+        "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s", (*heads, "#Diff", "#LastTime"), rows
+    )
+    say(f"\nDiff Total: {found.get('totalDiff', 0)}")
+
+
+async def stats_all(admin: Admin, given: Given) -> None:
+    active = "a" in given
+    rows: list[tuple[object, ...]] = []
+    for topic in await admin.topics.names():
+        if topic.startswith(("%RETRY%", "%DLQ%")) or given.text("t", topic) != topic:
+            continue
+        if not await admin.topics.exists(topic):
+            continue
+        addresses = [address for _, address in await admin.site.masters_of(topic)]
+        in_tps, in_day = await _counted(admin, addresses, "TOPIC_PUT_NUMS", topic)
+        groups = await admin.topics.groups(topic)
+        if not groups and (in_day or not active):
+            rows.append((topic, "", 0, f"{in_tps:.2f}", "", in_day, "NO_CONSUMER"))
+        for group in groups:
+            key = f"{topic}@{group}"
+            out_tps, out_day = await _counted(admin, addresses, "GROUP_GET_NUMS", key)
+            if active and not in_day and not out_day:
+                continue
+            lag = max(sum(row.lag for row in await admin.groups.progress(group, topic)), 0)
+            rows.append((topic, group, lag, f"{in_tps:.2f}", f"{out_tps:.2f}", in_day, out_day))
+    heads = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS")
+    print_columns(
+        "%-64s  %-64s %12s %11s %11s %14s %14s", (*heads, "#InMsg24Hour", "#OutMsg24Hour"), rows
+    )
+
+
+async def _counted(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
+    """Messages a second in the last minute, and of the last 24 hours."""
+    tps, day = 0.0, 0
+    for address in addresses:
+        found = await admin.settings.stats(address, name, key)
+        if found is not None:
+            tps += found["statsMinute"]["tps"]
+            # A window that has not run yet is empty; the next smaller one knows.
+            windows = (found[window]["sum"] for window in ("statsDay", "statsHour", "statsMinute"))
+            day += int(next((count for count in windows if count), 0))
+    return tps, day
+
+
+async def get_broker_config(admin: Admin, given: Given) -> None:
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        if "c" in given:
+            say(f"============{master.address}============")
+        for name, value in sorted((await admin.settings.broker(master.address)).items()):
+            say(f"{name:<50}=  {value}")
+        say("")
+
+
+async def update_broker_config(admin: Admin, given: Given) -> None:
+    name = given["k"]
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        known = await admin.settings.broker(master.address)
+        if name not in known:
+            raise CannotBegin(
+                f"broker {master.name} has no setting {name!r}{nearest(name, known)}; see: mqadmin "
+                f"getBrokerConfig -b {master.address}"
+            )
+        await admin.settings.update_broker(master.address, **{name: given["v"]})
+        say(f"update broker config success, {master.address}")
+
+
+async def get_namesrv_config(admin: Admin, given: Given) -> None:
+    for address in admin.name_servers:
+        say(f"============{address}============")
+        for name, value in sorted((await admin.settings.name_server(address)).items()):
+            say(f"{name:<50}=  {value}")
+
+
+async def update_namesrv_config(admin: Admin, given: Given) -> None:
+    for address in admin.name_servers:
+        await admin.settings.update_name_server(address, **{given["k"]: given["v"]})
+    servers = ", ".join(admin.name_servers)
+    say(f"update name server config success![{servers}]\n{given['k']} : {given['v']}")
+
+
+async def wipe_write_perm(admin: Admin, given: Given) -> None:
+    await _set_writable(admin, given["b"], False)
+
+
+async def add_write_perm(admin: Admin, given: Given) -> None:
+    await _set_writable(admin, given["b"], True)
+
+
+async def _set_writable(admin: Admin, broker: str, writable: bool) -> None:
+    await admin.site.masters(None, broker)
+    count = await admin.settings.set_writable(broker, writable)
+    what = "add" if writable else "wipe"
+    for address in admin.name_servers:
+        say(f"{what} write perm of broker[{broker}] in name server[{address}] OK, {count}")
+
+
+async def update_kv_config(admin: Admin, given: Given) -> None:
+    await admin.settings.put_kv(given["s"], given["k"], given["v"])
+    say("create or update kv config to namespace success.")
+
+
+async def delete_kv_config(admin: Admin, given: Given) -> None:
+    await admin.settings.delete_kv(given["s"], given["k"])
+    say("delete kv config from namespace success.")
+
+
+async def clean_expired_cq(admin: Admin, given: Given) -> None:
+    await _ask_each(admin, given, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+
+async def clean_unused_topic(admin: Admin, given: Given) -> None:
+    await _ask_each(admin, given, RequestCode.CLEAN_UNUSED_TOPIC)
+
+
+async def delete_expired_commit_log(admin: Admin, given: Given) -> None:
+    await _ask_each(admin, given, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+
+async def _ask_each(admin: Admin, given: Given, code: RequestCode) -> None:
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        await admin.site.api.ask(master.address, code, timeout_ms=60_000)
+        say(f"success {master.address}")

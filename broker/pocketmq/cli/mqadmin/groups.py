@@ -1,0 +1,284 @@
+"""mqadmin's commands about groups, their members and their offsets."""
+
+import time
+from typing import TYPE_CHECKING
+
+from pocketmq.admin import Admin, GroupConfig, Member, OffsetReset
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.group_report import describe
+from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.printed import moment, parse_time, print_columns, say
+from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.remoting import headers
+from pocketmq.remoting.codes import RequestCode, version_name
+from pocketmq.remoting.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.remoting.message import MessageQueue
+
+_MASTER = 0
+_TYPES = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH"}
+
+
+async def update_sub_group(admin: Admin, given: Given) -> None:
+    config = GroupConfig(
+        given["g"],
+        given.flag("s", True),
+        given.flag("m", True),
+        given.flag("d", True),
+        given.number("q", 1),
+        given.number("r", 16),
+        given.number("i", _MASTER),
+        given.number("w", 1),
+        given.flag("a", True),
+    )
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        await admin.groups.create(config, broker=master.address)
+        say(f"create subscription group to {master.address} success.")
+    fields = ", ".join(f"{name}={_java(value)}" for name, value in config.to_json().items())
+    say(f"SubscriptionGroupConfig{{{fields}}}")
+
+
+def _java(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def delete_sub_group(admin: Admin, given: Given) -> None:
+    group, forget = given["g"], given.flag("r", False)
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        await admin.site.api.ask(
+            master.address,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP,
+            headers.DeleteSubscriptionGroupHeader(group, forget, forget),
+            about=f"group {group!r}",
+        )
+        where = f"broker [{master.address}]" + (
+            f" in cluster [{given['c']}]" if "c" in given else ""
+        )
+        say(f"delete subscription group [{group}] from {where} success.")
+
+
+async def consumer_progress(admin: Admin, given: Given) -> None:
+    if "g" not in given:
+        await _all_progress(admin)
+        return
+    with_clients = given.flag("s", False)
+    rows = await admin.groups.progress(given["g"], given.maybe("t"), owners=with_clients)
+    heads = ("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
+    owner_heads = ("#Client IP",) if with_clients else ()
+    widths = "%-64s  %-32s  %-4s  %-20s  %-20s  " + ("%-20s " if with_clients else "")
+    print_columns(
+        widths + "%-20s  %s",
+        (*heads, *owner_heads, "#Diff", "#LastTime"),
+        [
+            (
+                row.queue.topic,
+                row.queue.broker_name,
+                row.queue.queue_id,
+                row.broker_offset,
+                row.consumer_offset,
+                *(((row.owner or "N/A").partition("@")[0],) if with_clients else ()),
+                row.lag,
+                moment(row.last_ms) or "N/A",
+            )
+            for row in rows
+        ],
+    )
+    say("")
+    say(f"Consume TPS: {await _consume_tps(admin, given['g'], {r.queue.topic for r in rows}):.2f}")
+    say(f"Diff Total: {sum(row.lag for row in rows)}")
+
+
+async def _consume_tps(admin: Admin, group: str, topics: set[str]) -> float:
+    total = 0.0
+    for master in await admin.site.masters():
+        for topic in topics:
+            found = await admin.settings.stats(master.address, "GROUP_GET_NUMS", f"{topic}@{group}")
+            total += found["statsMinute"]["tps"] if found else 0.0
+    return total
+
+
+async def _all_progress(admin: Admin) -> None:
+    rows: list[tuple[object, ...]] = []
+    for group in await admin.groups.names():
+        progress = await admin.groups.progress(group)
+        try:
+            found = await admin.groups.connection(group)
+        except ConsumerNotOnline:
+            about: tuple[object, ...] = (0, "OFFLINE", "", "")
+        else:
+            oldest = min(member.version for member in found.members)
+            about = (len(found.members), version_name(oldest))
+            about += (_TYPES.get(found.consume_type, ""), found.message_model)
+        tps = await _consume_tps(admin, group, {row.queue.topic for row in progress})
+        rows.append((group, *about, int(tps), sum(row.lag for row in progress)))
+    heads = ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
+    rows.sort(key=lambda row: -int(str(row[-1])))
+    print_columns("%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s", heads, rows)
+
+
+async def consumer_status(admin: Admin, given: Given) -> None:
+    group = given["g"]
+    if given.text("i"):
+        info = await admin.groups.running_info(group, given["i"], stack="s" in given)
+        for name, value in sorted(info.properties.items()):
+            say(f"{name:<40}: {value}")
+        for queue, fields in sorted(info.queues.items()):
+            say(f"{queue.topic}  {queue.broker_name}  {queue.queue_id}  {dict(fields)}")
+        if info.stack:
+            say(info.stack)
+        return
+    found = await describe(admin, group)
+    print_columns(
+        "%-10s %-40s %-20s %s",
+        ("#Index", "#ClientId", "#Version", "#Subscribes"),
+        [
+            (index, each["client"], each["version"], "; ".join(each["subscribes"]))
+            for index, each in enumerate(found["members"], 1)
+        ],
+    )
+    say("")
+    if found["warnings"]:
+        say("WARN: Different subscription in the same group of consumer!!!")
+        for warning in found["warnings"]:
+            say(warning)
+    else:
+        say("Same subscription in the same group of consumer")
+
+
+async def consumer_connection(admin: Admin, given: Given) -> None:
+    found = await admin.groups.connection(given["g"])
+    print_columns(
+        "%-36s %-22s %-10s %s",
+        ("#ClientId", "#ClientAddr", "#Language", "#Version"),
+        [_member(each) for each in found.members],
+    )
+    say("\nBelow is subscription:")
+    rows = [(topic, each.sub_string) for topic, each in sorted(found.subscriptions.items())]
+    print_columns("%-20s %s", ("#Topic", "#SubExpression"), rows)
+    say(f"\nConsumeType: {found.consume_type}")
+    say(f"MessageModel: {found.message_model}")
+    say(f"ConsumeFromWhere: {found.consume_from_where}")
+
+
+def _member(member: Member) -> tuple[str, str, str, str]:
+    return member.client_id, member.address, member.language, version_name(member.version)
+
+
+async def get_consumer_config(admin: Admin, given: Given) -> None:
+    clusters = {broker.name: broker.cluster for broker in await admin.brokers()}
+    for name, groups in (await admin.groups.configs()).items():
+        config = groups.get(given["g"])
+        if config is None:
+            continue
+        line = "=" * 29
+        say(f"{line}{clusters.get(name)}:{name}{line}")
+        for field, value in config.to_json().items():
+            say(f"{field:<40}=  {_java(value)}")
+
+
+async def reset_offset_by_time(admin: Admin, given: Given) -> None:
+    to = given["s"]
+    at = parse_time(to, time.time_ns() // 1_000_000)
+    force = given.flag("f", True)
+    steps = await admin.groups.reset(given["g"], given["t"], at, force=force)
+    say(
+        f"rollback consumer offset by specified group[{given['g']}], topic[{given['t']}], "
+        f"force[{_java(force)}], timestamp(string)[{to}], timestamp(long)[{at}]"
+    )
+    rows = [(step.queue.broker_name, step.queue.queue_id, step.new_offset) for step in steps]
+    print_columns("%-40s  %-40s  %-40s", ("#brokerName", "#queueId", "#offset"), rows)
+
+
+async def reset_offset_by_time_old(admin: Admin, given: Given) -> None:
+    at = parse_time(given["s"], time.time_ns() // 1_000_000)
+    await _write_offsets(admin, given, at)
+
+
+async def skip_accumulated_message(admin: Admin, given: Given) -> None:
+    await _write_offsets(admin, given, -1)
+
+
+async def _write_offsets(admin: Admin, given: Given, at: int) -> None:
+    """Reset, and print what RocketMQ's older command prints."""
+    group, topic = given["g"], given["t"]
+    ends = {row.queue: row.max_offset for row in await admin.topics.status(topic)}
+    steps = await admin.groups.reset(group, topic, at, force=given.flag("f", True))
+    heads = (
+        "#brokerName",
+        "#queueId",
+        "#brokerOffset",
+        "#consumerOffset",
+        "#timestampOffset",
+        "#rollbackOffset",
+    )
+    print_columns("%-20s  %-20s  %-20s  %-20s  %-20s  %-20s", heads, _rollbacks(steps, ends))
+
+
+def _rollbacks(
+    steps: list[OffsetReset], ends: dict["MessageQueue", int]
+) -> list[tuple[object, ...]]:
+    return [
+        (
+            step.queue.broker_name,
+            step.queue.queue_id,
+            ends.get(step.queue, 0),
+            step.old_offset,
+            step.new_offset,
+            step.new_offset,
+        )
+        for step in steps
+    ]
+
+
+async def clone_group_offset(admin: Admin, given: Given) -> None:
+    await admin.groups.copy_offsets(given["s"], given["d"], given["t"])
+    say(
+        f"clone group offset success. srcGroup[{given['s']}], destGroup=[{given['d']}], "
+        f"topic[{given['t']}]"
+    )
+
+
+async def get_consumer_status(admin: Admin, given: Given) -> None:
+    group, topic, only = given["g"], given["t"], given.text("i")
+    say(f"get consumer status from client. group={group}, topic={topic}, originClientId={only}")
+    rows: list[tuple[object, ...]] = []
+    for member in (await admin.groups.connection(group)).members:
+        if only not in ("", member.client_id):
+            continue
+        try:
+            info = await admin.groups.running_info(group, member.client_id)
+        except PocketMQError as error:
+            rows.append((f"{member.client_id}: {error}",))
+            continue
+        rows += [
+            (member.client_id, queue.broker_name, queue.queue_id, fields.get("commitOffset", -1))
+            for queue, fields in sorted(info.queues.items())
+            if queue.topic == topic
+        ]
+    heads = ("#clientId", "#brokerName", "#queueId", "#offset")
+    print_columns("%-50s  %-15s  %-15s  %-20s", heads, rows)
+
+
+async def producer(admin: Admin, given: Given) -> None:
+    await admin.site.masters(None, given["b"])
+    found = await admin.groups.all_producers()
+    if found is None:
+        raise CannotBegin("this broker is older than the request: use mqadmin producerConnection")
+    for group, members in found.items():
+        if not members:
+            say(f"producer group ({group}) instances are empty")
+        for each in members:
+            fields = ",".join(f"{name}={value}" for name, value in sorted(each.items()))
+            say(f"producer group ({group}) instance : {fields}")
+
+
+async def producer_connection(admin: Admin, given: Given) -> None:
+    members = await admin.groups.producers(given["g"])
+    if not members:
+        raise CannotBegin(
+            f"nobody is online as producer group {given['g']!r}: see mqadmin producer"
+        )
+    for index, member in enumerate(members, 1):
+        client, address, language, version = _member(member)
+        say(f"{index:04d}  {client:<32} {address:<22} {language:<8} {version}")

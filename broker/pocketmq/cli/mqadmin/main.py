@@ -1,0 +1,80 @@
+"""`mqadmin COMMAND -n ADDR ...`: RocketMQ's words, answered by PocketMQ's administration.
+
+Works against Apache brokers, too. What it prints has the columns of RocketMQ's mqadmin 4.9.7; the exit codes
+are ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack trace and ends with 0.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.mqadmin.arguments import parse
+from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
+
+
+def main() -> int:
+    """The console script."""
+    return run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code (see ExitCode)."""
+    from pocketmq.cli.site import SiteRefused
+
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            sys.stdout.write(_listing())
+            return int(ExitCode.OK)
+        if arguments[0] == "help" and len(arguments) > 1:
+            arguments = [arguments[1], "-h"]
+        command = _served(arguments[0])
+        _do(command, arguments[1:])
+    except CannotBegin as error:
+        sys.stderr.write(f"mqadmin: {error}\n")
+        return int(ExitCode.USAGE)
+    except SiteRefused as error:
+        sys.stderr.write(f"mqadmin: {error}\n")
+        return int(ExitCode.FAILED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return int(ExitCode.FAILED)
+    except SystemExit as stop:
+        # argparse has shown its help.
+        return int(stop.code or 0)
+    return int(ExitCode.OK)
+
+
+def _do(command: MqCommand, arguments: Sequence[str]) -> None:
+    from pocketmq.cli.options import default_name_server
+    from pocketmq.cli.site import with_admin
+
+    given, namesrv = parse(command, arguments, default_name_server())
+    module, _, function = command.run.partition(":")
+    work = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
+    with_admin(namesrv, lambda admin: work(admin, given))
+
+
+def _served(name: str) -> MqCommand:
+    """Raises: CannotBegin for a name that is unknown, or not served here."""
+    command = find(name)
+    if command is None:
+        close = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise CannotBegin(f"there is no command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
+    if not command.run:
+        what = f"use: pocketmq {command.instead}" if command.instead else command.why
+        raise CannotBegin(f"{command.name} ({command.summary}) is not served: {what}")
+    return command
+
+
+def _listing() -> str:
+    lines = ["usage: mqadmin COMMAND [-n ADDR] [options]", ""]
+    lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.run]
+    lines += ["", "mqadmin help COMMAND tells its options; `pocketmq -h` has all of this and more."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""How mqadmin prints: columns of fixed widths, times as RocketMQ's tools write them."""
+
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+
+from pocketmq.cli.exits import CannotBegin
+
+
+def say(text: str) -> None:
+    """One line on standard output; what a peer named something cannot steer the terminal."""
+    safe = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    sys.stdout.write(safe.rstrip() + "\n")
+
+
+def print_columns(form: str, heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    """A heading and rows; a row of one cell is a line of its own."""
+    say(form % heads)
+    for row in rows:
+        say(form % row if len(row) == len(heads) else str(row[0]))
+
+
+def moment(ms: int) -> str:
+    """`2026-11-21 12:00:00,123`; empty for none. Source: UtilAll.timeMillisToHumanString2.
+
+    >>> moment(0)
+    ''
+    """
+    if ms <= 0:
+        return ""
+    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S,") + f"{ms % 1000:03d}"
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """ms since 1970 of `now`, `yyyy-MM-dd#HH:mm:ss:SSS` or a number. Raises: CannotBegin.
+
+    >>> parse_time("now", 5), parse_time("17", 5)
+    (5, 17)
+    """
+    if text == "now":
+        return now_ms
+    if text.removeprefix("-").isdigit():
+        return int(text)
+    try:
+        day, _, millis = text.rpartition(":")
+        return int(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + int(millis)
+    except ValueError:
+        raise CannotBegin(
+            f"{text!r} is no time: give now, 2026-11-21#12:00:00:000, or milliseconds since 1970"
+        ) from None

@@ -1,0 +1,199 @@
+"""mqadmin's commands about topics."""
+
+import json
+from typing import Any
+
+from pocketmq.admin import Admin
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.printed import moment, print_columns, say
+
+_ORDER = "ORDER_TOPIC_CONFIG"
+_RETRY = "%RETRY%"
+_PERMS = {6: "RW-", 4: "R--", 2: "-W-", 0: "---"}
+
+
+async def update_topic(admin: Admin, given: Given) -> None:
+    if given.flag("u", False) or given.flag("s", False):
+        raise CannotBegin("unit topics (-u, -s) are not made by PocketMQ: leave the option out")
+    topic, perm, order = given["t"], given.number("p", 6), given.flag("o", False)
+    reads, writes = given.number("r", 8), given.number("w", 8)
+    masters = await admin.site.masters(given.maybe("c"), given.maybe("b"))
+    for master in masters:
+        await admin.topics.create(
+            topic,
+            read_queues=reads,
+            write_queues=writes,
+            perm=perm,
+            broker=master.address,
+            attributes=given.maybe("a"),
+        )
+        say(f"create topic to {master.address} success.")
+    if order:
+        conf = ";".join(f"{master.name}:{writes}" for master in masters)
+        await admin.topics.create(
+            topic,
+            read_queues=reads,
+            write_queues=writes,
+            perm=perm,
+            cluster=given.maybe("c"),
+            broker=given.maybe("b"),
+            order=True,
+        )
+        say(
+            f"set {'broker' if 'b' in given else 'cluster'} orderConf. isOrder=true, orderConf=[{conf}]"
+        )
+    say(
+        f"TopicConfig [topicName={topic}, readQueueNums={reads}, writeQueueNums={writes}, "
+        f"perm={_PERMS.get(perm, perm)}, topicFilterType=SINGLE_TAG, topicSysFlag=0, "
+        f"order={str(order).lower()}]"
+    )
+
+
+async def delete_topic(admin: Admin, given: Given) -> None:
+    await admin.topics.delete(given["t"], cluster=given["c"])
+    say(f"delete topic [{given['t']}] from cluster [{given['c']}] success.")
+    say(f"delete topic [{given['t']}] from NameServer success.")
+
+
+async def topic_list(admin: Admin, given: Given) -> None:
+    if "c" not in given:
+        for name in await admin.topics.names():
+            say(name)
+        return
+    rows: list[tuple[object, ...]] = []
+    for cluster in sorted({broker.cluster for broker in await admin.brokers()}):
+        for topic in await admin.topics.names(cluster):
+            if topic.startswith((_RETRY, "%DLQ%")):
+                continue
+            groups = await admin.topics.groups(topic) if await admin.topics.exists(topic) else []
+            rows += [(cluster, topic, group) for group in groups or [""]]
+    print_columns("%-20s  %-64s  %-64s", ("#Cluster Name", "#Topic", "#Consumer Group"), rows)
+
+
+async def topic_route(admin: Admin, given: Given) -> None:
+    route = await admin.topics.route(given["t"])
+    if "l" not in given:
+        found: dict[str, Any] = {
+            "brokerDatas": [
+                {
+                    "brokerAddrs": {str(number): at for number, at in each.addresses.items()},
+                    "brokerName": each.broker_name,
+                    "cluster": each.cluster,
+                }
+                for each in route.brokers
+            ],
+            "filterServerTable": {},
+            "queueDatas": [
+                {
+                    "brokerName": each.broker_name,
+                    "perm": each.perm,
+                    "readQueueNums": each.read_queue_nums,
+                    "writeQueueNums": each.write_queue_nums,
+                }
+                for each in route.queues
+            ],
+        }
+        say(json.dumps(found, indent=1))
+        return
+    queues = {each.broker_name: each for each in route.queues}
+    rows: list[tuple[object, ...]] = [
+        (
+            each.cluster,
+            each.broker_name,
+            each.addresses,
+            queues[each.broker_name].read_queue_nums,
+            queues[each.broker_name].write_queue_nums,
+            queues[each.broker_name].perm,
+        )
+        for each in sorted(route.brokers, key=lambda each: each.broker_name)
+        if each.broker_name in queues
+    ]
+    reads = sum(each.read_queue_nums for each in queues.values())
+    writes = sum(each.write_queue_nums for each in queues.values())
+    rows += [("-" * 158,), ("Total:", len(queues), "", reads, writes, "")]
+    heads = ("#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")
+    print_columns("%-45s  %-32s  %-46s  %-10s  %-11s  %-5s", heads, rows)
+
+
+async def topic_status(admin: Admin, given: Given) -> None:
+    print_columns(
+        "%-32s  %-4s  %-20s  %-20s    %s",
+        ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"),
+        [
+            (
+                row.queue.broker_name,
+                row.queue.queue_id,
+                row.min_offset,
+                row.max_offset,
+                moment(row.last_update_ms),
+            )
+            for row in await admin.topics.status(given["t"])
+        ],
+    )
+
+
+async def topic_cluster_list(admin: Admin, given: Given) -> None:
+    for cluster in sorted(
+        {each.cluster for each in (await admin.topics.route(given["t"])).brokers}
+    ):
+        say(cluster)
+
+
+async def update_topic_perm(admin: Admin, given: Given) -> None:
+    topic, perm = given["t"], given.number("p")
+    configs = await admin.topics.configs(topic)
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        old = configs.get(master.name)
+        if old is None:
+            raise CannotBegin(
+                f"broker {master.name} does not have topic {topic!r}: see mqadmin topicRoute"
+            )
+        if old.perm == perm and "b" in given:
+            say("new perm equals to the old one!")
+            return
+        await admin.topics.create(
+            topic,
+            read_queues=old.read_queues,
+            write_queues=old.write_queues,
+            perm=perm,
+            broker=master.address,
+        )
+        say(f"update topic perm from {old.perm} to {perm} in {master.address} success.")
+
+
+async def update_order_conf(admin: Admin, given: Given) -> None:
+    topic, method = given["t"], given["m"]
+    if method == "get":
+        conf = await admin.settings.get_kv(_ORDER, topic)
+        if conf is None:
+            raise CannotBegin(
+                f"topic {topic!r} has no order configuration: set one with -m put -v CONF"
+            )
+        say(f"get orderConf success. topic=[{topic}], orderConf=[{conf}]")
+    elif method == "put":
+        if not given.text("v"):
+            raise CannotBegin("-m put needs -v 'broker:queues;broker:queues'")
+        await admin.settings.put_kv(_ORDER, topic, given["v"])
+        say(f"update orderConf success. topic=[{topic}], orderConf=[{given['v']}]")
+    elif method == "delete":
+        await admin.settings.delete_kv(_ORDER, topic)
+        say(f"delete orderConf success. topic=[{topic}]")
+    else:
+        raise CannotBegin(f"-m is one of get, put, delete, not {method!r}")
+
+
+async def allocate_mq(admin: Admin, given: Given) -> None:
+    from pocketmq.client.allocate import averagely
+
+    members = given["i"].split(",")
+    queues = sorted((await admin.topics.route(given["t"])).subscribe_queues(given["t"]))
+    shares = {member: averagely(queues, members, member) for member in members}
+    found = {
+        member: [
+            {"brokerName": each.broker_name, "queueId": each.queue_id, "topic": each.topic}
+            for each in share
+        ]
+        for member, share in shares.items()
+    }
+    say(json.dumps({"result": found}, separators=(",", ":")))
