@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.broker.not_served import NOT_SERVED
 from pocketmq.cli.server_options import HELP, OPTIONS
 from pocketmq.console.config import ConsoleConfig
@@ -134,7 +135,16 @@ def configuration() -> str:
         ("The store", "", StoreConfig.keys()),
         ("The name server", "", NamesrvConfig.keys()),
         ("TLS", "Of broker and name server alike.", TlsConfig.keys()),
-        ("The console", "Of `up` and `broker`; see [the console](console.md).", ConsoleConfig.keys()),
+        (
+            "The console",
+            "Of `up` and `broker`; see [the console](console.md).",
+            ConsoleConfig.keys(),
+        ),
+        (
+            "The metrics port",
+            "Beside the console's `/metrics`; of several brokers each takes the next port.",
+            MetricsConfig.keys(),
+        ),
     )
     parts = [_CONFIGURATION.format(made=_MADE), "## Options of the servers\n\n" + _options()]
     for title, text, keys in groups:
