@@ -172,12 +172,23 @@ def selective_figures(root: Path, messages: int, rounds: int) -> list[Figure]:
     return figures
 
 
-def verify(root: Path, messages: int) -> str:
-    """Hashes every body, tag and key of a generated store against its generator. Returns: the hash."""
+def verify(
+    root: Path,
+    messages: int,
+    *,
+    batch_bytes: int = 8 << 20,
+    each: Callable[[int], None] | None = None,
+) -> str:
+    """Hashes every body, tag and key of a generated store against its generator. Returns: the hash.
+
+    each: called after each batch with the rows so far.
+    """
     noise = bulk_store.body_noise(bulk_store.BODY_SIZE)
     wanted, found = hashlib.sha256(), hashlib.sha256()
     rows = 0
-    for batch in bulk.scan(str(root), columns="body,tags,keys", verify_crc=True):
+    for batch in bulk.scan(
+        str(root), columns="body,tags,keys", verify_crc=True, batch_bytes=batch_bytes
+    ):
         for name in batch.schema.names:
             found.update(b"".join(v.as_buffer() for v in batch.column(name)))
         span = range(rows, rows + batch.num_rows)
@@ -185,6 +196,8 @@ def verify(root: Path, messages: int) -> str:
         wanted.update("".join(f"tag{i % 100:03d}" for i in span).encode())
         wanted.update("".join(f"key{i:012d}" for i in span).encode())
         rows += batch.num_rows
+        if each is not None:
+            each(rows)
     assert rows == messages, rows
     assert found.digest() == wanted.digest()
     return f"{rows} messages counted and hashed against the generator: {found.hexdigest()[:16]}"
