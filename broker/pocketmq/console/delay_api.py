@@ -1,4 +1,7 @@
-"""Delayed messages: how many wait in each level, and which; SCHEDULE_TOPIC_XXXX holds them."""
+"""Delayed messages: how many wait in each level, and which; those for a time of their own.
+
+SCHEDULE_TOPIC_XXXX holds the levels', one queue each.
+"""
 
 from typing import Any
 
@@ -12,6 +15,7 @@ from pocketmq.remoting.message import MessageExt, MessageQueue
 
 _OFFSET_KEY = "scheduleMessageOffset_"
 _DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_TIMED_MAX = 64
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -36,6 +40,8 @@ def _span(runtime: dict[str, str], level: int) -> tuple[int, int]:
 
 
 async def overview(console: Console, call: Call) -> dict[str, Any]:
+    """Each master's levels, and its messages for a time of their own where it knows of such."""
+    timers = await _timers(console)
     rows: list[dict[str, Any]] = []
     for master in await console.admin.site.masters():
         try:
@@ -55,10 +61,40 @@ async def overview(console: Console, call: Call) -> dict[str, Any]:
                     }
                     for level, (name, delay_ms) in enumerate(levels, 1)
                 ],
-                "timer": None,
+                "timer": timers.get(master.name),
             }
         )
     return {"brokers": rows}
+
+
+async def _timers(console: Console) -> dict[str, dict[str, Any]]:
+    """By broker name; brokers that know of delay levels only are left out."""
+    try:
+        found = await console.admin.delays.list(count=_TIMED_MAX)
+    except PocketMQError:
+        return {}
+    return {
+        each.broker: {
+            "waiting": sum(each.counts.values()),
+            "topics": each.counts,
+            "behindMs": each.behind_ms,
+            "next": None
+            if each.messages is None
+            else [
+                {
+                    "topic": message.topic,
+                    "queueId": message.queue_id,
+                    "msgId": message.msg_id,
+                    "due": message.deliver_ms,
+                    "storeTimestamp": message.store_ms,
+                    "storeSize": message.store_size,
+                }
+                for message in each.messages
+            ],
+        }
+        for each in found
+        if each.counts is not None
+    }
 
 
 async def level(console: Console, call: Call) -> dict[str, Any]:
