@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pocketmq.broker.topic_validator import TRACE_TOPIC
+from pocketmq.client.errors import NoRoute, QueryNotFound
 from pocketmq.client.trace import ContextCode, MessageType, parse
 from pocketmq.console.call import Call
 from pocketmq.console.errors import bad_request
@@ -79,7 +80,15 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
         raise bad_request("name a message by 'id', or by 'key'")
     topic = query.text_or_none("topic")
     trace_topic = query.text("traceTopic", TRACE_TOPIC)
-    found = await console.admin.messages.by_key(trace_topic, key, count_max=_RECORDS_MAX)
+    try:
+        found = await console.admin.messages.by_key(trace_topic, key, count_max=_RECORDS_MAX)
+    except QueryNotFound:
+        found = []
+    except NoRoute:
+        # The usual topic is made by the first client that traces: before it there is nothing to find.
+        if trace_topic != TRACE_TOPIC:
+            raise
+        found = []
     traces = traces_of(found)
     wanted = query.text_or_none("id")
     return {

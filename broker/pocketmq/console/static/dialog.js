@@ -153,6 +153,8 @@ function input(spec, options) {
     );
     return h("select", options, choices);
   }
+  // What is typed, and an example of it, is data.
+  options.translate = "no";
   if (spec.type === "area") return h("textarea", { ...options, value: spec.value ?? "" });
   const value = spec.type === "time" && spec.value ? toInput(spec.value) : spec.value;
   const type = { number: "number", time: "datetime-local", password: "password" }[spec.type];

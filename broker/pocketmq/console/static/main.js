@@ -134,6 +134,10 @@ async function show({ focus }) {
   }
   const query = new URLSearchParams(location.search);
   if (!name) {
+    page = null;
+    pauseButton.hidden = updated.hidden = true;
+    place.removeAttribute("aria-busy");
+    document.title = `${t("lost.title")} · PocketMQ`;
     draw(place, head(t("lost.title")), empty(t("lost.title"), t("lost.text")));
     return;
   }
@@ -209,12 +213,17 @@ function frame() {
   drawPause();
 }
 
-frame();
-try {
-  await meet();
-  drawSession();
-} catch (error) {
-  // The page's own request fails, too, and tells what to do.
-  if (error.status === undefined) throw error;
+// No await at the top: pages that import this module would wait for it, and it for them.
+async function begin() {
+  frame();
+  try {
+    await meet();
+    drawSession();
+  } catch (error) {
+    // The page's own request fails, too, and tells what to do.
+    if (error.status === undefined) throw error;
+  }
+  await show({ focus: false });
 }
-await show({ focus: false });
+
+begin();

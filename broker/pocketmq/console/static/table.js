@@ -97,7 +97,7 @@ export function empty(title, text, { command, action } = {}) {
   return h(
     "div",
     { class: "empty" },
-    h("h3", {}, title),
+    h("h2", {}, title),
     h("p", {}, text),
     command && h("pre", {}, code(command)),
     action,

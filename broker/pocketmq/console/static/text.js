@@ -69,8 +69,8 @@ export const clock = (ms) => {
 export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 120_000) return `${few.format(ms / 1000)} s`;
-  if (ms < 2 * HOUR_MS) return `${whole.format(ms / 60_000)} min`;
+  if (ms < 60_000) return `${few.format(ms / 1000)} s`;
+  if (ms < HOUR_MS) return `${few.format(ms / 60_000)} min`;
   if (ms < 48 * HOUR_MS) return `${few.format(ms / HOUR_MS)} h`;
   return `${few.format(ms / (24 * HOUR_MS))} d`;
 }

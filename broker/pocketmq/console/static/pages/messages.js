@@ -93,5 +93,5 @@ export function messageTable(caption, items, extra = () => []) {
 function excerpt(body) {
   if (body.text === null) return h("span", { class: "soft" }, t("body.binary", { size: size(body.size) }));
   const text = body.text.length > PRINTED_MAX ? `${body.text.slice(0, PRINTED_MAX)}…` : body.text;
-  return code(text);
+  return code(text, { class: "excerpt" });
 }

@@ -4,7 +4,7 @@ import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
 import { card, doer, empty, filter, head, table, tag } from "../table.js";
-import { t } from "../text.js";
+import { sentence, t } from "../text.js";
 
 export default {
   title: "settings",
@@ -93,10 +93,12 @@ function setting(page, broker, each) {
 }
 
 function bounds({ default: usual, min, max, unit }) {
+  const known = (value) => value !== null && value !== undefined && value !== "";
   const parts = [
-    usual !== null && usual !== undefined && usual !== "" && t("settings.default", { value: usual }),
-    min !== null && min !== undefined && t("settings.from", { value: min }),
-    max !== null && max !== undefined && t("settings.to", { value: max }),
+    known(usual) && sentence("settings.default", { value: usual }),
+    known(min) && sentence("settings.from", { value: min }),
+    known(max) && sentence("settings.to", { value: max }),
   ].filter(Boolean);
-  return parts.length ? [parts.join(", "), unit && ` (${unit})`].filter(Boolean).join("") : null;
+  if (!parts.length) return null;
+  return [parts.map((each, index) => [index > 0 && ", ", each]), unit && [" ", data(`(${unit})`)]];
 }

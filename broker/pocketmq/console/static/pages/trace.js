@@ -32,7 +32,7 @@ function search(page) {
     page.set(Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()])));
   };
   const field = (name, label, placeholder) =>
-    h("div", { class: "field" }, h("label", { for: name }, label), h("input", { id: name, name, value: page.get(name), placeholder, autocomplete: "off", spellcheck: "false" }));
+    h("div", { class: "field" }, h("label", { for: name }, label), h("input", { id: name, name, value: page.get(name), placeholder, translate: "no", autocomplete: "off", spellcheck: "false" }));
   return h(
     "form",
     { role: "search", "aria-label": t("trace"), on: { submit: send } },

@@ -1,0 +1,170 @@
+"""Every page of the console in both languages and both colours: sentences, names, headings, contrast."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.support.ui import Select
+from tests.console.browser import Browser
+from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of
+from tests.console.looks import ACCESSIBILITY, CONTRAST, SENTENCES, TOO_WIDE
+from tests.interop.brokers import PocketBroker
+
+from pocketmq.console import pages
+
+UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "min", "h", "d"}
+# Names of things stand in sentences of every language.
+NAMES = {TOPIC, GROUP, "accounts", "payments", "payers", "by", "keys", "DefaultCluster", "broker"}
+DIALOGS = [
+    ("/topics", "topic.create"),
+    (f"/topic?name={TOPIC}", "send"),
+    (f"/topic?name={TOPIC}", "change"),
+    ("/groups", "group.create"),
+    (f"/group?name={GROUP}", "mode"),
+    (f"/group?name={GROUP}", "reset"),
+    (f"/group?name={GROUP}", "running"),
+    ("/name-server", "kv.add"),
+]
+
+
+def addresses(mixed: Mixed) -> list[str]:
+    return [
+        *(path for path, _, _ in pages.MENU),
+        "/broker?name=broker-a",
+        "/broker?name=broker-a&tab=settings",
+        *(f"/topic?name={TOPIC}&tab={tab}" for tab in ("status", "consumers", "route", "config")),
+        *(f"/group?name={GROUP}&tab={tab}" for tab in ("members", "queues", "config")),
+        f"/messages?topic={TOPIC}",
+        "/messages?by=queue",
+        f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}",
+        f"/trace?id={mixed.sent[0].msg_id}",
+        "/login",
+        "/nowhere",
+    ]
+
+
+def choose(browser: Browser, name: str, value: str) -> None:
+    """Choose a language or colours in the bar; a language draws the page anew."""
+    browser.run("window.old = true")
+    Select(browser.find(f"#{name}")).select_by_value(value)
+    if name == "language":
+        browser.run_until("return !window.old")
+        browser.settle()
+
+
+def forgive_the_missing_page(browser: Browser) -> None:
+    """Chromium logs the 404 of /nowhere, and nothing else."""
+    assert [each for each in browser.errors() if "/nowhere" not in each] == []
+
+
+def foreign_words(text: str, allowed: set[str]) -> set[str]:
+    """Latin words of a text that no sentence of the language holds."""
+    return {word for word in re.findall(r"[A-Za-z]{2,}", text) if word not in allowed}
+
+
+@pytest.fixture
+def chinese_words() -> set[str]:
+    said = " ".join(pages.sentences("zh").values())
+    return set(re.findall(r"[A-Za-z]+", said)) | UNITS | NAMES
+
+
+def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_dark(
+    browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path
+) -> None:
+    """No sentence bypasses the tables; contrast and names hold in the dark, in Chinese."""
+    browser.open("/")
+    choose(browser, "theme", "dark")
+    choose(browser, "language", "zh")
+    assert browser.run("return document.documentElement.lang") == "zh"
+    browser.wait_for("总览")
+    ground = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 150
+    browser.picture(picture_folder / "overview-dark-zh.png")
+    for address in addresses(mixed):
+        browser.open(address)
+        bypassing = {
+            word for text in browser.run(SENTENCES) for word in foreign_words(text, chinese_words)
+        }
+        assert bypassing == set(), address
+        assert browser.run(ACCESSIBILITY) == [], address
+        assert browser.run(CONTRAST) == [], address
+    for address, key in DIALOGS:
+        browser.open(address)
+        browser.click(pages.sentences("zh")[key])
+        browser.find("dialog[open]")
+        bypassing = {
+            word for text in browser.run(SENTENCES) for word in foreign_words(text, chinese_words)
+        }
+        assert bypassing == set(), (address, key)
+        assert browser.run(ACCESSIBILITY) == [], (address, key)
+        assert browser.run(CONTRAST) == [], (address, key)
+    forgive_the_missing_page(browser)
+
+
+def test_every_page_has_names_headings_and_contrast_in_the_light(
+    browser: Browser, mixed: Mixed
+) -> None:
+    """English, light; on a narrow window nothing is wider than the page."""
+    for address in addresses(mixed):
+        browser.open(address)
+        assert browser.run("return document.documentElement.lang") == "en"
+        assert browser.run(ACCESSIBILITY) == [], address
+        assert browser.run(CONTRAST) == [], address
+    forgive_the_missing_page(browser)
+    browser.driver.set_window_size(520, 900)
+    try:
+        for address in ("/", f"/group?name={GROUP}"):
+            browser.open(address)
+            assert browser.run(TOO_WIDE) == [], address
+    finally:
+        browser.driver.set_window_size(1280, 900)
+
+
+def test_each_page_asks_once_before_its_first_figures(browser: Browser, mixed: Mixed) -> None:
+    """What comes first is one request of the page (and who we are): it is not a chain."""
+    asked = """
+        return performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)
+          .filter((path) => path.startsWith('/api/') && path !== '/api/session');
+    """
+    for address, wanted in {
+        "/topics": ["/api/topics"],
+        "/groups": ["/api/groups"],
+        "/cluster": ["/api/cluster"],
+        f"/group?name={GROUP}": [f"/api/groups/{GROUP}"],
+        f"/topic?name={TOPIC}": [f"/api/topics/{TOPIC}"],
+        "/producers": ["/api/producers"],
+        "/delays": ["/api/delays"],
+        "/dead-letters": ["/api/dlq"],
+    }.items():
+        browser.open(address)
+        assert sorted(set(browser.run(asked))) == wanted
+
+
+@pytest.fixture
+def guarded(stage: Stage, tmp_path: Path) -> Iterator[str]:
+    """A second broker whose console asks who you are."""
+    config = {"consolePort": 0, "consoleUser": "ann", "consolePassword": "secret 1"}
+    with PocketBroker(tmp_path / "guarded", config=config) as broker:
+        yield console_of(broker)
+
+
+def test_a_console_with_a_login_shows_nothing_before_and_leads_back_after_it(
+    browser: Browser, guarded: str
+) -> None:
+    """Wrong password: said in words; right one: the page that was asked for; then out again."""
+    browser.driver.get(f"{guarded}/topics?q=x")
+    browser.wait_for("This console asks for a user and a password")
+    browser.fill("user", "ann", "main")
+    browser.fill("password", "wrong", "main")
+    browser.click("Sign in", "main")
+    browser.find(".wrong .note")
+    assert browser.run(ACCESSIBILITY) == []
+    browser.fill("password", "secret 1", "main")
+    browser.click("Sign in", "main")
+    browser.wait_for("Create a topic", "Nothing matches")
+    assert browser.driver.current_url == f"{guarded}/topics?q=x"
+    browser.click("Sign out ann", ".bar")
+    browser.find("#password")
+    refused = [each for each in browser.errors() if "401" not in each]
+    assert refused == []
