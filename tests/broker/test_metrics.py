@@ -1,7 +1,10 @@
 """Metrics: the families against those of RocketMQ's own port, and the figures against real traffic."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -328,3 +331,61 @@ def _consumer(
     )
     consumer.subscribe(topic, expression)
     return consumer
+
+
+# ---------------------------------------------------------------- what is made of them
+
+ROOT = Path(__file__).parents[2]
+
+
+def _dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (ROOT / "docker" / "grafana" / "pocketmq.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def test_the_dashboard_names_only_metrics_and_labels_that_are_shown() -> None:
+    """Issue 7, 4: a Grafana dashboard file."""
+    shown = _shown()
+    dashboard = _dashboard()
+    queries = [
+        (target["expr"], target["legendFormat"])
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    ]
+    queries += [
+        (each["definition"], "") for each in dashboard["templating"]["list"] if "definition" in each
+    ]
+    assert len(queries) > 20
+    for expression, legend in queries:
+        names = re.findall(r"\b(?:rocketmq|pocketmq)_\w+", expression)
+        assert names, expression
+        labels = {*NODE_LABELS}.union(*(shown[name].labels for name in names))
+        used = set(re.findall(r'(\w+)=~?"', expression)) | set(re.findall(r"{{(\w+)}}", legend))
+        for group in re.findall(r"by \(([^)]*)\)", expression):
+            used |= set(group.split(", "))
+        assert used <= labels, expression
+        for name in names:
+            assert (shown[name].kind == "counter") == (f"rate({name}" in expression), expression
+
+
+def test_the_dashboards_panels_do_not_lie_on_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    panels = _dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + column, place["y"] + line)
+            for column in range(place["w"])
+            for line in range(place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(column for column, _ in cells) < 24
+        taken |= cells
+
+
+def test_every_metric_stands_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    assert [metric.name for metric in metrics() if f"`{metric.name}`" not in page] == []
