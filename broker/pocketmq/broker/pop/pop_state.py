@@ -56,11 +56,6 @@ class PopState:
         """The group goes on at `offset`, behind what it was handed out."""
         self._next[queue] = offset
 
-    def move_on(self, queue: QueueOf, offset: int) -> None:
-        """The group goes on at `offset` or later."""
-        if offset > self._next.get(queue, -1):
-            self._next[queue] = offset
-
     def forget(self, group: str, topic: str) -> None:
         """The group's offsets of a topic are gone."""
         for queue in [queue for queue in self._next if queue[:2] == (group, topic)]:

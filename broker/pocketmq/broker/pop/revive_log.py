@@ -29,6 +29,7 @@ from pocketmq.broker.pop.check_point import (
 )
 from pocketmq.broker.pop.pop_state import PopState, QueueOf
 from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.topic_validator import TIMER_TOPIC
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property, read_records
 from pocketmq.store import MessageStore
@@ -93,8 +94,9 @@ class ReviveLog:
         # Where the last record that we wrote ends in the commit log (invariant 3).
         self.end = 0
         self._next_queue = 0
-        # Acknowledgements of check points from before may be for what an Apache timer still holds.
-        self.began_ms = clock.now_ms()
+        self._began_ms = clock.now_ms()
+        # Whether an Apache broker's timer may hold check points that we have not seen.
+        self._hidden = False
 
     # ------------------------------------------------------------ start
 
@@ -105,6 +107,9 @@ class ReviveLog:
                 continue
             taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
             self._follow(queue_id, self._queue(queue_id), taken)
+        taken = self._offsets.of_topic(TAKEN_GROUP, self.topic)
+        timed = self._hidden or not taken
+        self._hidden = timed and self._store.max_offset(TIMER_TOPIC, 0) > 0
         if self._queues:
             log.info("pop: check points in flight after the start count=%d", len(self.state))
 
@@ -137,7 +142,7 @@ class ReviveLog:
         if point is not None:
             offsets = [offset for offset in point.unacked if offset in offsets]
             revive_queue = point.revive_queue
-        elif name.pop_ms >= self.began_ms or not self.has_queue(revive_queue):
+        elif not self.may_be_hidden(name, revive_queue):
             # It was finished, or never was.
             return None
         if not offsets:
@@ -169,8 +174,10 @@ class ReviveLog:
         self._next_queue = (self._next_queue + 1) % max(1, topic.write_queue_nums)
         return self._next_queue
 
-    def has_queue(self, revive_queue: int) -> bool:
-        """Whether the log has such a queue: what a client says is not taken for granted."""
+    def may_be_hidden(self, name: Name, revive_queue: int) -> bool:
+        """Whether a check point that is not in flight may come yet, from an Apache broker's timer."""
+        if not self._hidden or name.pop_ms >= self._began_ms:
+            return False
         topic = self._topics.get(self.topic)
         return topic is not None and 0 <= revive_queue < topic.write_queue_nums
 
@@ -252,12 +259,14 @@ class ReviveLog:
                 point = CheckPoint.from_body(bytes(record.body), self._broker_name)
                 point.revive_queue, point.revive_offset = queue_id, record.queue_offset
                 timed = get_property(record.properties, b"REAL_TOPIC") is not None
+                self._hidden |= timed
                 self._enter(point, TIMER_GRACE_MS if timed else 0)
                 again = get_property(record.properties, _AGAIN.encode()) is not None
                 if record.queue_offset >= taken and not again:
                     name = point.name
                     queue = QueueOf(name.group, name.topic, name.queue_id)
-                    self.state.move_on(queue, point.offsets[-1] + 1)
+                    known = self.state.next_offset(queue, self._offsets.query(*queue))
+                    self.moved(queue, max(known, point.offsets[-1] + 1), point)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._acked(Ack.from_body(bytes(record.body), self._broker_name))
         except (KeyError, TypeError, ValueError) as error:

@@ -213,9 +213,8 @@ class PopAckProcessor:
             return offset in point.unacked
         # A check point that an Apache broker's timer still holds: nobody can tell, so believe the client.
         return (
-            name.pop_ms < self._pop.log.began_ms
+            self._pop.log.may_be_hidden(name, receipt.revive_queue)
             and name.pop_ms + receipt.invisible_ms > self._clock.now_ms()
-            and self._pop.log.has_queue(receipt.revive_queue)
         )
 
     def _ack_in_order(
