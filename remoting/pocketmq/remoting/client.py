@@ -19,6 +19,8 @@ from pocketmq.remoting.frames import FRAME_SIZE_MAX
 
 log = logging.getLogger(__name__)
 
+CLOSE_WAIT_S = 1.0
+
 
 class RemotingClient:
     """Connections to any number of addresses (`ip:port` or `host:port`).
@@ -46,6 +48,8 @@ class RemotingClient:
         self._frame_size_max = frame_size_max
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._none_open = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._tasks = await asyncio.TaskGroup().__aenter__()
@@ -64,6 +68,23 @@ class RemotingClient:
             connection.close()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         await self._tasks.__aexit__(None, None, None)
+        await self._closed()
+
+    async def _closed(self) -> None:
+        """Wait until every connection is gone; what is left after CLOSE_WAIT_S is cut off.
+
+        A plain connection is gone in the loop's next turn; TLS takes leave of the peer first.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                while self._open:
+                    self._none_open.clear()
+                    await self._none_open.wait()
+        except TimeoutError:
+            for connection in list(self._open):
+                connection.abort()
+            # abort() takes effect in the next turn.
+            await asyncio.sleep(0)
 
     async def connection(self, address: str) -> Connection:
         """The open connection to `address`; callers that come at once share one attempt.
@@ -113,6 +134,7 @@ class RemotingClient:
             self._handlers,
             spawn=self._spawn,
             monotonic_ms=self._clock.monotonic_ms,
+            on_open=self._open.add,
             on_close=lambda connection: self._lost(address, connection),
             frame_size_max=self._frame_size_max,
             sniff=False,
@@ -122,6 +144,9 @@ class RemotingClient:
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
+        self._open.discard(connection)
+        if not self._open:
+            self._none_open.set()
         if self._on_close is not None:
             self._on_close(address)
 
