@@ -62,7 +62,7 @@ def bound_console(
         log.info("no web console: it finds brokers by a name server, and namesrvAddr is not set")
         return None
     try:
-        console = ConsoleServer(config, _client_options(name_servers, tls), here=here)
+        console = ConsoleServer(config, _client_options(config, name_servers, tls), here=here)
         console.bind(port_is_wish=not port_is_asked)
     except IllegalArgument as error:
         raise CannotBegin(str(error)) from error
@@ -71,9 +71,14 @@ def bound_console(
     return console
 
 
-def _client_options(name_servers: str, tls: TlsConfig) -> "ClientOptions":
+def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) -> "ClientOptions":
     """How the console reaches name servers and brokers: as one of their clients, by TLS where they insist."""
     options: ClientOptions = {"name_server": name_servers}
+    if config.access_key:
+        # Light to import, unlike the rest of the client.
+        from pocketmq.client.acl import Credentials
+
+        options["credentials"] = Credentials(config.access_key, config.secret_key)
     if tls.mode == "enforcing":
         # A server that wants its clients' certificates is shown the one that this process has.
         own = tls.certificate_path if tls.client_auth == "require" else ""

@@ -41,6 +41,14 @@ class ConsoleConfig(Settings):
     password_file: str = key(
         "", name="consolePasswordFile", help="File whose first line is the password of consoleUser."
     )
+    access_key: str = key(
+        "",
+        name="consoleAccessKey",
+        help="Access key with which the console signs its requests, where brokers check signatures.",
+    )
+    secret_key: str = key(
+        "", name="consoleSecretKey", help="Secret key of consoleAccessKey; an administrator's."
+    )
     sample_interval_ms: int = key(
         3_000,
         name="consoleSampleInterval",

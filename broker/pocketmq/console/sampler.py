@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOKS_MAX = 40
 IDLE_STEPS = 5
+STALE_INTERVALS = 10
 _WATCHED_MS = 60_000
 _CLUSTER = "cluster"
 
@@ -94,17 +95,24 @@ class Sampler:
     # ------------------------------------------------------------ being asked
 
     async def run(self) -> None:
-        """Sample until cancelled."""
+        """Sample until cancelled; an answer that nobody foresaw is logged, and the next sample comes."""
         while True:
-            await self.sample()
+            try:
+                await self.sample()
+            except Exception:
+                log.exception("a sample of the console has failed; the next one follows")
             await asyncio.sleep(self.interval_ms / 1_000)
 
     async def fresh(self) -> Sample:
-        """A sample that is no older than the interval; somebody is watching."""
+        """The last sample, or a new one when that is old or nobody was watching; now somebody is.
+
+        While a broker hangs, a sample takes as long as its time-outs: whoever watches sees the last one
+        meanwhile, and is not made to wait.
+        """
         was_watched = self._is_watched()
         self._watched_ms = self._clock.monotonic_ms()
         age_ms = self._clock.now_ms() - self.last.at_ms
-        if not was_watched or not 0 <= age_ms <= self.interval_ms:
+        if not was_watched or not 0 <= age_ms <= STALE_INTERVALS * self.interval_ms:
             await self.sample()
         return self.last
 
