@@ -32,7 +32,7 @@ from pocketmq.remoting.message_codec import pack_host
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
 
 HOST = pack_host("127.0.0.1:10911")
-SMALL = {
+SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 22,
     "max_hash_slot_num": 1000,
     "max_index_num": 4000,
