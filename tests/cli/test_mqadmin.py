@@ -148,6 +148,7 @@ def test_messages_are_sent_found_and_printed(say: Say, site: dict[str, str]) -> 
 
 def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     say("updateTopic", "-c", "DefaultCluster", "-t", "O", "-r", 1, "-w", 1)
+    say("updateSubGroup", "-c", "DefaultCluster", "-g", "og", "-q", 2)
     for _ in range(2):
         say("sendMessage", "-t", "O", "-p", "x")
     assert rows(say("resetOffsetByTime", "-g", "og", "-t", "O", "-s", 0))[1:] == [["a", "0", "0"]]
@@ -157,14 +158,13 @@ def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     skipped = rows(say("skipAccumulatedMessage", "-g", "og", "-t", "O"))
     assert skipped == [["a", "0", "2", "0", "2", "2"]]
     assert "Diff Total: 0" in say("consumerProgress", "-g", "og")
+    assert rows(say("brokerConsumeStats", "-b", "a"))[0][:7] == ["O", "og", "a", "0", "2", "2", "0"]
     moved = rows(say("resetOffsetByTimeOld", "-g", "og", "-t", "O", "-s", 0))
     assert moved == [["a", "0", "2", "2", "0", "0"]]
     assert "success" in say("cloneGroupOffset", "-s", "og", "-d", "copy", "-t", "O")
     assert "Diff Total: 2" in say("consumerProgress", "-g", "copy")
-    say("updateSubGroup", "-c", "DefaultCluster", "-g", "og", "-q", 2)
     assert "og" in {row[0] for row in rows(say("consumerProgress"))}
     assert "retryQueueNums                          =  2" in say("getConsumerConfig", "-g", "og")
-    assert "og" in say("brokerConsumeStats", "-b", "a")
     assert "NOT_ONLINE" in say("consumerConnection", "-g", "og", code=1)
     assert "NOT_ONLINE" in say("getConsumerStatus", "-g", "og", "-t", "O", code=1)
     assert rows(say("consumerStatus", "-g", "og"))
@@ -193,7 +193,7 @@ def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:
     say("updateKvConfig", "-s", "space", "-k", "key", "-v", "value")
     say("deleteKvConfig", "-s", "space", "-k", "key")
     for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
-        assert say(command) == f"success {site['broker']}\n"
+        assert say(command) == "success\n"
     say("producer", "-b", "a")
     assert "nobody is online" in say("producerConnection", "-g", "none", "-t", "T", code=2)
     changed = say("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")

@@ -5,7 +5,7 @@ import time
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, print_columns, say
+from pocketmq.cli.mqadmin.printed import print_columns, say, second
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -135,12 +135,13 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
                 for key, row in each["offsetTable"].items():
                     queue = queue_of(key)
                     lag = int(row["brokerOffset"]) - int(row["consumerOffset"])
-                    if lag >= at_least:
+                    # A queue of which nothing was consumed has no time, and is left out.
+                    if lag >= at_least and int(row["lastTimestamp"]) > 0:
                         rows.append(
                             (
                                 *(queue.topic, group, queue.broker_name, queue.queue_id),
                                 *(row["brokerOffset"], row["consumerOffset"], lag),
-                                moment(int(row["lastTimestamp"])) or "-",
+                                second(int(row["lastTimestamp"])),
                             )
                         )
     heads = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
@@ -191,8 +192,8 @@ async def _counted(admin: Admin, addresses: list[str], name: str, key: str) -> t
 
 async def get_broker_config(admin: Admin, given: Given) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
-        if "c" in given:
-            say(f"============{master.address}============")
+        master_word = "Master: " if "c" in given else ""
+        say(f"============{master_word}{master.address}============")
         for name, value in sorted((await admin.settings.broker(master.address)).items()):
             say(f"{name:<50}=  {value}")
         say("")
@@ -266,4 +267,4 @@ async def delete_expired_commit_log(admin: Admin, given: Given) -> None:
 async def _ask_each(admin: Admin, given: Given, code: RequestCode) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         await admin.site.api.ask(master.address, code, timeout_ms=60_000)
-        say(f"success {master.address}")
+    say("success")

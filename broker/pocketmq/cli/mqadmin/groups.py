@@ -7,7 +7,7 @@ from pocketmq.admin import Admin, GroupConfig, Member, OffsetReset
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, parse_time, print_columns, say
+from pocketmq.cli.mqadmin.printed import parse_time, print_columns, say, second
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode, version_name
@@ -79,7 +79,7 @@ async def consumer_progress(admin: Admin, given: Given) -> None:
                 row.consumer_offset,
                 *(((row.owner or "N/A").partition("@")[0],) if with_clients else ()),
                 row.lag,
-                moment(row.last_ms) or "N/A",
+                second(row.last_ms),
             )
             for row in rows
         ],

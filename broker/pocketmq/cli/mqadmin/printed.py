@@ -31,6 +31,11 @@ def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S,") + f"{ms % 1000:03d}"
 
 
+def second(ms: int) -> str:
+    """`2026-11-21 12:00:00`; N/A for none."""
+    return moment(ms).partition(",")[0] or "N/A"
+
+
 def parse_time(text: str, now_ms: int) -> int:
     """ms since 1970 of `now`, `yyyy-MM-dd#HH:mm:ss:SSS` or a number. Raises: CannotBegin.
 

@@ -101,7 +101,7 @@ async def topic_route(admin: Admin, given: Given) -> None:
         (
             each.cluster,
             each.broker_name,
-            each.addresses,
+            "{" + ", ".join(f"{number}={at}" for number, at in each.addresses.items()) + "}",
             queues[each.broker_name].read_queue_nums,
             queues[each.broker_name].write_queue_nums,
             queues[each.broker_name].perm,
