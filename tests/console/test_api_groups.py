@@ -245,3 +245,34 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
                 "POST", "/groups/S/offset", {"topic": "T", "broker": "b", "queueId": 0, "offset": 0}
             )
             assert (online.status, online.json["code"]) == (409, "CONFLICT")
+
+
+async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_path: Path) -> None:
+    """Issue 7, groups: the mode's effect is seen: sub-groups with their members and subscriptions."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 4, "writeQueues": 4})
+        await user.do("PUT", "/groups/S", {})
+        await user.do("PUT", "/groups/S/mode", {"mode": "isolate"})
+        async with member(running, "A", "tagA") as got_a, member(running, "B", "tagB") as got_b:
+
+            async def two() -> Any:
+                found = await user.read("/groups/S")
+                active = [each for each in found["subGroups"] if each["state"] == "active"]
+                return found if len(active) == 2 else None
+
+            found = await until(two)
+            assert found["mode"] == "isolate"
+            wishes = {
+                each["clientIds"][0]: each["subscriptions"][0]["expression"]
+                for each in found["subGroups"]
+            }
+            assert wishes == {"127.0.0.1@A": "tagA", "127.0.0.1@B": "tagB"}
+            for finding in found["verdict"]["findings"]:
+                assert finding["losses"] == []
+            await send(running, "T", *["tagA", "tagB"] * 4)
+
+            async def all_got() -> bool:
+                return (len(got_a), len(got_b)) == (4, 4)
+
+            await until(all_got)

@@ -3,14 +3,14 @@
 1. Brokers are looked at in every sample. Topics and groups, of which there may be thousands, take turns: at
    most LOOKS_MAX of each in a sample, and every IDLE_STEPS samples only while nobody watches.
 2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
-   back was reset, or its broker restarted.
+   back was reset, or its broker restarted; a queue that was not seen the last time does not count.
 3. What does not answer is a finding, not a failure: a sample is always made.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,16 +32,21 @@ _CLUSTER = "cluster"
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter at the last look, and its rate since the look before."""
+    """Counters of one thing (its queues', say) at the last look, and their rate since the look before.
+
+    Only those that both looks have count: a broker that comes back brings no leap with it.
+    """
 
     at_ms: int
-    value: int
+    values: dict[Hashable, int]
     rate: float | None = None
 
-    def look(self, at_ms: int, value: int) -> None:
+    def look(self, at_ms: int, values: dict[Hashable, int]) -> None:
         if at_ms > self.at_ms:
-            self.rate = max(0.0, (value - self.value) * 1_000 / (at_ms - self.at_ms))
-            self.at_ms, self.value = at_ms, value
+            old = self.values
+            more = sum(max(0, new - old[key]) for key, new in values.items() if key in old)
+            self.rate = more * 1_000 / (at_ms - self.at_ms)
+            self.at_ms, self.values = at_ms, values
 
 
 @dataclass(slots=True)
@@ -199,9 +204,9 @@ class Sampler:
             (self._put, "in", "msgPutTotalTodayNow"),
             (self._got, "out", "msgGetTotalTodayNow"),
         ):
-            value = _integer(runtime.get(total)) or 0
-            counter = table.setdefault(broker.address, _Counter(now_ms, value))
-            counter.look(now_ms, value)
+            values: dict[Hashable, int] = {total: _integer(runtime.get(total)) or 0}
+            counter = table.setdefault(broker.address, _Counter(now_ms, values))
+            counter.look(now_ms, values)
             if counter.rate is not None:
                 summary[figure] = round(counter.rate, 2)
         return summary
@@ -230,12 +235,11 @@ class Sampler:
         now_ms = self._clock.monotonic_ms()
         figures = self.groups.setdefault(name, GroupFigures())
         figures.lag = sum(max(0, row.lag) for row in rows)
-        consumed: dict[str, int] = {}
+        consumed: dict[str, dict[Hashable, int]] = {}
         for row in rows:
-            topic = row.queue.topic
-            consumed[topic] = consumed.get(topic, 0) + row.consumer_offset
-        for topic, value in consumed.items():
-            figures.out.setdefault(topic, _Counter(now_ms, value)).look(now_ms, value)
+            consumed.setdefault(row.queue.topic, {})[row.queue] = row.consumer_offset
+        for topic, values in consumed.items():
+            figures.out.setdefault(topic, _Counter(now_ms, values)).look(now_ms, values)
         for topic in figures.out.keys() - consumed.keys():
             del figures.out[topic]
         try:
@@ -259,8 +263,8 @@ class Sampler:
             if kind_of_topic(name) == "DLQ":
                 self.dead_letters[name] = sum(row.max_offset - row.min_offset for row in rows)
                 continue
-            value = sum(row.max_offset for row in rows)
-            self.topics.setdefault(name, _Counter(now_ms, value)).look(now_ms, value)
+            values: dict[Hashable, int] = {row.queue: row.max_offset for row in rows}
+            self.topics.setdefault(name, _Counter(now_ms, values)).look(now_ms, values)
 
     def _turn(self, what: str, names: set[str]) -> list[str]:
         """Whose turn it is (invariant 1): those that waited longest."""

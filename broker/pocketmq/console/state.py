@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.client.config import ClientOptions
 
+_REQUEST_TIMEOUT_MS = 3_000
+
 
 @dataclass(slots=True)
 class Console:
@@ -43,7 +45,9 @@ async def opened(
     config: ConsoleConfig, options: "ClientOptions", clock: Clock, here: "Sequence[Broker]"
 ) -> AsyncIterator[Console]:
     """A console with its connections to name servers and brokers."""
-    async with Admin(**options) as admin:
+    # A broker that hangs must not hold up a page for longer than a person waits.
+    given: ClientOptions = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
+    async with Admin(**given) as admin:
         yield Console(
             config,
             clock,
