@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from tests.cli.servers import Server
 
+from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.app import run
+from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.health import health
 from pocketmq.cli.network_check import _suspicion, _unreachable
 
@@ -69,7 +71,9 @@ def test_doctor_names_a_brokers_address_that_only_it_can_reach(
     name_server, broker = findings
     assert name_server["ok"]
     assert "192.0.2.17" in str(broker["check"])
-    assert "brokerIP1" in str(broker["advice"])
+    # It has looked where the name server is, and found the broker there.
+    assert "does answer at 127.0.0.1" in str(broker["advice"])
+    assert "brokerIP1=127.0.0.1" in str(broker["advice"])
 
 
 def test_doctor_says_when_there_is_no_name_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,3 +90,58 @@ def test_doctor_knows_the_usual_mistakes_by_the_address() -> None:
     assert "no address that can be dialled" in _suspicion("0.0.0.0:10911", "10.1.2.3:9876")
     assert _suspicion("127.0.0.1:10911", "127.0.0.1:9876") == ""
     assert "resolves" in _unreachable("broker-a:10911")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("0.0.0.0", "no address that clients can dial"), ("no such host", "does not resolve")],
+)
+def test_an_advertised_address_that_nobody_can_dial_ends_the_start(
+    tmp_path: Path, address: str, said: str
+) -> None:
+    """Issue 7 part 6: a wrong brokerIP1 is told at the start, not by a client hours later."""
+    server = Server(tmp_path, "up", "--namesrv-port", "0", "--set", f"brokerIP1={address}")
+    assert server.end() == 2
+    assert said in server.last_line()
+    assert "brokerIP1" in server.last_line()
+
+
+def test_a_name_as_advertised_address_must_resolve() -> None:
+    check_advertised("")
+    check_advertised("192.0.2.1")
+    check_advertised("broker.example", lambda name: "192.0.2.1")
+    with pytest.raises(CannotBegin, match="/etc/hosts"):
+        check_advertised("3f2a9c81d7e0", unknown)
+
+
+def unknown(name: str) -> str:
+    """A resolver that knows nobody, as a client's does for a container's host name."""
+    raise OSError(f"{name}: Name or service not known")
+
+
+def test_a_container_whose_address_is_automatic_is_warned_of(tmp_path: Path) -> None:
+    """The most asked question of RocketMQ's Docker users."""
+    (tmp_path / ".dockerenv").touch()
+
+    def warning(host: str, was_set: bool, **environment: str) -> str:
+        return container_warning(host, was_set, "172.17.0.2:10911", environment, tmp_path)
+
+    assert "POCKETMQ_BROKER_IP1" in warning("0.0.0.0", False)
+    assert "172.17.0.2:10911" in warning("0.0.0.0", False)
+    assert warning("0.0.0.0", True) == ""
+    assert warning("127.0.0.1", False) == ""
+    assert warning("0.0.0.0", False, KUBERNETES_SERVICE_HOST="10.0.0.1") == ""
+    (tmp_path / ".dockerenv").unlink()
+    assert warning("0.0.0.0", False) == ""
+
+
+def test_listening_on_all_addresses_advertises_one_that_can_be_dialled(
+    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.0.0.0 is never told to clients."""
+    ready = up(started, tmp_path, "--host", "0.0.0.0")
+    host = ready["broker"].rpartition(":")[0]
+    assert host not in ("0.0.0.0", "")
+    port = ready["namesrv"].rpartition(":")[2]
+    code, findings = doctor(f"{host}:{port}", capsys)
+    assert (code, [finding["ok"] for finding in findings]) == (0, [True, True])

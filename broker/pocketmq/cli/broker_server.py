@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
 from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
@@ -118,6 +119,8 @@ class BrokerServer:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         config = self._config
+        check_advertised(config.broker_ip1)
+        is_automatic = not config.broker_ip1
         check_port(config.listen_address, config.listen_port, self._broker_option)
         tls = ServerTls(self._tls)
         async with AsyncExitStack() as stack:
@@ -154,6 +157,9 @@ class BrokerServer:
                 },
                 as_json=self._as_json,
             )
+            warning = container_warning(config.listen_address, not is_automatic, broker.address)
+            if warning:
+                log.warning("%s", warning)
             if console is not None:
                 await stack.enter_async_context(console)
             await stop.wait()

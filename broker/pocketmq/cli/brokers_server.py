@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
+from pocketmq.cli.address import check_advertised
 from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait_and_serve
 from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.broker_set import check_settings, folder_of, name_of, port_of
@@ -63,6 +64,7 @@ class BrokersServer:
         async with AsyncExitStack() as stack:
             for child in self._children:
                 stack.callback(child.end, STOP_TIME_S)
+            check_advertised(self._config.broker_ip1)
             for number in range(len(self._children)):
                 port = port_of(self._config.listen_port, number)
                 check_port(self._config.listen_address, port, "--broker-port")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from pocketmq.cli.address import is_wildcard
+from pocketmq.cli.address import is_loopback, is_wildcard
 from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -82,21 +82,46 @@ def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) ->
     what = f"broker {name} at {address}"
     suspicion = _suspicion(address, name_server)
     try:
-        answer = ask(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=timeout_ms)
+        own = _name_of(address, timeout_ms)
     except PocketMQError as error:
-        return Finding(what, False, str(error), suspicion or _unreachable(address))
-    config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
-    own = config.get("brokerName")
+        advice = _better_address(address, name, name_server, timeout_ms)
+        return Finding(what, False, str(error), advice or suspicion or _unreachable(address))
     if own is not None and own != name:
         return Finding(
             what,
             False,
             f"another broker answers there: {own}",
-            "two brokers advertise one address, or this machine dials itself: " + _SET_ADDRESS,
+            _better_address(address, name, name_server, timeout_ms)
+            or "two brokers advertise one address, or this machine dials itself: " + _SET_ADDRESS,
         )
     if suspicion and _is_loopback(address):
         return Finding(what, False, "answers, but only to this machine", suspicion)
     return Finding(what, True, "answers")
+
+
+def _name_of(address: str, timeout_ms: int) -> str | None:
+    """The name of the broker that answers there. Raises: PocketMQError when none does."""
+    answer = ask(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=timeout_ms)
+    config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
+    return config.get("brokerName")
+
+
+def _better_address(address: str, name: str, name_server: str, timeout_ms: int) -> str:
+    """The advice to advertise where the name server was found, when that broker answers there."""
+    host, _, _ = name_server.rpartition(":")
+    port = address.rpartition(":")[2]
+    if address == f"{host}:{port}":
+        return ""
+    try:
+        found = _name_of(f"{host}:{port}", timeout_ms)
+    except PocketMQError:
+        return ""
+    if found != name:
+        return ""
+    return (
+        f"the same broker does answer at {host}:{port}, where its name server is: set brokerIP1={host} in "
+        f"its configuration (or POCKETMQ_BROKER_IP1={host}), and clients like this one reach it"
+    )
 
 
 def _suspicion(address: str, name_server: str) -> str:
@@ -129,10 +154,4 @@ def _unreachable(address: str) -> str:
 
 
 def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(address.rpartition(":")[0])
