@@ -12,9 +12,11 @@ import logging
 import os
 import socket
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pocketmq.broker.acl import PlainAccessValidator
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
@@ -57,7 +59,7 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, not_supported
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
@@ -148,6 +150,7 @@ class Broker:
         log.info("broker stopped name=%s", self.config.broker_name)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
+        self._acl = self._make_acl()
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
         sockets = self._bind(stack)
@@ -172,10 +175,15 @@ class Broker:
         client = await stack.enter_async_context(RemotingClient({}, self.clock))
         self._make_registration(client, ip, port)
         handlers = self._make_handlers(store_host)
+        default: Handler = not_supported
+        if self._acl is not None:
+            handlers = {code: self._acl.guarded(each) for code, each in handlers.items()}
+            default = self._acl.guarded(not_supported)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,
                 self.clock,
+                default_handler=default,
                 on_close=self._connection_closed,
                 tls=self._tls,
                 frame_size_max=self.config.frame_max_length,
@@ -221,6 +229,15 @@ class Broker:
             self.address,
             self.store_config.store_path_root_dir,
         )
+
+    def _make_acl(self) -> PlainAccessValidator | None:
+        """What checks requests, where that is wanted. Raises: IllegalArgument for a bad file."""
+        config = self.config
+        if not config.acl_enable:
+            return None
+        folder = Path(self.store_config.store_path_root_dir) / "config"
+        path = Path(config.acl_file) if config.acl_file else folder / "plain_acl.yml"
+        return PlainAccessValidator(path, self.clock.monotonic_ms)
 
     # ------------------------------------------------------------ addresses
 
@@ -561,6 +578,8 @@ class Broker:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
             self.stats.tick()
+            if self._acl is not None:
+                self._acl.tick()
             self.guard.tick()
             self.deliveries.tick()
             for group in self.isolated.tick(self.consumers.groups):

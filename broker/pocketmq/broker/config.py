@@ -10,7 +10,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Settings, key, nearest
 from pocketmq.store import StoreConfig
 
@@ -250,7 +249,14 @@ class BrokerConfig(Settings):
     acl_enable: bool = key(
         False,
         name="aclEnable",
-        help="Check the signatures of requests. Not supported yet: true refuses to start.",
+        help="Serve only requests that are signed by an account of aclFile, which may do what they ask for, "
+        "and requests of addresses that the file lets in.",
+    )
+    acl_file: str = key(
+        "",
+        name="aclFile",
+        help="The accounts, as RocketMQ's plain_acl.yml; .yml files of the folder acl beside it count, too. "
+        "Empty: config/plain_acl.yml of the store. Read again when it changes. Ours.",
     )
     group_mode: str = key(
         "compatible",
@@ -389,12 +395,6 @@ class BrokerConfig(Settings):
     )
 
     def __post_init__(self) -> None:
-        if self.acl_enable:
-            # Nothing checks a signature yet: an open broker must not look like a closed one.
-            raise IllegalArgument(
-                "aclEnable=true is not supported yet: this broker would serve everybody. Leave it out, "
-                "and let only trusted machines reach the port (bindAddress, a firewall)"
-            )
         if not self.broker_name:
             self.broker_name = _host_name()
 

@@ -1,0 +1,254 @@
+"""Who may do what: signatures, accounts, permissions, addresses, and files that change."""
+
+import base64
+import hashlib
+import hmac
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from pocketmq.broker.acl import ADMIN_CODES, AccessDenied, PlainAccessValidator, needs_of
+from pocketmq.broker.acl_address import AddressPattern
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import IllegalArgument
+
+ACCOUNTS = """
+globalWhiteRemoteAddresses:
+  - 10.10.103.*
+accounts:
+  - accessKey: RocketMQ
+    secretKey: 12345678
+    whiteRemoteAddress:
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: SUB
+    topicPerms:
+      - topicA=DENY
+      - topicB=PUB|SUB
+      - topicC=SUB
+    groupPerms:
+      # the group should convert to retry topic
+      - groupA=DENY
+      - groupB=PUB|SUB
+  - accessKey: rocketmq2
+    secretKey: 12345678
+    whiteRemoteAddress: 192.168.1.*
+    admin: true
+"""
+PEER = "203.0.113.9:50000"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "plain_acl.yml"
+    made.write_text(ACCOUNTS, encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def validator(path: Path) -> PlainAccessValidator:
+    return PlainAccessValidator(path, ManualClock().monotonic_ms)
+
+
+def signed(
+    code: int,
+    ext: dict[str, str],
+    body: bytes = b"",
+    *,
+    key: str = "RocketMQ",
+    secret: str = "12345678",
+    leave_out: str = "",
+) -> RemotingCommand:
+    fields = {**ext, "AccessKey": key}
+    content = "".join(fields[name] for name in sorted(fields) if name != leave_out).encode() + body
+    digest = hmac.new(secret.encode(), content, hashlib.sha1).digest()
+    return RemotingCommand(code, {**fields, "Signature": base64.b64encode(digest).decode()}, body)
+
+
+def send(topic: str, **how: str) -> RemotingCommand:
+    return signed(RequestCode.SEND_MESSAGE_V2, {"a": "p", "b": topic}, b"hello", **how)
+
+
+def test_the_signature_is_the_one_of_the_official_clients(validator: PlainAccessValidator) -> None:
+    """wire.md 9: the known answer of AclSigner."""
+    request = RemotingCommand(
+        30,
+        {
+            "topic": "TopicTest",
+            "queueId": "3",
+            "AccessKey": "rocketmq2",
+            "Signature": "TW8/P9vYIK/b1dEPiLvlMiXW94c=",
+        },
+        b"hello",
+    )
+    validator.check(request, PEER)
+    request.body = b"hellp"
+    with pytest.raises(AccessDenied, match=r"^Check signature failed for accessKey=rocketmq2$"):
+        validator.check(request, PEER)
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (RemotingCommand(11, {"topic": "topicB"}), "No accessKey is configured"),
+        (RemotingCommand(9_999), "No accessKey is configured"),
+        (send("topicB", key="Nobody77"), "No acl config for Nobody77"),
+        (send("topicB", secret="87654321"), "Check signature failed for accessKey=RocketMQ"),
+        (send("topicA"), "No default permission for topic:topicA"),
+        (send("topicC"), "No default permission for topic:topicC"),
+        (send("other"), "No default permission for topic:other"),
+        (
+            signed(RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": "topicC"}, b"x"),
+            "No default permission for topic:topicC",
+        ),
+        (
+            signed(RequestCode.PULL_MESSAGE, {"topic": "topicC", "consumerGroup": "groupA"}),
+            "No default permission for group:groupA",
+        ),
+        (
+            signed(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "topicB"}),
+            "Need admin permission for request code=17, but accessKey=RocketMQ is not",
+        ),
+        (
+            signed(RequestCode.HEART_BEAT, {}, b"no json"),
+            "what the request is about cannot be read",
+        ),
+    ],
+)
+def test_what_is_refused_and_in_which_words(
+    validator: PlainAccessValidator, request_: RemotingCommand, says: str
+) -> None:
+    """The texts of PlainPermissionManager 4.9.7, which people search for."""
+    with pytest.raises(AccessDenied, match=says):
+        validator.check(request_, PEER)
+
+
+def test_what_an_account_may_do_is_let_through(validator: PlainAccessValidator) -> None:
+    """Listed permissions, the group's default, a valid signature alone for other codes, traces."""
+    pull = {"topic": "topicC", "consumerGroup": "anything"}
+    for request in (
+        send("topicB"),
+        send("RMQ_SYS_TRACE_TOPIC"),
+        send("%RETRY%groupB"),
+        signed(RequestCode.PULL_MESSAGE, pull),
+        signed(RequestCode.LITE_PULL_MESSAGE, pull),
+        signed(RequestCode.GET_MAX_OFFSET, {"topic": "topicA", "queueId": "0"}),
+        # Either side may leave the mark of a unique-key query out of the content.
+        signed(12, {"topic": "topicC", "_UNIQUE_KEY_QUERY": "true"}),
+        signed(12, {"topic": "topicC", "_UNIQUE_KEY_QUERY": "true"}, leave_out="_UNIQUE_KEY_QUERY"),
+        # Go's client signs no token.
+        signed(12, {"topic": "topicC", "SecurityToken": "t"}, leave_out="SecurityToken"),
+    ):
+        validator.check(request, PEER)
+    for code in ADMIN_CODES:
+        validator.check(signed(code, {"topic": "any"}, key="rocketmq2"), PEER)
+
+
+def test_addresses_that_are_listed_need_no_signature(validator: PlainAccessValidator) -> None:
+    """The global list for anybody, an account's list for who names that account."""
+    anything = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    validator.check(anything, "10.10.103.7:1")
+    named = RemotingCommand(17, {"AccessKey": "rocketmq2"})
+    validator.check(named, "192.168.1.200:1")
+    for request, peer in ((anything, "10.10.104.7:1"), (named, "192.168.2.200:1")):
+        with pytest.raises(AccessDenied):
+            validator.check(request, peer)
+
+
+def test_a_heartbeat_needs_every_group_and_topic_in_it() -> None:
+    body = (
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        b'[{"topic":"T"},{"topic":"%RETRY%g"}]}],"producerDataSet":[{"groupName":"p"}]}'
+    )
+    needs = needs_of(RemotingCommand(RequestCode.HEART_BEAT, {}, body))
+    assert [name for name, _ in needs] == ["%RETRY%g", "T", "%RETRY%g"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        ("192.168.1.7", ["192.168.1.7", "::ffff:192.168.1.7"], ["192.168.1.70", "192.168.1.8"]),
+        ("10.1.1.1,10.1.1.2", ["10.1.1.1", "10.1.1.2"], ["10.1.1.3"]),
+        ("192.168.*.*", ["192.168.0.0", "192.168.255.1"], ["192.169.0.0"]),
+        ("192.168.1-5.*", ["192.168.1.1", "192.168.5.9"], ["192.168.6.1", "192.168.0.1"]),
+        ("192.168.1.{7,9}", ["192.168.1.7", "192.168.1.9"], ["192.168.1.8"]),
+        ("*.*.*.*", ["1.2.3.4", "::1"], []),
+        ("::1", ["::1", "[::1]", "0:0:0:0:0:0:0:1"], ["::2", "127.0.0.1"]),
+        ("1050::5:600:300c:1-ff", ["1050::5:600:300c:20"], ["1050::5:600:300c:100"]),
+        ("", [], ["127.0.0.1", ""]),
+        ("127.0.0.1", ["127.0.0.1"], ["", "no address", "127.0.0.1.1"]),
+    ],
+)
+def test_a_pattern_means_these_addresses(
+    pattern: str, inside: list[str], outside: list[str]
+) -> None:
+    made = AddressPattern(pattern)
+    assert [made.matches(address) for address in inside] == [True] * len(inside)
+    assert [made.matches(address) for address in outside] == [False] * len(outside)
+
+
+@pytest.mark.parametrize("bad", ["192.168.1", "1.2.3.256", "1.2.3.9-1", "1.2.3.x", "1.2.3.{4"])
+def test_an_address_that_is_none_is_named(bad: str) -> None:
+    with pytest.raises(IllegalArgument, match="of an ACL file is none"):
+        AddressPattern(bad)
+
+
+def test_a_changed_file_holds_from_the_next_tick_and_a_broken_one_never(
+    validator: PlainAccessValidator, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariants 3 and 4; files of the folder acl count, too."""
+    request = send("topicA")
+
+    def allowed() -> bool:
+        try:
+            validator.check(request, PEER)
+        except AccessDenied:
+            return False
+        return True
+
+    def write(file: Path, text: str, at_s: int) -> None:
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, (at_s, at_s))
+        validator.tick()
+
+    assert not allowed()
+    write(path, ACCOUNTS.replace("topicA=DENY", "topicA=PUB"), 1)
+    assert allowed()
+    with caplog.at_level(logging.ERROR, "pocketmq.broker.acl"):
+        write(path, "accounts: [", 2)
+        write(path, "accounts: [{accessKey: RocketMQ, secretKey: short}]", 3)
+    assert "the old accounts stay" in caplog.text
+    assert "7 characters or more" in caplog.text
+    assert allowed()
+    (path.parent / "acl").mkdir()
+    write(path, "accounts: []", 4)
+    assert not allowed()
+    write(path.parent / "acl" / "more.yml", ACCOUNTS.replace("topicA=DENY", "topicA=PUB"), 5)
+    assert allowed()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "needs a readable .*plain_acl.yml"),
+        ("accounts: [", "needs a readable .*plain_acl.yml"),
+        ("just words", "holds no `accounts:`"),
+        ("accounts: [{accessKey: RocketMQ}]", "need 7 characters or more"),
+        ("accounts: [{accessKey: RocketMQ, secretKey: 12345678, topicPerms: [T]}]", "NAME=DENY"),
+        ("globalWhiteRemoteAddresses: [1.2.3]", "3 numbers instead of 4"),
+        ("accounts: [word]", "the ACL file"),
+    ],
+)
+def test_a_broker_does_not_start_with_a_file_that_says_nothing_clear(
+    tmp_path: Path, text: str | None, says: str
+) -> None:
+    """An open broker must not look like a closed one."""
+    path = tmp_path / "plain_acl.yml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(IllegalArgument, match=says):
+        PlainAccessValidator(path, ManualClock().monotonic_ms)
