@@ -233,8 +233,9 @@ class Producer:
         """Send without waiting for the answer: the future gets what send() returns or raises.
 
         It waits while in_flight_max messages are under way, which is all the flow control that a loop
-        over `await producer.submit(...)` needs. Messages to one queue are stored in the order of the
-        calls, unless one of them fails and is tried again behind later ones.
+        over `await producer.submit(...)` needs. Messages leave in the order of the calls and PocketMQ stores
+        them so; an Apache broker may store what is under way together in another order, and one that is
+        tried again comes behind later ones: where order matters, await each send().
         Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NotRunning; all else is in the future.
         """
         _, engine = self._running()
