@@ -22,6 +22,12 @@ from tests.interop.test_group_experiments import Group, eight, make_last, send
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 TOPIC, GROUP = "articles", "reviewers"
+# Delays as RocketMQ has them: the other tests' brokers shorten them.
+CONFIG = {
+    "consolePort": 0,
+    "groupGuardGraceTime": 1_000,
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+}
 PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
 
 
@@ -70,9 +76,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     or_missing(Browser.check)
     folder = tmp_path_factory.mktemp("console")
     with ExitStack() as leave:
-        broker = PocketBroker(
-            folder / "broker", config={"consolePort": 0, "groupGuardGraceTime": 1_000}
-        )
+        broker = PocketBroker(folder / "broker", config=CONFIG)
         leave.enter_context(broker)
         java = or_missing(lambda: drivers.java_client("4.9.8", folder))
         leave.callback(java.close)

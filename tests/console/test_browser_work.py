@@ -1,0 +1,158 @@
+"""An operator's work in the console, in Chromium: groups, settings, delays, traces, key-value table."""
+
+import time
+
+from tests.console.browser import Browser
+from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
+from tests.interop.driver import message
+from tests.interop.waiting import until
+
+
+def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed) -> None:
+    """S92 and the three modes: the dialog explains each, the confirmation says what follows."""
+    browser.open("/groups")
+    rows = browser.wait_for_rows(
+        "Consumer groups", lambda rows: any(row[0] == GROUP for row in rows)
+    )
+    assert next(row for row in rows if row[0] == GROUP)[1:4] == [
+        "Members differ",
+        "compatible",
+        "2",
+    ]
+    browser.click("Create a group")
+    browser.fill("name", "calm")
+    browser.fill("retryMaxTimes", "3")
+    browser.dialog("Create")
+    browser.wait_for_rows("Consumer groups", lambda rows: any(row[0] == "calm" for row in rows))
+    browser.click("calm")
+    browser.wait_for("Nobody of this group is online", 'PushConsumer("calm"')
+    browser.click("Mode")
+    browser.wait_for("A second, different subscription is refused.")
+    browser.choose("mode", "isolate")
+    browser.dialog("Continue …")
+    browser.wait_for("Group 'calm' is compatible now.")
+    browser.dialog("Change")
+    browser.wait_for("The mode was set")
+    browser.run_until("return document.querySelector('.figures').innerText.includes('isolate')")
+    browser.click("Configuration")
+    browser.wait_for("Retries before a message becomes a dead letter")
+    assert "3" in browser.find(".facts").text.split()
+    browser.click("Delete")
+    browser.dialog("Delete")
+    browser.wait_for("Group calm was deleted")
+    browser.wait_for_rows("Consumer groups", lambda rows: all(row[0] != "calm" for row in rows))
+
+
+def test_a_message_is_handed_to_a_member_and_the_member_tells_of_itself(
+    browser: Browser, stage: Stage
+) -> None:
+    """Consume directly and running info, with an official client at the other end."""
+    make_topic(stage.broker, "hand", queues=1)
+    member = stage.members.push_consumer(
+        stage.broker.namesrv,
+        "hands",
+        "hand",
+        settings={"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"},
+    )
+    producer = stage.members.producer(stage.broker.namesrv, "handers")
+    [sent] = producer.send(message("hand", b"\x00\xff", keys="raw"))
+    member.wait(1)
+    browser.open(f"/message?id={sent.msg_id}&topic=hand")
+    browser.wait_for("000000  00 ff")
+    browser.wait_for_rows("What became of it", lambda rows: rows[0][0] == "hands")
+    browser.click("Hand to a member")
+    browser.dialog("Continue …")
+    browser.find("dialog[open] [name='clientId']")
+    browser.dialog("Continue …")
+    browser.dialog("Hand to a member")
+    browser.wait_for("The member answered CR_SUCCESS")
+    member.wait(2)
+
+    browser.open("/group?name=hands")
+    browser.wait_for("The members subscribe the same")
+    browser.click("Running info")
+    browser.wait_for("PROP_CLIENT_VERSION", "Threads", "ConsumeMessageThread")
+    browser.dialog("Close")
+    browser.open("/producers")
+    browser.wait_for_rows("Producers", lambda rows: any(row[1] == "handers" for row in rows))
+
+
+def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage) -> None:
+    """Sent by hand at level 18; its level counts it and tells when it is due and where it goes."""
+    make_topic(stage.broker, "later", queues=1)
+    browser.open("/topic?name=later")
+    browser.click("Send a message")
+    browser.fill("delayLevel", "18")
+    browser.dialog("Send a message")
+    browser.wait_for("Stored at")
+    browser.open("/delays")
+    browser.wait_for_rows("Delayed messages", lambda rows: ["18", "2 h", "1"] in rows)
+    browser.click("18")
+    [row] = browser.wait_for_rows("Delayed messages", lambda rows: len(rows) == 1)
+    assert row[7] == "later"
+    due = time.mktime(time.strptime(row[6], "%Y-%m-%d %H:%M:%S"))
+    stored = time.mktime(time.strptime(row[4], "%Y-%m-%d %H:%M:%S"))
+    assert abs(due - stored - 7_200) <= 1
+
+
+def test_a_traced_message_is_drawn_on_a_line_of_time(browser: Browser, stage: Stage) -> None:
+    """What an official producer reports of its send."""
+    make_topic(stage.broker, "traced", queues=1)
+    producer = stage.members.producer(stage.broker.namesrv, "tracers", trace=True)
+    [sent] = producer.send(message("traced", "hello", keys="t-1"))
+
+    def shown() -> bool:
+        browser.open(f"/trace?id={sent.msg_id}")
+        return "On the line of time" in browser.text
+
+    until(shown, "the trace of the message")
+    [row] = browser.rows("Steps")
+    assert row[:2] == ["Sent", "tracers"]
+    assert row[5] == "success"
+    assert browser.run("return document.querySelectorAll('.timeline rect').length") == 1
+
+
+def test_settings_and_the_name_servers_table_are_changed_after_one_question(
+    browser: Browser, mixed: Mixed
+) -> None:
+    """What can be changed while the broker runs; a key is made, changed and deleted."""
+    browser.open("/settings?only=yes&q=groupGuardGraceTime")
+    [row] = browser.wait_for_rows("Settings", lambda rows: len(rows) == 1)
+    assert row[:2] == ["groupGuardGraceTime", "1000 not the default"]
+    browser.click("Change")
+    browser.fill("value", "1500")
+    browser.dialog("Continue …")
+    browser.wait_for("groupGuardGraceTime from 1000 to 1500")
+    browser.dialog("Do it")
+    browser.wait_for_rows("Settings", lambda rows: rows[0][1].startswith("1500"))
+
+    browser.open("/name-server")
+    browser.click("Add an entry")
+    browser.fill("key", "orders")
+    browser.fill("value", "broker-a:4")
+    browser.dialog("Create")
+    browser.wait_for_rows(
+        "Key-value table", lambda rows: [row[:2] for row in rows] == [["orders", "broker-a:4"]]
+    )
+    browser.click("Change")
+    browser.fill("value", "broker-a:8")
+    browser.dialog("Continue …")
+    browser.dialog("Do it")
+    browser.wait_for_rows("Key-value table", lambda rows: rows[0][1] == "broker-a:8")
+    browser.click("Delete")
+    browser.dialog("Delete")
+    browser.wait_for("This namespace is empty")
+
+
+def test_when_the_last_subscriber_leaves_the_track_changes_and_the_verdict_does_not(
+    browser: Browser, mixed: Mixed
+) -> None:
+    """E3b: tagA is stored again, so RocketMQ says CONSUMED_BUT_FILTERED of what it called CONSUMED."""
+    browser.open(f"/group?name={GROUP}")
+    browser.wait_for(f"The members subscribe {TOPIC} differently")
+    mixed.second.close()
+    browser.wait_for("The members subscribe the same")
+    browser.open(f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}")
+    [row] = browser.wait_for_rows("What became of it", lambda rows: len(rows) == 1)
+    assert row[1].splitlines()[0] == "CONSUMED_BUT_FILTERED"
+    assert row[2].splitlines()[1] == "DROPPED_BY_CLIENT"
