@@ -54,7 +54,8 @@ ASKED = {
     "dlq resend": "g --all --yes",
     "dlq export": "g --out {folder}/dead.jsonl",
     "delay list": "",
-    "delay show": "3",
+    "delay show": "",
+    "delay recall": "T {handle}",
     "cluster list": "",
     "cluster numbers": "",
     "cluster config": "",
@@ -93,6 +94,7 @@ WRONG = {
     "dlq export": ("Nope", "group list"),
     "delay list": ("--broker Nope", "cluster list"),
     "delay show": ("1 --broker Nope", "cluster list"),
+    "delay recall": ("T nothing", "recall"),
     "cluster list": ("--cluster Nope", "cluster list"),
     "cluster numbers": ("--broker Nope", "cluster list"),
     "cluster config": ("--set flushDiskTyp=x", "did you mean 'flushDiskType'"),
@@ -121,6 +123,14 @@ class Site:
         return [*words, "--namesrv", self.namesrv] if "--namesrv" in names else words
 
 
+def sent(site: Site, more: str) -> dict[str, str]:
+    """What `message send` tells of the message."""
+    words = [*COMMAND, *site.words("message send", f"{more} --json")]
+    shown = subprocess.run(words, capture_output=True, check=True)
+    (found,) = json.loads(shown.stdout)
+    return dict(found)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
@@ -142,12 +152,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             ("offset reset", "g T --to earliest --yes"),
         ):
             assert run(found.words(path, words)) == 0
-        shown = subprocess.run(
-            [*COMMAND, *found.words("message send", "T body --keys k --json")],
-            capture_output=True,
-            check=True,
-        )
-        found.places["id"] = json.loads(shown.stdout)[0]["id"]
+        found.places["id"] = sent(found, "T body --keys k")["id"]
+        found.places["handle"] = sent(found, "T later --deliver-at +1h")["recall"]
         shutil.copytree(ready["store"], folder / "copy")
         found.places["copy"] = str(folder / "copy")
         yield found

@@ -171,6 +171,16 @@ def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
     assert (row["topic"], row["keys"], row["body"]) == ("Later", "slow", "later")
 
 
+def test_messages_with_a_time_of_their_own_are_shown_and_taken_back(ask: Ask) -> None:
+    ask("topic", "create", "Timed", "--queues", "1")
+    made = send(ask, "Timed", "in an hour", "--deliver-at", "+1h")
+    (waiting,) = [row for row in ask("delay", "list") if row["topic"] == "Timed"]
+    assert (waiting["level"], waiting["delay"], waiting["waiting"]) == (None, "own time", 1)
+    (row,) = [row for row in ask("delay", "show") if row["topic"] == "Timed"]
+    assert row["id"] == made["id"]
+    assert ask("delay", "recall", "Timed", row["recall"])["recalled"] == made["id"]
+
+
 def test_bench_counts_what_it_did(ask: Ask) -> None:
     ask("topic", "create", "Fast", "--queues", "2")
     made = ask("bench", "produce", "--topic", "Fast", "--count", "50", "--in-flight", "8")

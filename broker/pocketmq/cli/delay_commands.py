@@ -1,14 +1,15 @@
-"""`pocketmq delay`: messages that wait for their time, by delay level."""
+"""`pocketmq delay`: messages that wait: by delay level, or for a time of their own."""
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pocketmq.cli.message_commands import body_text
 from pocketmq.cli.moments import show_moment
-from pocketmq.cli.options import Broker, Cluster, Json, NameServer
-from pocketmq.cli.output import print_rows
-from pocketmq.cli.site import with_admin
+from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
+from pocketmq.cli.output import print_fields, print_rows
+from pocketmq.cli.site import answered, with_admin
 from pocketmq.remoting.message import MessageQueue
 
 if TYPE_CHECKING:
@@ -31,26 +32,32 @@ def parse_levels(text: str) -> list[int]:
 
 
 @app.command("list")
-def list_levels(
+def list_waiting(
     namesrv: NameServer, broker: Broker = None, cluster: Cluster = None, as_json: Json = False
 ) -> None:
-    """How many messages wait in each level."""
+    """How many messages wait in each delay level, and of each topic for a time of their own."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         rows = []
+        waiting = {each.broker: each for each in await admin.delays.list(cluster=cluster)}
         for master in await admin.site.masters(cluster, broker):
-            numbers = await admin.settings.runtime(master.address)
+            found = waiting[master.name]
             names = (await _levels(admin, master.address)).split()
             for level, name in enumerate(names, 1):
-                delivered, _, end = numbers.get(f"{_PREFIX}{level}", "0,0").partition(",")
-                waiting = int(end) - int(delivered)
-                if waiting or as_json:
-                    rows.append(
-                        {"broker": master.name, "level": level, "delay": name, "waiting": waiting}
-                    )
+                count = found.levels.get(level, 0)
+                if count or as_json:
+                    rows.append(_row(master.name, level, name, None, count))
+            for topic, count in sorted((found.counts or {}).items()):
+                rows.append(_row(master.name, None, "own time", topic, count))
         return rows
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="nothing waits")
+
+
+def _row(
+    broker: str, level: int | None, delay: str, topic: str | None, waiting: int
+) -> dict[str, Any]:
+    return {"broker": broker, "level": level, "delay": delay, "topic": topic, "waiting": waiting}
 
 
 async def _levels(admin: "Admin", address: str) -> str:
@@ -62,17 +69,25 @@ async def _levels(admin: "Admin", address: str) -> str:
 
 @app.command()
 def show(
-    level: Annotated[int, typer.Argument(min=1, max=18, help="Delay level.")],
+    level: Annotated[
+        int | None,
+        typer.Argument(
+            min=1, max=18, help="Delay level; without one: those with a time of their own."
+        ),
+    ] = None,
+    *,
     namesrv: NameServer,
     broker: Broker = None,
     cluster: Cluster = None,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")] = 32,
     as_json: Json = False,
 ) -> None:
-    """The messages that wait in a level, the next one first."""
+    """The messages that wait in a level, or for a time of their own, the next one first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
+        if level is None:
+            return await _timed(admin, cluster, broker, count)
         for master in await admin.site.masters(cluster, broker):
             numbers = await admin.settings.runtime(master.address)
             delay_ms = parse_levels(await _levels(admin, master.address))[level - 1]
@@ -97,3 +112,49 @@ def show(
         return rows
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="nothing waits")
+
+
+async def _timed(
+    admin: "Admin", cluster: str | None, broker: str | None, count: int
+) -> list[dict[str, Any]]:
+    """Messages with a time of their own; an Apache broker cannot list them and has none here."""
+    names = {each.name for each in await admin.site.masters(cluster, broker)}
+    found = [
+        each
+        for brokers in await admin.delays.list(count=min(count, 1000), cluster=cluster)
+        if brokers.broker in names
+        for each in brokers.messages or ()
+    ]
+    found.sort(key=lambda each: each.deliver_ms)
+    return [
+        {
+            "due": show_moment(each.deliver_ms),
+            "broker": each.broker,
+            "topic": each.topic,
+            "id": each.msg_id,
+            "recall": each.recall_handle,
+        }
+        for each in found[:count]
+    ]
+
+
+@app.command()
+def recall(
+    topic: TopicName,
+    handle: Annotated[
+        str,
+        typer.Argument(metavar="HANDLE", help="As `delay show` prints it, or the send's answer."),
+    ],
+    namesrv: NameServer,
+    as_json: Json = False,
+) -> None:
+    """Take a message back that waits for a time of its own."""
+
+    async def work() -> str:
+        from pocketmq.client import Producer
+
+        async with Producer("pocketmq-cli", name_server=namesrv) as producer:
+            return await producer.recall(topic, handle)
+
+    msg_id = answered(lambda: asyncio.run(work()))
+    print_fields({"topic": topic, "recalled": msg_id}, as_json=as_json)

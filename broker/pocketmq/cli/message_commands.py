@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.moments import parse_moment, show_moment
+from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, answered, with_admin
@@ -78,6 +78,14 @@ def send(
     delay_level: Annotated[
         int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 3 is 10 s, 18 is 2 h.")
     ] = 0,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at",
+            metavar="TIME",
+            help="Deliver at a time of its own: 2026-11-21T12:00, or +90s.",
+        ),
+    ] = None,
     queue: Annotated[int | None, typer.Option(help="Into this queue.")] = None,
     count: Limit = 1,
     as_json: Json = False,
@@ -87,6 +95,9 @@ def send(
 
     raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
     pairs = dict(_pair(text) for text in properties or ())
+    if delay_level and deliver_at is not None:
+        raise CannotBegin("a message has one time: give --delay-level or --deliver-at")
+    deliver_at_ms = None if deliver_at is None else parse_coming(deliver_at)
 
     async def work() -> list[dict[str, Any]]:
         from pocketmq.client import Message, Producer
@@ -96,7 +107,9 @@ def send(
             for _ in range(count):
                 message = Message(topic, raw, tags=tag, keys=keys, properties=dict(pairs))
                 if queue is None:
-                    result = await producer.send(message, delay_level=delay_level or None)
+                    result = await producer.send(
+                        message, delay_level=delay_level or None, deliver_at_ms=deliver_at_ms
+                    )
                 else:
                     queues = [
                         each for each in await producer.queues(topic) if each.queue_id == queue
@@ -107,7 +120,10 @@ def send(
                             f"`pocketmq topic show {topic}`"
                         )
                     result = await producer.send(
-                        message, queue=queues[0], delay_level=delay_level or None
+                        message,
+                        queue=queues[0],
+                        delay_level=delay_level or None,
+                        deliver_at_ms=deliver_at_ms,
                     )
                 rows.append(
                     {
@@ -117,6 +133,7 @@ def send(
                         "offset": result.queue_offset,
                         "id": result.msg_id,
                         "offset_id": result.offset_msg_id,
+                        **({"recall": result.recall_handle} if result.recall_handle else {}),
                     }
                 )
         return rows

@@ -34,6 +34,19 @@ def parse_moment(text: str, now_ms: int | None = None) -> int:
         ) from None
 
 
+def parse_coming(text: str, now_ms: int | None = None) -> int:
+    """ms since 1970 of a time to come: `+90s`, or what `parse_moment` reads. Raises: CannotBegin.
+
+    >>> parse_coming("+2m", now_ms=1_000)
+    121000
+    """
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    later = _AGO.fullmatch(text.strip().removeprefix("+")) if text.strip()[:1] == "+" else None
+    if later is not None:
+        return now + int(later[1]) * _UNITS[later[2]]
+    return parse_moment(text, now)
+
+
 def show_moment(ms: int) -> str:
     """Local time to the millisecond; a dash for none.
 
