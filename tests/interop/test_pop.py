@@ -93,3 +93,66 @@ def test_nothing_is_lost_when_a_consumer_and_the_broker_are_killed(
         # What was out when somebody was killed: at most what the client holds of its pops.
         assert again < 200, again
         twin.close()
+
+
+@pytest.mark.reference
+def test_what_is_in_flight_moves_to_an_apache_broker_and_back(
+    tmp_path: Path, shared: Shared, java_550: Session, topic: str, group: str
+) -> None:
+    """R19: a member dies with popped messages, the broker stops, and one of the other kind takes its store.
+
+    What was acknowledged does not come again, what was not does, on both ways.
+    """
+    with ExitStack() as leave:
+
+        def taking(kind: str, other: RunningBroker | None) -> RunningBroker:
+            place = tmp_path / f"{kind}{len(list(tmp_path.iterdir()))}"
+            broker = or_missing(lambda: make_broker(kind, place))
+            if other is not None:
+                broker.take_the_place_of(other)
+            leave.callback(broker.kill)
+            return broker.start()
+
+        def popped_by_one_that_dies(broker: RunningBroker, sent: list[str]) -> None:
+            """Send messages that a member pops, and kills it while it works on the first."""
+            producer = java_550.producer(broker.namesrv, f"{group}-p{len(sent)}")
+            producer.send(*(message(topic, text) for text in sent))
+            twin = java_550.driver.twin()
+            twin.session().push_consumer(
+                broker.namesrv, group, topic, settings=POP, delay_ms=600_000
+            )
+            tool = shared.mqadmin("5.5.0").at(broker.namesrv)
+            words = ["-g", group, "-t", topic]
+            until(
+                lambda: (
+                    int(tool("consumerProgress", *words).value("Consume Diff Total").split()[0])
+                    == 0
+                ),
+                "all are popped",
+            )
+            twin.kill()
+            producer.close()
+
+        def consumed(broker: RunningBroker, wanted: list[str]) -> None:
+            consumer = java_550.push_consumer(broker.namesrv, group, topic, settings=POP)
+            until(lambda: texts(consumer) == Counter(wanted), f"{wanted} and no more", within_s=120)
+            consumer.close()
+
+        ours = taking("pocketmq", None)
+        producer = java_550.producer(ours.namesrv, f"{group}-p")
+        producer.create_topic(topic)
+        pops(shared, ours, topic, group)
+        done = [f"done{number}" for number in range(20)]
+        producer.send(*(message(topic, text) for text in done))
+        consumed(ours, done)
+        producer.close()
+        first = [f"first{number}" for number in range(8)]
+        popped_by_one_that_dies(ours, first)
+        ours.stop()
+        apache = taking("rocketmq-5.5.0", ours)
+        consumed(apache, first)
+        second = [f"second{number}" for number in range(8)]
+        popped_by_one_that_dies(apache, second)
+        apache.stop()
+        back = taking("pocketmq", apache)
+        consumed(back, second)
