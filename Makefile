@@ -47,7 +47,7 @@ check-static: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -m "not slow and not interop" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
+	$(BIN)/python -m pytest -q -m "not slow" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
 
 bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
