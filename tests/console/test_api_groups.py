@@ -268,11 +268,20 @@ async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_pa
                 for each in found["subGroups"]
             }
             assert wishes == {"127.0.0.1@A": "tagA", "127.0.0.1@B": "tagB"}
-            for finding in found["verdict"]["findings"]:
-                assert finding["losses"] == []
+            verdict = found["verdict"]
+            assert (verdict["agree"], verdict["findings"]) == (True, [])
+            assert "2 sub-groups" in verdict["text"]
+            assert "Nothing is lost" in verdict["text"]
+
+            async def owned_twice() -> Any:
+                rows = (await user.read("/groups/S"))["queues"]
+                owners = {row["owner"] for row in rows if row["topic"] == "T"}
+                return owners == {"127.0.0.1@A, 127.0.0.1@B"}
+
             await send(running, "T", *["tagA", "tagB"] * 4)
 
             async def all_got() -> bool:
                 return (len(got_a), len(got_b)) == (4, 4)
 
             await until(all_got)
+            await until(owned_twice)

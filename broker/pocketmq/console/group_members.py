@@ -42,7 +42,7 @@ class GroupMembers:
 
     @property
     def owners(self) -> dict[MessageQueue, str]:
-        return {queue: client for client, queues in self.queues.items() for queue in queues}
+        return _owners(self.queues)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -83,7 +83,16 @@ async def owners_of(console: Console, group: str) -> dict[MessageQueue, str]:
     except ConsumerNotOnline:
         return {}
     infos = await _ask(console, group, connection.members)
-    return {queue: client for client, info in infos.items() for queue in info.queues}
+    return _owners({client: list(info.queues) for client, info in infos.items()})
+
+
+def _owners(queues: Mapping[str, Iterable[MessageQueue]]) -> dict[MessageQueue, str]:
+    """Who has a queue; several, where members broadcast or are isolated, joined by commas."""
+    found: dict[MessageQueue, list[str]] = {}
+    for client in sorted(queues):
+        for queue in queues[client]:
+            found.setdefault(queue, []).append(client)
+    return {queue: ", ".join(clients) for queue, clients in found.items()}
 
 
 async def _ask(console: Console, group: str, members: Iterable[Member]) -> dict[str, RunningInfo]:
@@ -186,10 +195,19 @@ def _verdict(
 
 def _text(findings: list[dict[str, Any]], members: GroupMembers) -> str:
     if findings:
-        text = " ".join(each["text"] for each in findings)
-        if any(told["mode"] == "isolate" for told in members.told.values()):
-            text += " The group is isolated: each camp has its own offsets, and nothing is lost."
-        return text
+        return " ".join(each["text"] for each in findings)
+    sub_groups = max(
+        (
+            sum(each["state"] == "active" for each in told["subGroups"])
+            for told in members.told.values()
+        ),
+        default=0,
+    )
+    if sub_groups > 1:
+        return (
+            f"The members subscribe differently, and the group is isolated: {sub_groups} sub-groups, each "
+            "with offsets of its own. Nothing is lost."
+        )
     count = len(members.members)
     return (
         "The only member subscribes what the broker keeps for the group."

@@ -26,8 +26,8 @@ _REQUEST_TIMEOUT_MS = 3_000
 class Console:
     """The parts. here: brokers of this very process (for /metrics and /health); may be none.
 
-    closing is set when the server ends: whoever keeps an answer open must watch it. choose picks the queue
-    of a test message.
+    closing is set when the server ends: whoever keeps an answer open must watch it. message_types is what
+    topic_api has learned last of topics' types. choose picks the queue of a test message.
     """
 
     config: ConsoleConfig
@@ -37,6 +37,8 @@ class Console:
     sampler: Sampler
     here: "Sequence[Broker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    message_types: dict[str, str] | None = None
+    message_types_until_ms: int = 0
     choose: Callable[[Sequence[MessageQueue]], MessageQueue] = random.choice
 
 

@@ -14,6 +14,7 @@ from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
 
 _MESSAGE_TYPE = "message.type"
+_TYPES_KEPT_MS = 30_000
 _BODY_SIZE_MAX = 4 << 20
 
 
@@ -54,7 +55,13 @@ _FIRST_SYSTEM = TOPIC_TYPES.index("RETRY")
 
 
 async def _message_types(console: Console) -> dict[str, str]:
-    """The attribute message.type of those topics that have one, as far as brokers answer."""
+    """The attribute message.type of those topics that have one, as far as brokers answer.
+
+    Brokers tell it of all topics or of one: the answer is kept for a while, for those who watch a list.
+    """
+    now_ms = console.clock.monotonic_ms()
+    if console.message_types is not None and now_ms < console.message_types_until_ms:
+        return console.message_types
     found: dict[str, str] = {}
     try:
         tables = await console.admin.topics.all_configs(partial=True)
@@ -65,6 +72,7 @@ async def _message_types(console: Console) -> dict[str, str]:
             kind = config.attributes.get(_MESSAGE_TYPE)
             if kind:
                 found[name] = kind
+    console.message_types, console.message_types_until_ms = found, now_ms + _TYPES_KEPT_MS
     return found
 
 
@@ -228,6 +236,7 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
             order=new.order,
             attributes=",".join(f"+{key}={value}" for key, value in new.attributes.items()) or None,
         )
+    console.message_types = None
     return {"brokers": brokers, "created": not before}
 
 

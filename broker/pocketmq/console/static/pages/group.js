@@ -48,8 +48,10 @@ export default {
 
 // ---------------------------------------------------------------- the verdict
 
-function verdict({ verdict: { agree, findings, text, source }, members: all }) {
+function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
   if (findings.length) return findings.map((each) => finding(each));
+  const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.id)).size;
+  if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
   if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
   if (source === "none" || !text || !all.length) return null;
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
