@@ -50,7 +50,7 @@ export default {
 
 function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
   if (findings.length) return findings.map((each) => finding(each));
-  const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.id)).size;
+  const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
   if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
   if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
   if (source === "none" || !text || !all.length) return null;
