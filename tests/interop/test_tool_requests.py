@@ -164,7 +164,7 @@ def test_the_exporter_can_read_the_brokers_runtime_figures(site: Site) -> None:
         float(table[name])
     transferred = "getTransferredTps" if "getTransferredTps" in table else "getTransferedTps"
     for name in (*RUNTIME_RATES, transferred):
-        assert len([float(rate) for rate in table[name].split()]) == 3
+        assert 1 <= len([float(rate) for rate in table[name].split()]) <= 3
     for name in RUNTIME_TEXTS:
         assert table[name]
     float(table["remainHowManyDataToFlush"].split(" ")[0])
