@@ -37,12 +37,17 @@ class LoopThread:
         """Run a coroutine in the loop; the future can be waited for in any thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this very thread."""
+        return threading.current_thread() is self._thread
+
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its value.
 
         Raises: what it raises. Interrupting the wait (Ctrl-C) cancels it.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             coroutine.close()
             raise RuntimeError(
                 "a blocking client was called from its own event loop thread: call it from another "

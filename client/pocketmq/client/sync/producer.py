@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Unpack
 
 from pocketmq.client import producer as asynchronous
@@ -10,6 +11,7 @@ from pocketmq.client.errors import NotRunning
 from pocketmq.client.producer import ProducerOptions, SelectQueue
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.sync.blocking import Blocking
+from pocketmq.client.sync.submissions import Submissions
 from pocketmq.client.transaction import Check, Execute, TransactionResult
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue
 
@@ -23,10 +25,22 @@ class Producer(Blocking):
 
     def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
         self._producer = self._make(group, options)
+        self._submissions = Submissions(self._producer, options.get("in_flight_max", 1_000))
         super().__init__(self._producer)
 
     def _make(self, group: str, options: ProducerOptions) -> asynchronous.Producer:
         return asynchronous.Producer(group, **options)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.call(self._submissions.flush())
+        super()._leave(kind, error, trace)
 
     @property
     def group(self) -> str:
@@ -66,16 +80,19 @@ class Producer(Blocking):
     ) -> "Future[SendResult]":
         """Send without waiting: the future gets the result or the error, and takes callbacks.
 
-        Raises: NotRunning.
+        It waits while twice the producer's in_flight_max messages have no outcome yet, unless it is
+        called from such a callback. Raises: NotRunning.
         """
         thread = self._thread
         if thread is None:
             raise NotRunning(f"producer {self.group!r} is not started")
-        return thread.begin(
-            self._producer.send(
-                message, queue=queue, sharding_key=sharding_key, timeout_ms=timeout_ms
+        if timeout_ms is not None:
+            return thread.begin(
+                self._producer.send(
+                    message, queue=queue, sharding_key=sharding_key, timeout_ms=timeout_ms
+                )
             )
-        )
+        return self._submissions.put(thread, message, queue, sharding_key)
 
     def send_oneway(
         self,
