@@ -55,7 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with make_broker(given.broker, folder / "broker") as broker:
-            for name in ("send one by one", "send 1000 under way", "send in batches of 100"):
+            for name in (
+                "send one by one",
+                "send 1000 under way",
+                "send in batches of 100",
+                "blocking, begin_send",
+            ):
                 count = SENDS // share // (10 if name.endswith("one") else 1)
                 show(name, own_process(broker, name, "SendBench", count, uvloop=given.uvloop))
             own_process(broker, "send in batches of 100", "Backlog", BACKLOG // share, uvloop=False)
@@ -100,6 +105,7 @@ def run_row(
         "send one by one": send_one_by_one,
         "send 1000 under way": send_many,
         "send in batches of 100": send_batches,
+        "blocking, begin_send": send_blocking,
         "consume, coroutine listener": consume_by_coroutine,
         "consume, thread listener": consume_by_threads,
         "lite pull": lite_pull,
@@ -157,6 +163,23 @@ async def send_batches(name_server: str, topic: str, count: int) -> dict[str, fl
         for _ in range(count // 100):
             await producer.send_batch([Message(topic, BODY) for _ in range(100)])
         return watch.read(count)
+
+
+async def send_blocking(name_server: str, topic: str, count: int) -> dict[str, float]:
+    """Called in a thread of its own, as a program without an event loop would."""
+    from pocketmq.client import Message
+    from pocketmq.client.sync import Producer
+
+    def work() -> dict[str, float]:
+        with Producer("bench", name_server=name_server) as producer:
+            producer.send(Message(topic, BODY))
+            watch = Stopwatch()
+            futures = [producer.begin_send(Message(topic, BODY)) for _ in range(count)]
+            for future in futures:
+                future.result()
+            return watch.read(count)
+
+    return await asyncio.to_thread(work)
 
 
 async def consume(
