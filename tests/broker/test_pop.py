@@ -1,15 +1,16 @@
 """Popping over real sockets (issue 5 part 11; wire.md 2.6): what goes out, comes back, is done."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, number, serving, until
+from tests.broker.serving import Peer, body_of, number, serving, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode
 from pocketmq.remoting.message_codec import get_property
 
 
@@ -359,3 +360,75 @@ async def test_an_acknowledgement_is_on_the_disk_before_its_answer_with_sync_flu
         [message] = await popper.pop()
         assert (await popper.ack(message)).code == 0
         assert broker.store.flush_behind_size == 0
+
+
+async def test_a_message_track_tells_what_became_of_a_popped_message(tmp_path: Path) -> None:
+    """Issue 5 part 5: out, consumed, out again from the retry topic."""
+    clock = Turned()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms)
+        for n in range(3):
+            await peer.produce("T", b"%d" % n, UNIQ_KEY=f"KEY{n}")
+
+        async def verdict(offset: int) -> tuple[str, str]:
+            ext = {"topic": "T", "queueId": 0, "queueOffset": offset, "group": "g"}
+            answer = await peer.ask(PocketRequestCode.GET_MESSAGE_TRACK, ext)
+            [found] = body_of(answer)["tracks"]
+            return found["verdict"], found["text"]
+
+        messages = await popper.pop(maxMsgNums=2)
+        await popper.ack(messages[0])
+        assert (await verdict(0))[0] == "CONSUMED"
+        assert (await verdict(1))[0] == "IN_FLIGHT"
+        assert "popped and not acknowledged" in (await verdict(1))[1]
+        assert (await verdict(2))[0] != "CONSUMED"
+        clock.advance_ms(60_000)
+        step(broker)
+        assert (await verdict(1))[0] == "RETRYING"
+        [again] = [m for m in await popper.pop() if m.body == b"1"]
+        assert "comes again" in (await verdict(1))[1]
+        await popper.ack(again)
+        assert (await verdict(1))[0] == "CONSUMED"
+
+
+async def test_members_that_the_modes_keep_apart_do_not_pop(tmp_path: Path) -> None:
+    """Ours: strict refuses whom it refused; an isolated group pulls, and is told so when it asks."""
+    async with (
+        serving(tmp_path, group_mode="isolate") as broker,
+        await Peer.at(broker) as one,
+        await Peer.at(broker) as two,
+    ):
+        broker.topics.update(TopicConfig("T", 2, 2))
+        await one.heartbeat("g", {"T": "a"}, client_id="one")
+        await two.heartbeat("g", {"T": "b"}, client_id="two")
+        answer = await Popper(one, broker.clock.now_ms).answer()
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert "isolated" in (answer.remark or "")
+        body = {
+            "clientId": "one",
+            "consumerGroup": "g",
+            "messageModel": "CLUSTERING",
+            "strategyName": "AVG",
+            "topic": "T",
+        }
+        mode = {"consumerGroup": "g", "mode": "POP", "topic": "T", "popShareQueueNum": 0}
+        await one.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(mode).encode())
+        found = body_of(
+            await one.ask(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+        )
+        shares = [
+            (a["mode"], a["messageQueue"]["queueId"]) for a in found["messageQueueAssignments"]
+        ]
+        assert shares == [("PULL", 0), ("PULL", 1)]
+    async with (
+        serving(tmp_path / "strict", group_mode="strict") as broker,
+        await Peer.at(broker) as one,
+        await Peer.at(broker) as two,
+    ):
+        broker.topics.update(TopicConfig("T", 2, 2))
+        await one.heartbeat("g", {"T": "a"}, client_id="one")
+        await two.heartbeat("g", {"T": "b"}, client_id="two")
+        answer = await Popper(two, broker.clock.now_ms).answer()
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert "strict" in (answer.remark or "")
+        assert (await Popper(one, broker.clock.now_ms).answer()).code == 210

@@ -16,13 +16,17 @@ from tests.broker.members import open_connection
 from tests.broker.popping import Popped, popped
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.pop import PopMessageProcessor
 from pocketmq.broker.processors.pop_ack import PopAckProcessor
 from pocketmq.broker.stats import BrokerStats, Totals
+from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
 from pocketmq.remoting.clock import ManualClock
@@ -73,6 +77,23 @@ class Bench:
         self.offsets.from_json(self.saved)
         order = ConsumerOrderInfo(self._file("consumerOrderInfo.json"), clock)
         order.from_json(self.saved_order)
+        self.isolated = IsolatedGroups(
+            self._file("isolatedGroup.json"),
+            clock,
+            self.offsets,
+            lambda *_: 0,
+            is_isolated=lambda group: False,
+            keep_ms=lambda: 0,
+            remember_ms=lambda: 0,
+        )
+        self.deliveries = DeliveryRecord(
+            str(self.folder / "deliveries"),
+            clock,
+            ConsumerManager(clock),
+            self.offsets.query,
+            size_max=lambda: 0,
+            filters_by_own=lambda group: False,
+        )
         stats = BrokerStats(clock, "c", lambda: Totals(0, 0, 0, 0))
         put = MessagePut(store, DelayService(store, clock), stats, clock)
         self.pop = PopService(
@@ -98,6 +119,9 @@ class Bench:
             self.pop,
             clock,
             begins_on_disk=lambda topic, queue: False,
+            deliveries=self.deliveries,
+            strict=StrictGroups(),
+            isolated=self.isolated,
             random_below=lambda n: self.chance % n,
         )
         self.acks = PopAckProcessor(config, store, self.topics, self.offsets, self.pop, clock)

@@ -30,7 +30,10 @@ from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
+from pocketmq.broker.pop.revive_log import REVIVE_GROUP, TAKEN_GROUP
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
@@ -333,7 +336,16 @@ class Broker:
             is_watched=lambda group: self.modes.mode(group) is GroupMode.COMPATIBLE,
             holders=self.deliveries.holders,
         )
-        self.tracks = MessageTracks(store, self.consumers, self.offsets, self.guard, clock.now_ms)
+        self.tracks = MessageTracks(
+            store,
+            self.consumers,
+            self.offsets,
+            self.guard,
+            clock.now_ms,
+            lambda group, topic, queue_id, offset: self.pop.log.state.out_until_ms(
+                QueueOf(group, topic, queue_id), offset
+            ),
+        )
         self.consumers.on_members = self._members_changed
         self.consumers.merge = self.isolated.merged
         self.producers = ProducerManager(clock)
@@ -388,6 +400,12 @@ class Broker:
         """Ours: what each member asks for itself, beside the group's one subscription."""
         self.isolated.members_changed(group)
         self.guard.members_changed(group)
+
+    def _is_subscribed(self, group: str, topic: str) -> bool:
+        """Whether a group's offsets of a topic mean something: members ask for it, or pop it again."""
+        if group in (REVIVE_GROUP, TAKEN_GROUP):
+            return True
+        return self.consumers.subscription(group, normal_topic(topic, group)) is not None
 
     def _offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An administrator has set a group's offset."""
@@ -499,10 +517,18 @@ class Broker:
                 self.pop,
                 clock,
                 begins_on_disk=consumer_manage.begins_on_disk,
+                deliveries=self.deliveries,
+                strict=self.strict,
+                isolated=self.isolated,
             ).handlers(),
             PopAckProcessor(config, store, self.topics, self.offsets, self.pop, clock).handlers(),
             PopAssignmentProcessor(
-                self.topics, self.groups, self.consumers, self.request_modes, self._routes
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.request_modes,
+                self._routes,
+                self.isolated,
             ).handlers(),
             MessageTrackProcessor(store, self.deliveries, self.tracks).handlers(),
             EndTransactionProcessor(config, store, self.put, self.half).handlers(),
@@ -592,10 +618,7 @@ class Broker:
                 self.locks.scan()
             if now >= next_unsubscribed:
                 next_unsubscribed = now + _UNSUBSCRIBED_INTERVAL_MS
-                self.offsets.remove_unsubscribed(
-                    lambda group, topic: self.consumers.subscription(group, topic) is not None,
-                    self.store.min_offset,
-                )
+                self.offsets.remove_unsubscribed(self._is_subscribed, self.store.min_offset)
             self.pop.tick()
             for manager in (self.groups, self.filters, self.isolated, self.order_info):
                 await self._save_in_thread(manager)

@@ -20,6 +20,7 @@ from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup, Consum
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import Delivery, Event, EventKind, History
 from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.topic_validator import dlq_topic, retry_topic
 from pocketmq.remoting.errors import IllegalArgument
@@ -117,7 +118,11 @@ class MessageTracks:
         offsets: ConsumerOffsetManager,
         guard: GroupGuard,
         now_ms: Callable[[], int],
+        popped_until_ms: Callable[[str, str, int, int], int] = lambda *_: 0,
     ) -> None:
+        """popped_until_ms(group, topic, queue id, offset): until when a popped message is invisible, 0:
+        it is not out."""
+        self._popped_until_ms = popped_until_ms
         self._store = store
         self._consumers = consumers
         self._offsets = offsets
@@ -178,6 +183,9 @@ class MessageTracks:
         offset = self._offsets.query(group, place.topic, place.queue_id)
         passed = [each for each in history.deliveries if _lets_through(each.by, place.record)]
         if passed:
+            out = self._popped(group, place.topic, place.queue_id, place.offset)
+            if out is not None:
+                return Verdict.IN_FLIGHT, f"given to {passed[-1].client_id}, {out}"
             return _delivered(place, passed, offset, online)
         if history.deliveries:
             last = history.deliveries[-1]
@@ -210,9 +218,14 @@ class MessageTracks:
                 return Verdict.DEAD_LETTERED, (
                     f"it lies in {dlq_topic(group)} as message {_id(dead[-1])}: {reason}"
                 )
-            copies = self._copies(retry_topic(group), key, record)
-            if copies:
-                return self._retried(group, copies)
+            for retry in (
+                retry_topic(group),
+                pop_retry_topic(place.topic, group),
+                pop_retry_topic(place.topic, group, v2=True),
+            ):
+                copies = self._copies(retry, key, record)
+                if copies:
+                    return self._retried(group, copies)
         if not back:
             return None
         verdict = Verdict.DEAD_LETTERED if back[-1].kind is EventKind.DEAD else Verdict.RETRYING
@@ -222,12 +235,22 @@ class MessageTracks:
         last = copies[-1]
         offset = self._offsets.query(group, last.topic, last.queue_id)
         what = f"retried {last.reconsume_times} times, the last time as message {_id(last)}"
+        out = self._popped(group, last.topic, last.queue_id, last.queue_offset)
+        if out is not None:
+            return Verdict.RETRYING, f"{what}; {out}"
         if offset > last.queue_offset:
             return Verdict.CONSUMED, f"consumed in the end: {what}"
         return Verdict.RETRYING, (
             f"{what}, which waits in {last.topic} at offset {last.queue_offset}; the group is at "
             f"{max(offset, 0)}"
         )
+
+    def _popped(self, group: str, topic: str, queue_id: int, offset: int) -> str | None:
+        """How a popped message is out; None when it is not."""
+        until_ms = self._popped_until_ms(group, topic, queue_id, offset)
+        if not until_ms:
+            return None
+        return f"popped and not acknowledged yet; it comes again at {_time(until_ms)} unless it is"
 
     def _copies(self, topic: str, key: bytes, origin: Record) -> list[Record]:
         """Copies of a message in a topic of the group, oldest first."""

@@ -67,6 +67,19 @@ class PopState:
         """The check point, while it is in flight."""
         return self._live.get(name)
 
+    def out_until_ms(self, queue: QueueOf, offset: int) -> int:
+        """Wall time until which a message is invisible; 0 when it is not out. Looks at everything."""
+        group, topic, queue_id = queue
+        return max(
+            (
+                point.revive_ms
+                for name, point in self._live.items()
+                if (name.group, name.topic, name.queue_id) == (group, topic, queue_id)
+                and offset in point.unacked
+            ),
+            default=0,
+        )
+
     def add(self, point: CheckPoint, deadline_ms: int) -> CheckPoint | None:
         """Messages are out until `deadline_ms`. Returns: the one of the same name that it replaces."""
         old = self._live.get(point.name)

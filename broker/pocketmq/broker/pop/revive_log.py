@@ -107,9 +107,8 @@ class ReviveLog:
                 continue
             taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
             self._follow(queue_id, self._queue(queue_id), taken)
-        taken = self._offsets.of_topic(TAKEN_GROUP, self.topic)
-        timed = self._hidden or not taken
-        self._hidden = timed and self._store.max_offset(TIMER_TOPIC, 0) > 0
+        ours = bool(self._offsets.of_topic(TAKEN_GROUP, self.topic))
+        self._hidden = (self._hidden or not ours) and self._store.max_offset(TIMER_TOPIC, 0) > 0
         if self._queues:
             log.info("pop: check points in flight after the start count=%d", len(self.state))
 

@@ -10,6 +10,8 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 3. A pop that finds nothing waits (pop_polling.py) until bornTime + pollTime. Ours: never longer than
    pollTime, whatever the client's clock says.
 4. An orderly pop (order=true) takes no check point, it blocks its queue (order_info.py).
+5. Ours: whom a strict group refused pops nothing, and nobody pops in an isolated group, since a pop is
+   filtered by its own expression and the group moves on behind what another member asks for.
 """
 
 import logging
@@ -19,6 +21,8 @@ from struct import Struct
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_polling import HeldPop, PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
@@ -34,6 +38,7 @@ from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.broker.topic_config import TopicConfigManager
@@ -43,7 +48,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
-from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import (
     NotificationHeader,
     NotificationResponseHeader,
@@ -52,6 +57,7 @@ from pocketmq.remoting.headers import (
     PollingInfoResponseHeader,
     PopMessageHeader,
     PopMessageResponseHeader,
+    PullMessageHeader,
 )
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -121,6 +127,9 @@ class PopMessageProcessor:
         clock: Clock,
         *,
         begins_on_disk: Callable[[str, int], bool],
+        deliveries: DeliveryRecord,
+        strict: StrictGroups,
+        isolated: IsolatedGroups,
         random_below: Callable[[int], int] = random.randrange,
     ) -> None:
         """begins_on_disk(topic, queue id): its first message is too far back to be in memory."""
@@ -133,6 +142,9 @@ class PopMessageProcessor:
         self._pop = pop
         self._clock = clock
         self._begins_on_disk = begins_on_disk
+        self._deliveries = deliveries
+        self._strict = strict
+        self._isolated = isolated
         self._random_below = random_below
         pop.polling.run = self._run(self.pop)
         pop.notifications.run = self._run(self.notify)
@@ -171,6 +183,10 @@ class PopMessageProcessor:
         refusal = self._refusal(request, connection, header, "pop")
         if refusal is not None:
             return refusal
+        remark_of_ours = self._mode_refusal(header.consumer_group, connection)
+        if remark_of_ours is not None:
+            log.warning("pop refused peer=%s reason=%r", connection.peer, remark_of_ours)
+            return _refused(request, ResponseCode.SUBSCRIPTION_NOT_EXIST, remark_of_ours)
         try:
             matches = _filter(header)
         except (IllegalArgument, SelectorError) as error:
@@ -185,7 +201,7 @@ class PopMessageProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             )
-        answer = self._take(header, matches)
+        answer = self._take(header, matches, connection)
         if answer.count:
             counter = self._stats.get_counter(header.consumer_group, header.topic, header.queue_id)
             counter.nums += answer.count
@@ -311,6 +327,19 @@ class PopMessageProcessor:
             return _refused(request, ResponseCode.NO_PERMISSION, remark)
         return None
 
+    def _mode_refusal(self, group: str, connection: Connection) -> str | None:
+        """Why this member may not pop (invariant 5)."""
+        if self._strict.refused:
+            remark = self._strict.remark(group, connection)
+            if remark is not None:
+                return remark
+        if group in self._isolated.groups:
+            return (
+                f"group {group} is isolated: its messages are shared by subscription, which a pop cannot "
+                "do. Let its members pull, or give them a group each"
+            )
+        return None
+
     # ------------------------------------------------------------ taking messages
 
     def _queues(
@@ -339,7 +368,9 @@ class PopMessageProcessor:
         count = 0 if found is None else found.read_queue_nums
         return [(chance + number) % count for number in range(count)]
 
-    def _take(self, header: PopMessageHeader, matches: EntryFilter | None) -> _Answer:
+    def _take(
+        self, header: PopMessageHeader, matches: EntryFilter | None, connection: Connection
+    ) -> _Answer:
         """Hand out up to maxMsgNums messages."""
         order = bool(header.order)
         revive_queue = ORDER_REVIVE_QUEUE if order else self._pop.log.turn()
@@ -354,7 +385,17 @@ class PopMessageProcessor:
             if wanted <= 0 or answer.failure is not None:
                 answer.rest += max(0, self._store.max_offset(name, queue_id) - offset)
                 continue
-            self._take_from(queue, offset, wanted, header, matches, answer)
+            following = self._take_from(queue, offset, wanted, header, matches, answer)
+            if following is not None:
+                count, end = following
+                self._deliveries.pulled(
+                    _as_pull(header, queue, offset),
+                    connection,
+                    matches,
+                    end,
+                    count,
+                    self._clock.monotonic_ms(),
+                )
         return answer
 
     def _begin(self, queue: QueueOf, init_mode: int) -> int:
@@ -380,8 +421,11 @@ class PopMessageProcessor:
         header: PopMessageHeader,
         matches: EntryFilter | None,
         answer: _Answer,
-    ) -> None:
+    ) -> tuple[int, int] | None:
+        """Returns: messages taken and where the group goes on; None when `offset` was wrong or nothing
+        could be written down."""
         group, topic, queue_id = queue
+        begin = offset
         store = self._store
         result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
         if result.status in _WRONG_PLACE:
@@ -401,13 +445,14 @@ class PopMessageProcessor:
                 )
                 answer.failure = error
                 answer.rest += max(0, result.max_offset - offset)
-                return
+                return None
         elif result.status in _SKIPPED and result.next_offset > offset:
             if header.order:
                 self._offsets.place(group, topic, queue_id, result.next_offset)
             else:
                 self._pop.log.moved(queue, result.next_offset)
         answer.rest += max(0, result.max_offset - result.next_offset)
+        return (result.count, result.next_offset) if offset == begin else None
 
     def _hand_out(
         self,
@@ -519,6 +564,23 @@ def _filter(header: PopMessageHeader) -> EntryFilter | None:
             dead_ms=0,
             compiled=compile_expression(subscription.sub_string),
         )
+    )
+
+
+def _as_pull(header: PopMessageHeader, queue: QueueOf, offset: int) -> PullMessageHeader:
+    """The pop of one queue as the record of deliveries knows pulls: filtered by what it brings."""
+    return PullMessageHeader(
+        queue.group,
+        queue.topic,
+        queue.queue_id,
+        offset,
+        header.max_msg_nums,
+        int(PullSysFlag.SUBSCRIPTION),
+        0,
+        0,
+        0,
+        header.exp,
+        header.exp_type,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pocketmq.broker.allocation import utf16_order
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
+from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
 from pocketmq.broker.pop.request_mode import POP, MessageRequestMode, MessageRequestModeManager
 from pocketmq.broker.processors.admin_answers import json_answer, topic_missing
@@ -36,7 +37,9 @@ class PopAssignmentProcessor:
         consumers: ConsumerManager,
         modes: MessageRequestModeManager,
         routes: TopicRoutes,
+        isolated: IsolatedGroups,
     ) -> None:
+        self._isolated = isolated
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -57,6 +60,9 @@ class PopAssignmentProcessor:
         body = _object(request)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = self._modes.get(topic, group)
+        if group in self._isolated.groups:
+            # Ours: members of such a group share queues with those that subscribe the same, by pulls.
+            mode = MessageRequestMode(topic, group)
         queues = await self._share(body, mode, connection)
         if queues is None:
             return json_answer(request, {})
@@ -89,9 +95,10 @@ class PopAssignmentProcessor:
         if online is None:
             log.warning("no assignment, the group has no members group=%s topic=%s", group, topic)
             return None
-        members = sorted(
-            {channel.client_id for channel in online.channels.values()}, key=utf16_order
-        )
+        ids = self._isolated.peers(online, connection)
+        if ids is None:
+            ids = [channel.client_id for channel in online.channels.values()]
+        members = sorted(set(ids), key=utf16_order)
         member, strategy = _text(body, "clientId"), str(body.get("strategyName"))
         try:
             if mode.mode == POP:
