@@ -168,3 +168,22 @@ def test_a_console_with_a_login_shows_nothing_before_and_leads_back_after_it(
     browser.find("#password")
     refused = [each for each in browser.errors() if "401" not in each]
     assert refused == []
+
+
+def test_a_console_open_to_other_machines_may_be_looked_at_only_and_says_when_it_is_gone(
+    browser: Browser, stage: Stage, tmp_path: Path
+) -> None:
+    """Beyond loopback without a login every button that changes something is off, with the reason."""
+    config = {"consolePort": 0, "consoleHost": "0.0.0.0"}
+    with PocketBroker(tmp_path / "open", config=config) as broker:
+        address = console_of(broker).replace("0.0.0.0", "127.0.0.1")
+        browser.driver.get(f"{address}/topics")
+        browser.wait_for("Read only", "No topic yet")
+        buttons = browser.run(
+            "return [...document.querySelectorAll('main button')].map((each) => [each.disabled, each.title])"
+        )
+        assert buttons == [[True, "This console may only be looked at"]] * 2
+        assert browser.errors() == []
+    browser.click("Refresh", ".bar")
+    browser.wait_for("The console does not answer", "Is PocketMQ still running?", "No topic yet")
+    assert all("ERR_CONNECTION_REFUSED" in each for each in browser.errors())

@@ -51,6 +51,8 @@ class Page {
       if (value === null || value === "") this.query.delete(name);
       else this.query.set(name, value);
     }
+    // Another list begins at its first page.
+    Object.assign(this.state, { cursor: null, way: [] });
     const text = this.query.toString();
     history.replaceState(null, "", location.pathname + (text && `?${text}`));
     return this.refresh({ tell: true });

@@ -56,8 +56,6 @@ function letters(page, list) {
   };
   const range = (event, form) => {
     event.preventDefault();
-    page.state.cursor = null;
-    page.state.way = [];
     const at = (name) => String(fromInput(form.elements[name].value) ?? "");
     page.set({ begin: at("begin"), end: at("end") });
   };

@@ -42,8 +42,6 @@ function search(page, by, topics) {
     const values = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]));
     if (by === "id") return page.go(href("/message", values));
     for (const name of ["begin", "end"]) if (values[name]) values[name] = String(fromInput(values[name]));
-    page.state.cursor = null;
-    page.state.way = [];
     return page.set(values);
   };
   const field = (name, label, options = {}) =>
