@@ -121,6 +121,14 @@ class ConsumeMessageConcurrently:
         if outcome is None or process_queue is None:
             return  # given up before its turn: nothing happened
         queue = call.context.queue
+        if (
+            outcome.result is ConsumeResult.SUCCESS
+            and call.context.ack_index >= len(call.messages) - 1
+            and not process_queue.dropped
+        ):
+            self._stats.consumed(queue.topic, len(call.messages), 0, outcome.cost_ms)
+            self._finish(call.messages, process_queue, queue)
+            return
         if outcome.error is not None:
             log.warning(
                 "listener raised, the messages come again group=%s queue=%s messages=%s",
