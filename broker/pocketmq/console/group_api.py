@@ -113,6 +113,8 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     figures = console.sampler.groups.get(name)
     rows = sorted(progress, key=lambda row: users_first(row.queue))
     if not configs and connection is None and not rows:
+        if members.failure is not None:
+            raise members.failure
         raise not_found(
             f"no broker knows a group {name!r}", "a group appears when its first consumer starts"
         )

@@ -20,7 +20,7 @@ from pocketmq.console.json_rows import (
 )
 from pocketmq.console.state import Console
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData
 
@@ -32,9 +32,13 @@ Subscriptions = Mapping[str, SubscriptionData]
 
 @dataclass(slots=True)
 class GroupMembers:
-    """connection: None when nobody is online. own: None for a member that could not be asked."""
+    """connection: None when nobody is online, or those that were reached know of nobody (failure).
+
+    own: None for a member that could not be asked.
+    """
 
     connection: GroupConnection | None = None
+    failure: RemotingError | None = None
     own: dict[str, Subscriptions | None] = field(default_factory=dict)
     queues: dict[str, list[MessageQueue]] = field(default_factory=dict)
     last_update_ms: dict[str, int] = field(default_factory=dict)
@@ -60,6 +64,8 @@ async def members_of(console: Console, group: str) -> GroupMembers:
         found.connection = await console.admin.groups.connection(group)
     except ConsumerNotOnline:
         pass
+    except RemotingError as error:
+        found.failure = error
     doctor = await console.admin.doctor.groups(group)
     found.told = {broker: groups[0] for broker, groups in doctor.items() if groups}
     for told in found.told.values():
@@ -80,7 +86,7 @@ async def owners_of(console: Console, group: str) -> dict[MessageQueue, str]:
     """Which member has which queue."""
     try:
         connection = await console.admin.groups.connection(group)
-    except ConsumerNotOnline:
+    except (ConsumerNotOnline, RemotingError):
         return {}
     infos = await _ask(console, group, connection.members)
     return _owners({client: list(info.queues) for client, info in infos.items()})
@@ -158,7 +164,10 @@ def verdict(group: str, members: GroupMembers) -> dict[str, Any]:
     """The Verdict of API.md: the guard's where a PocketMQ broker told, else a comparison."""
     count = len(members.members)
     if not count:
-        return _verdict("none", None, [], "Nobody of this group is online.")
+        text = "Nobody of this group is online."
+        if members.failure is not None:
+            text = f"Nobody of this group is known to those brokers that answer: {members.failure}"
+        return _verdict("none", None, [], text)
     if members.told:
         findings = [
             {**finding, "broker": broker}

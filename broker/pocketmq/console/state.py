@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pocketmq.admin import Admin
+from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Security
@@ -49,7 +50,8 @@ async def opened(
     """A console with its connections to name servers and brokers."""
     # A broker that hangs must not hold up a page for longer than a person waits.
     given: ClientOptions = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
-    async with Admin(**given) as admin:
+    usual_ms = given["request_timeout_ms"]
+    async with Admin(around=lambda inner: CircuitBreaker(inner, clock, usual_ms), **given) as admin:
         yield Console(
             config,
             clock,

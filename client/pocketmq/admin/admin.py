@@ -8,6 +8,7 @@ where).
 Names are whole: the option `namespace` is not put before topics and groups here.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -19,7 +20,7 @@ from pocketmq.admin.settings import SiteSettings
 from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
-from pocketmq.client.api import MQClientApi
+from pocketmq.client.api import MQClientApi, Remoting
 from pocketmq.client.config import ClientConfig, ClientOptions
 from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting.client import RemotingClient
@@ -30,8 +31,16 @@ from pocketmq.remoting.tls import client_context
 class Admin:
     """Connections for administration; no heartbeat is sent, so no broker counts it as a client."""
 
-    def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        """Raises: IllegalArgument for a bad option."""
+    def __init__(
+        self,
+        *,
+        around: Callable[[Remoting], Remoting] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        """around: puts something of the caller's between the calls and the connections.
+
+        Raises: IllegalArgument for a bad option.
+        """
         options.setdefault("request_timeout_ms", 5_000)
         config = ClientConfig.of(options)
         tls = config.tls
@@ -43,7 +52,7 @@ class Admin:
             before_send=config.credentials.sign if config.credentials else None,
         )
         api = MQClientApi(
-            self._remoting,
+            self._remoting if around is None else around(self._remoting),
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
             encoding=Encoding[config.header_encoding],
