@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from tests.cli.servers import Server
 
+from pocketmq.cli.app import run
 from pocketmq.cli.broker_process import ending, pause_ms
 from pocketmq.cli.broker_set import chosen_count, folder_of, name_of, port_of
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.health import health
 from pocketmq.client import Message, MessageQueue, Producer
 
 PATIENCE_S = 60
@@ -162,6 +164,35 @@ async def test_one_broker_gets_company_and_keeps_its_messages_and_all_come_back_
     ready = server.ready()
     assert ready["brokers"] == "2"
     assert (await bodies(ready["namesrv"], "Both")).count(b"company") == 2
+    assert server.stop() == 0
+
+
+def test_all_brokers_have_the_first_ones_accounts_and_commands_sign_by_the_environment(
+    started: list[Server],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = folder / "store" / "config"
+    config.mkdir(parents=True)
+    (config / "plain_acl.yml").write_text(
+        "accounts:\n  - accessKey: operator\n    secretKey: secret-of-op\n    admin: true\n"
+    )
+    server = up(started, folder, "--brokers", "2", "--no-console", "--set", "aclEnable=true")
+    ready = server.ready()
+    where = ["--namesrv", ready["namesrv"], "--json"]
+    assert run(["topic", "create", "T", *where]) == 1
+    assert "POCKETMQ_SECRET_KEY" in capsys.readouterr().err
+    monkeypatch.setenv("POCKETMQ_ACCESS_KEY", "operator")
+    with pytest.raises(CannotBegin, match="a secret key"):
+        run(["topic", "list", *where])
+    monkeypatch.setenv("POCKETMQ_SECRET_KEY", "secret-of-op")
+    assert run(["topic", "create", "T", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["brokers"] == ["b", "b-1"]
+    assert run(["message", "send", "T", "signed", *where]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "SEND_OK"
+    for broker in listed(ready["broker"]):
+        assert health(["--namesrv", ready["namesrv"], "--broker", broker]) == 0
     assert server.stop() == 0
 
 

@@ -11,7 +11,7 @@ import typer
 
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_fields
-from pocketmq.cli.site import answered
+from pocketmq.cli.site import answered, client_options
 
 app = typer.Typer(help="Measure this site with PocketMQ's own client.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def produce(
         body = b"x" * size
         took: list[float] = []
         left = count
-        async with Producer("pocketmq-bench", name_server=namesrv) as producer:
+        async with Producer("pocketmq-bench", **client_options(namesrv)) as producer:
             await producer.send(Message(topic, body))
 
             async def sender() -> None:
@@ -76,7 +76,7 @@ def consume(
         from pocketmq.admin import Admin
 
         got = 0
-        async with Admin(name_server=namesrv) as admin:
+        async with Admin(**client_options(namesrv)) as admin:
             begin = time.perf_counter()
             async for _ in admin.messages.between(topic):
                 got += 1

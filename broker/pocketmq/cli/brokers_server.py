@@ -6,6 +6,7 @@ Leaving stops the brokers first and the name server last, so that each one still
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -134,6 +135,10 @@ class BrokersServer:
             # What only the name server knows is for the one in this process.
             if text.partition("=")[0].strip() in brokers_own:
                 arguments += ["--set", text]
+        if self._config.acl_enable and not self._config.acl_file:
+            # One list of accounts for all: the first broker's.
+            file = os.path.join(self._data, "config", "plain_acl.yml")
+            arguments += ["--set", f"aclFile={file}"]
         base = self._config.listen_port
         if base == 0:
             # Free ports lie close together: one broker's second port could be another's first.

@@ -9,7 +9,7 @@ from pocketmq.cli.message_commands import body_text
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
-from pocketmq.cli.site import answered, with_admin
+from pocketmq.cli.site import answered, client_options, with_admin
 from pocketmq.remoting.message import MessageQueue
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def recall(
     async def work() -> str:
         from pocketmq.client import Producer
 
-        async with Producer("pocketmq-cli", name_server=namesrv) as producer:
+        async with Producer("pocketmq-cli", **client_options(namesrv)) as producer:
             return await producer.recall(topic, handle)
 
     msg_id = answered(lambda: asyncio.run(work()))

@@ -11,7 +11,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
-from pocketmq.cli.site import SiteRefused, answered, with_admin
+from pocketmq.cli.site import SiteRefused, answered, client_options, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -103,7 +103,7 @@ def send(
         from pocketmq.client import Message, Producer
 
         rows = []
-        async with Producer("pocketmq-cli", name_server=namesrv) as producer:
+        async with Producer("pocketmq-cli", **client_options(namesrv)) as producer:
             for _ in range(count):
                 message = Message(topic, raw, tags=tag, keys=keys, properties=dict(pairs))
                 if queue is None:

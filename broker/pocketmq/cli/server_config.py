@@ -27,8 +27,8 @@ _OPTION_VARIABLES = {
 }
 _NUMBERS = ("namesrv_port", "port")
 _COUNTS = ("brokers",)
-# Named so by the tests and the image, and no setting of a server.
-_NOT_SETTINGS = {"peers", "role"}
+# Named so by the tests, the image and the commands of administration, and no setting of a server.
+_NOT_SETTINGS = {"peers", "role", "rolefile", "accesskey", "secretkey", "tlsenable"}
 
 
 def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> None:

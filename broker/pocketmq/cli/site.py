@@ -1,8 +1,9 @@
 """Run a command's coroutine with administration open; what the site answers becomes an exit code."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -12,6 +13,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
+    from pocketmq.client.config import ClientOptions
 
 _T = TypeVar("_T")
 _FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -26,22 +28,43 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     from pocketmq.admin import Admin
 
     async def run() -> _T:
-        async with Admin(name_server=namesrv) as admin:
+        async with Admin(**client_options(namesrv)) as admin:
             return await work(admin)
 
     return answered(lambda: asyncio.run(run()))
 
 
+def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) -> "ClientOptions":
+    """How a command reaches a site: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
+    POCKETMQ_TLS_ENABLE=true encrypts them. Raises: IllegalArgument when one of the keys is missing.
+    """
+    options: ClientOptions = {"name_server": namesrv}
+    keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
+    if any(keys):
+        from pocketmq.client.acl import Credentials
+
+        options["credentials"] = Credentials(*keys)
+    if environment.get("POCKETMQ_TLS_ENABLE", "").lower() == "true":
+        options["tls"] = True
+    return options
+
+
 def answered(call: Callable[[], _T]) -> _T:
     """What `call` returns, its errors as this command line shows them."""
+    from pocketmq.client.errors import Unauthorised
+
     try:
         return call()
     except IllegalArgument as error:
-        # One of the broker names and addresses, cluster names, topics and groups that were given.
-        hint = "" if "pocketmq " in str(error) else ". See: pocketmq cluster list"
+        # A broker or cluster that is unknown: where the known ones are listed.
+        named = any(word in str(error) for word in ("no master of", "no cluster"))
+        hint = ". See: pocketmq cluster list" if named else ""
         raise CannotBegin(one_line(error) + hint) from error
     except PocketMQError as error:
-        raise SiteRefused(one_line(error)) from error
+        text = one_line(error)
+        if isinstance(error, Unauthorised):
+            text += ". A command is given them by POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY"
+        raise SiteRefused(text) from error
     except ExceptionGroup as group:
         refused = group.subgroup(PocketMQError)
         if refused is None:

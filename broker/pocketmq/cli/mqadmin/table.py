@@ -54,7 +54,8 @@ def _row(
 
 
 _WHERE = "b:brokerAddr= c:clusterName="
-_ACL = "PocketMQ has no access lists of its own yet"
+_ACL = "edit plain_acl.yml (the setting aclFile): a broker takes up a change within a second"
+_ACL_5 = "PocketMQ has the access lists of RocketMQ 4: edit plain_acl.yml (the setting aclFile)"
 _CONTROLLER = "PocketMQ has no controller and no replicas"
 
 COMMANDS: tuple[MqCommand, ...] = (
@@ -445,9 +446,14 @@ COMMANDS: tuple[MqCommand, ...] = (
         _row(name, "access control", why=_ACL)
         for name in (
             *("updateAclConfig", "deleteAclConfig", "getAclConfig", "clusterAclConfigVersion"),
-            *("updateGlobalWhiteAddr", "createUser", "updateUser", "deleteUser", "getUser"),
-            *("listUser", "copyUser", "createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl"),
-            "copyAcl",
+            "updateGlobalWhiteAddr",
+        )
+    ),
+    *(
+        _row(name, "access control of 5.x", why=_ACL_5)
+        for name in (
+            *("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser"),
+            *("createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl", "copyAcl"),
         )
     ),
     *(
