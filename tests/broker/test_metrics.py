@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,9 @@ from pocketmq.console.metrics_page import health_page, ready_page, render
 from pocketmq.testing import InProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "metrics" / "rocketmq-5.5.0.prom"
-# What RocketMQ 5.5 shows there and we do not: histograms cost time at every request; pop's own figures; and
-# what it knows from pull offsets, which are not kept here.
+# What RocketMQ 5.5 shows there and we do not: histograms, which cost time at every request, and pop's own
+# figures.
 NOT_SHOWN = {
-    "rocketmq_consumer_inflight_messages",
-    "rocketmq_consumer_queueing_latency_milliseconds",
-    "rocketmq_consumer_ready_messages",
     "rocketmq_message_size",
     "rocketmq_pop_buffer_scan_time_consume_milliseconds",
     "rocketmq_pop_checkpoint_buffer_size",
@@ -176,6 +174,33 @@ def test_lag_is_told_by_group_and_by_queue_with_its_age(server: InProcess) -> No
         server.admin.groups.place("g", queue, 10)
     assert figure(server, "rocketmq_consumer_lag_messages", **group) == 0
     assert figure(server, "rocketmq_consumer_lag_latency", **group) == 0
+
+
+def test_what_was_pulled_and_is_not_consumed_is_in_flight(server: InProcess) -> None:
+    """As RocketMQ 5 has it: in flight from commit to pull, ready from pull to end."""
+    server.create_topic("T", queues=1)
+    server.send_all("T", ["x"] * 3)
+    held, go_on = threading.Event(), threading.Event()
+
+    def slow(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        held.set()
+        go_on.wait(60)
+        return ConsumeResult.SUCCESS
+
+    group = {"consumer_group": "g", "topic": "T"}
+    inflight, ready = "rocketmq_consumer_inflight_messages", "rocketmq_consumer_ready_messages"
+    with _consumer(server, "g", "T"):
+        server.wait_until_consumed("g", "T")
+    with _consumer(server, "g", "T", listener=slow):
+        server.send_all("T", ["x"] * 2)
+        assert held.wait(60)
+        until(lambda: figure(server, ready, **group) == 0, "all to be pulled")
+        assert figure(server, inflight, **group) == 2
+        assert figure(server, "rocketmq_consumer_queueing_latency", **group) == 0
+        go_on.set()
+        server.wait_until_consumed("g", "T")
+    # A consumer that leaves commits, and does not wait for its next turn.
+    assert figure(server, inflight, **group) == 0
 
 
 def test_what_waits_is_told(server: InProcess) -> None:

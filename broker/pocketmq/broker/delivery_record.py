@@ -331,6 +331,11 @@ class DeliveryRecord:
             if key[0] == group and key[1] == topic and now - span.seen_ms < _SEEN_MS
         }
 
+    def pulled_offsets(self) -> Iterator[tuple[Key, int]]:
+        """Up to where each queue was pulled by its group, as far as somebody pulls it."""
+        for key, span in self._open.items():
+            yield key, span.end
+
     def settle(self) -> None:
         """Bring what is in memory to the files, so that `find` sees it."""
         for key in list(self._changed):

@@ -140,17 +140,56 @@ def _lag(broker: "Broker") -> Iterator[Sample]:
         yield _group_labels(broker, group, topic), lag
 
 
-def _lag_latency(broker: "Broker") -> Iterator[Sample]:
-    """Age of the oldest message that the group has not consumed; 0: there is none."""
+def _oldest(
+    broker: "Broker", queues: Iterator[tuple[str, str, int, int, int]]
+) -> dict[tuple[str, str], int]:
+    """By group and topic: age in ms of the oldest message between offset and end; 0: there is none."""
     oldest: dict[tuple[str, str], int] = {}
     now_ms = broker.clock.now_ms()
-    for group, topic, queue_id, offset, end in _queues(broker):
+    for group, topic, queue_id, offset, end in queues:
         age = 0
         if offset < end:
             stored_ms = broker.store.store_time_at(topic, queue_id, offset)
             age = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
         oldest[group, topic] = max(oldest.get((group, topic), 0), age)
-    for (group, topic), age in oldest.items():
+    return oldest
+
+
+def _lag_latency(broker: "Broker") -> Iterator[Sample]:
+    for (group, topic), age in _oldest(broker, _queues(broker)).items():
+        yield _group_labels(broker, group, topic), age
+
+
+# What a group has pulled is known from the record of deliveries, while somebody pulls.
+
+
+def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
+    """(group, topic, queue id, pulled up to, end) of the queues that are pulled now."""
+    for (group, topic, queue_id), pulled in broker.deliveries.pulled_offsets():
+        if broker.groups.get(group) is not None and broker.topics.get(topic) is not None:
+            end = broker.store.max_offset(topic, queue_id)
+            yield group, topic, queue_id, min(pulled, end), end
+
+
+def _inflight(broker: "Broker") -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for group, topic, queue_id, pulled, _ in _pulled(broker):
+        committed = broker.offsets.query(group, topic, queue_id)
+        sums[group, topic] += max(0, pulled - committed) if committed >= 0 else 0
+    for (group, topic), count in sums.items():
+        yield _group_labels(broker, group, topic), count
+
+
+def _ready(broker: "Broker") -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for group, topic, _, pulled, end in _pulled(broker):
+        sums[group, topic] += end - pulled
+    for (group, topic), count in sums.items():
+        yield _group_labels(broker, group, topic), count
+
+
+def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
+    for (group, topic), age in _oldest(broker, _pulled(broker)).items():
         yield _group_labels(broker, group, topic), age
 
 
@@ -252,6 +291,28 @@ TRAFFIC_METRICS = (
         "Consumer lag time: age of the oldest message that is not consumed",
         _GROUP_LABELS,
         _lag_latency,
+        "milliseconds",
+    ),
+    Metric(
+        "rocketmq_consumer_inflight_messages",
+        "gauge",
+        "Consumer inflight messages: pulled and not consumed yet",
+        _GROUP_LABELS,
+        _inflight,
+    ),
+    Metric(
+        "rocketmq_consumer_ready_messages",
+        "gauge",
+        "Consumer ready messages: not pulled yet",
+        _GROUP_LABELS,
+        _ready,
+    ),
+    Metric(
+        "rocketmq_consumer_queueing_latency",
+        "gauge",
+        "Consumer queueing time: age of the oldest message that is not pulled",
+        _GROUP_LABELS,
+        _queueing_latency,
         "milliseconds",
     ),
     Metric(
