@@ -22,7 +22,7 @@ from pocketmq.client import (
     SendStatus,
     send_all,
 )
-from pocketmq.client.in_flight import Room
+from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
 from pocketmq.client.outgoing import Packer, SendSettings
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
@@ -286,6 +286,42 @@ def test_flights_without_an_answer_end_at_their_deadline_by_one_timer() -> None:
             never.set()
 
     run_virtual(main)
+
+
+def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
+    """Issue 4: bounded memory, though the first flight has no answer for the whole time-out."""
+
+    class Settled:
+        def __init__(self, settled: bool, deadline_ms: int) -> None:
+            self.connection: OpenConnection
+            self.opaque = 0
+            self.settled = settled
+            self.deadline_ms = deadline_ms
+            self.expired = False
+
+        def expire(self) -> None:
+            self.expired = True
+            self.settled = True
+
+    clock = ManualClock()
+    timers: list[Callable[[], object]] = []
+    deadlines = Deadlines(clock.monotonic_ms, lambda _, function: timers.append(function))
+    deaf = Settled(False, 3_000)
+
+    class Gone:
+        def forget(self, opaque: int) -> None:
+            pass
+
+    deaf.connection = Gone()  # type: ignore[assignment]
+    deadlines.add(deaf)
+    for _ in range(100_000):
+        deadlines.add(Settled(True, 3_000))
+        assert len(deadlines) <= 2_049
+    clock.advance_ms(3_000)
+    assert len(timers) == 1
+    timers[0]()
+    assert deaf.expired
+    assert len(deadlines) == 0
 
 
 def test_shutdown_waits_for_what_was_submitted() -> None:

@@ -18,6 +18,8 @@ from typing import Protocol
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import RemotingError
 
+_SWEEP_SIZE = 2_048
+
 
 class Room:
     """Counts what is under way (invariants 1 and 2). Owner: one producer."""
@@ -137,13 +139,22 @@ class Deadlines:
         self._monotonic_ms = monotonic_ms
         self._call_later = call_later
         self._flights: deque[Timed] = deque()
+        self._sweep_at = _SWEEP_SIZE
         self._armed = False
+
+    def __len__(self) -> int:
+        """How many flights are kept, those that settled behind one that did not among them."""
+        return len(self._flights)
 
     def add(self, flight: Timed) -> None:
         flights = self._flights
         while flights and flights[0].settled:
             flights.popleft()
         flights.append(flight)
+        if len(flights) > self._sweep_at:
+            # A deaf broker's flight stands in front: what settled behind it need not wait for it.
+            self._flights = deque(each for each in flights if not each.settled)
+            self._sweep_at = max(_SWEEP_SIZE, 2 * len(self._flights))
         if not self._armed:
             self._arm(flight.deadline_ms - self._monotonic_ms())
 
