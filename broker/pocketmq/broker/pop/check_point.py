@@ -15,7 +15,7 @@ Source: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor, RocketMQ 5.3.3 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.remoting import fastjson
+from pocketmq.remoting import fastjson, json_codec
 
 CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"
@@ -81,6 +81,10 @@ class CheckPoint:
         """The offsets that nobody has acknowledged."""
         return [offset for i, offset in enumerate(self.offsets) if not self.acked >> i & 1]
 
+    def is_out(self, offset: int) -> bool:
+        """Whether a message is of this check point and not acknowledged."""
+        return offset in self.offsets and not self.acked >> self.offsets.index(offset) & 1
+
     def ack(self, offset: int) -> bool:
         """Set an offset's bit; False when it is not of this check point or was acknowledged before."""
         try:
@@ -96,7 +100,7 @@ class CheckPoint:
         """The record's body."""
         name = self.name
         bits = self.acked - (1 << 32) if self.acked >> 31 & 1 else self.acked
-        return fastjson.dumps(
+        return json_codec.dumps(
             {
                 "bm": bits,
                 "bn": name.broker_name,
@@ -164,7 +168,7 @@ class Ack(NamedTuple):
         }
         if single:
             del data["aol"]
-        return fastjson.dumps(data)
+        return json_codec.dumps(data)
 
     def unique_key(self) -> str:
         """UNIQ_KEY of the record; that of a batch has -1 for an offset and is an ack's all the same."""

@@ -139,7 +139,7 @@ class ReviveLog:
         """
         point = self.state.get(name)
         if point is not None:
-            offsets = [offset for offset in point.unacked if offset in offsets]
+            offsets = sorted({offset for offset in offsets if point.is_out(offset)})
             revive_queue = point.revive_queue
         elif not self.may_be_hidden(name, revive_queue):
             # It was finished, or never was.

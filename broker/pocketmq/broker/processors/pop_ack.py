@@ -167,11 +167,15 @@ class PopAckProcessor:
         new = Name(topic, group, queue_id, offset, now, receipt.broker_name)
         try:
             self._pop.log.check_point(new, invisible_ms, [offset], receipt.revive_queue, again=True)
-            if new != old:
-                self._pop.log.ack(old, [offset], receipt.revive_queue)
         except StoreError as error:
             log.error("an invisible time is not changed %s reason=%s", old, error)
             return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if new != old:
+            try:
+                self._pop.log.ack(old, [offset], receipt.revive_queue)
+            except StoreError as error:
+                log.error("a changed check point is not written off %s reason=%s", old, error)
+                self._pop.log.ack_unwritten(old, [offset])
         self._pop.wake()
         ext = ChangeInvisibleTimeResponseHeader(now, invisible_ms, receipt.revive_queue).ext()
         answer = request.answer(ResponseCode.SUCCESS, None, ext)
@@ -210,7 +214,7 @@ class PopAckProcessor:
         """Whether a receipt is still valid."""
         point = self._pop.log.state.get(name)
         if point is not None:
-            return offset in point.unacked
+            return point.is_out(offset)
         # A check point that an Apache broker's timer still holds: nobody can tell, so believe the client.
         return (
             self._pop.log.may_be_hidden(name, receipt.revive_queue)

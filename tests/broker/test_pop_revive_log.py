@@ -1,0 +1,173 @@
+"""The revive log: its records as RocketMQ writes them, what a start reads of it, a disk that refuses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, serving
+from tests.broker.test_pop_model import HOST, Bench
+from tests.golden.golden_stores import unpack
+
+from pocketmq.broker.pop.check_point import Ack, CheckPoint, Name
+from pocketmq.broker.pop.receipt import Receipt, real_topic
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.message_codec import get_property, read_records
+from pocketmq.store import MessageStore, StoreConfig
+from pocketmq.store.errors import DiskFull
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, rewrite_min=100)
+    yield made
+    made.close()
+
+
+def test_records_are_those_of_the_real_broker(tmp_path: Path) -> None:
+    """disk.md 10: every check point and ack of a 5.5.0 store, read and written again byte for byte."""
+    root = unpack("v550-main.clean", tmp_path)
+    store = MessageStore(
+        StoreConfig(store_path_root_dir=str(root), mapped_file_size_commit_log=65_536),
+        clock=ManualClock(1_795_251_700_000),
+        store_host=HOST,
+    )
+    store.open()
+    kinds: dict[bytes, int] = {}
+    for topic, queue_id in list(store.queues()):
+        if topic == "rmq_sys_wheel_timer" or "REVIVE" in topic:
+            for buffer in store.read(topic, queue_id, 0, 100).buffers:
+                for record in read_records(buffer):
+                    tag, body = get_property(record.properties, b"TAGS"), bytes(record.body)
+                    made: CheckPoint | Ack
+                    if tag == b"ck":
+                        made = CheckPoint.from_body(body, "other")
+                    elif tag == b"ack":
+                        made = Ack.from_body(body, "other")
+                    else:
+                        continue
+                    assert made.body() == body
+                    key = get_property(record.properties, b"UNIQ_KEY")
+                    assert made.unique_key().encode() == key
+                    kinds[tag] = kinds.get(tag, 0) + 1
+    store.close()
+    assert kinds == {b"ck": 8, b"ack": 19}
+
+
+def test_the_last_bit_of_a_full_check_point_is_a_java_ints_sign() -> None:
+    point = CheckPoint(Name("T", "g", 0, 5, 1, "b"), 10, range(5, 37))
+    for offset in range(5, 37):
+        assert point.ack(offset)
+    assert b'"bm":-1' in point.body()
+    assert CheckPoint.from_body(point.body(), "b").is_acked
+
+
+@pytest.mark.parametrize("text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 5"])
+def test_a_text_that_is_no_receipt_is_refused(text: str) -> None:
+    with pytest.raises(HeaderError, match="no receipt"):
+        Receipt.parse(text)
+
+
+def test_a_retry_flag_that_does_not_exist_is_refused() -> None:
+    assert real_topic("T", "g", "2") == "%RETRY%g+T"
+    with pytest.raises(HeaderError, match="0, 1 or 2"):
+        real_topic("T", "g", "3")
+
+
+def test_a_start_reads_little_however_long_something_is_out(bench: Bench) -> None:
+    """Invariant 4: what is out for a day does not keep the log of a day."""
+    bench.send(b"slow", 0)
+    [slow] = bench.take(invisibleTime=86_400_000)
+    for number in range(1_500):
+        bench.send(b"%d" % number, 1)
+        [message] = bench.take()
+        bench.clock.advance_ms(10)
+        assert bench.ack(message) == 0
+        if number % 50 == 0:
+            bench.pop.tick()
+    bench.pop.tick()
+    bench.save()
+    queues = bench.pop.log._queues.values()
+    assert max(queue.read - queue.finished for queue in queues) < 300
+    assert sum(queue.read for queue in queues) > 3_000
+    bench.kill()
+    assert len(bench.pop.log.state) == 1
+    assert bench.take() == []
+    assert bench.ack(slow) == 0
+    assert len(bench.pop.log.state) == 0
+
+
+def test_a_record_that_is_none_is_left_out(bench: Bench) -> None:
+    bench.send(b"one", 0)
+    [message] = bench.take()
+    queue_id = int(message.receipt.split(" ")[3])
+    for body in (b"{", b"[]", b'{"t":"T"}', b'{"c":"g","n":99,"q":0,"so":0,"pt":1,"it":1,"t":"T"}'):
+        for tag in (b"ck", b"ack", b"else"):
+            properties = b"TAGS\x01" + tag + b"\x02"
+            bench.store.append(bench.pop.log.topic, queue_id, body, properties, 0, 0, 1, HOST)
+    bench.pop.tick()
+    bench.kill()
+    assert len(bench.pop.log.state) == 1
+    assert bench.ack(message) == 0
+
+
+def test_nothing_goes_out_that_cannot_be_written_down(bench: Bench) -> None:
+    """A full disk: pops and acks are refused, what is due waits; all goes on when there is room."""
+    for text in (b"one", b"two"):
+        bench.send(text, 0)
+    [first] = bench.take(maxMsgNums=1, invisibleTime=1_000)
+    bench.store._refuse(DiskFull("here", "full"))
+    with pytest.raises(AssertionError, match="answer code=1"):
+        bench.take()
+    assert bench.ack(first) == 1
+    assert bench.change(first, 5).code == 1
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    bench.store._refuse(None)
+    assert [message.body for message in bench.take()] == [b"two"]
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    assert [message.body for message in bench.take()] == [b"one"]
+
+
+async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_path: Path) -> None:
+    """Invariant 3: after a power cut a group has not moved on behind messages whose pop is forgotten."""
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        await peer.produce("T", b"one")
+        await Popper(peer, broker.clock.now_ms).pop()
+        end = broker.pop.log.end
+        assert end > broker.store.flushed_position
+        await broker._save_in_thread(broker.offsets, end)
+        assert broker.store.flushed_position >= end
+
+
+def test_messages_of_both_kinds_of_retry_topics_are_popped(bench: Bench) -> None:
+    """enableRetryTopicV2 was switched on: what lies under the old name is not forgotten."""
+    for text in (b"one", b"two"):
+        bench.send(text, 0)
+    # The topic itself first.
+    bench.chance = 50
+    bench.take(maxMsgNums=1, invisibleTime=0)
+    bench.pop.step()
+    bench.config.enable_retry_topic_v2 = True
+    bench.take(maxMsgNums=1, invisibleTime=0)
+    bench.pop.step()
+    found = bench.take()
+    assert {(message.body, message.topic) for message in found} == {
+        (b"one", "%RETRY%g_T"),
+        (b"two", "%RETRY%g+T"),
+    }
+    for message in found:
+        assert bench.ack(message) == 0
+    assert len(bench.pop.log.state) == 0
+
+
+def test_a_popped_message_whose_topic_is_gone_is_forgotten(bench: Bench) -> None:
+    bench.send(b"one", 0)
+    bench.take(invisibleTime=1_000)
+    bench.topics.delete("T")
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    assert len(bench.pop.log.state) == 0
+    assert bench.topics.get("%RETRY%g_T") is None
