@@ -1,4 +1,4 @@
-"""MessageStore: one store directory, opened: append, read, look up, look after.
+"""MessageStore: one store directory, opened: append, read, look up. What looks after it: open_store.
 
     async with MessageStore(config, clock=SystemClock(), store_host=pack_host("127.0.0.1:10911")) as store:
         appended = store.append("TopicTest", 0, b"hello", b"TAGS\\x01tagA\\x02", 0, 0, now_ms, born_host)
@@ -14,41 +14,29 @@ Owner: the Broker, in its TaskGroup; the store's own tasks live in a TaskGroup o
 
 import asyncio
 import logging
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.batch_record import RecordFrame, batch_records
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog, Entry, store_ms_of
-from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.commit_log import Entry, store_ms_of
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
 from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
+from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
 from pocketmq.store.errors import (
     MessageIllegal,
     MessageTooLarge,
     StoreClosed,
-    StoreNotWriteable,
-    StoreUnreadable,
 )
-from pocketmq.store.flush import Flush
-from pocketmq.store.index_service import IndexService
-from pocketmq.store.message_reader import EntryFilter, MessageReader, ReadResult, ReadStatus
+from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
 from pocketmq.store.offset_by_time import Boundary, offset_by_time
-from pocketmq.store.preallocation import Preallocation
-from pocketmq.store.recovery import Recovery, RecoveryReport
-from pocketmq.store.retention import Retention, delete_files, disk_use
+from pocketmq.store.open_store import OpenStore
 from pocketmq.store.store_config import StoreConfig
-from pocketmq.store.store_lock import AbortFile, StoreLock
-from pocketmq.store.tags_code import parse_delay_levels, schedule_code, tags_code
-from pocketmq.store.verification import Verification
+from pocketmq.store.tags_code import schedule_code, tags_code
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +78,12 @@ class QueryResult(NamedTuple):
     index_last_position: int
 
 
-class MessageStore:
+class MessageStore(OpenStore):
     """See the head of the file."""
 
     def __init__(self, config: StoreConfig, *, clock: Clock, store_host: bytes) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record."""
-        self.config = config
+        super().__init__(config, clock=clock, store_host_size=len(store_host))
         self.on_arrival: Arrival | None = None
         # (topic, queue id) -> whether on_arrival has anything to do; asked once a batch. None: ask not.
         self.awaited: Callable[[str, int], object] | None = None
@@ -110,189 +98,15 @@ class MessageStore:
         self.get_found_count = 0
         self.get_miss_count = 0
         self.get_transferred_count = 0
-        self.recovery = RecoveryReport()
-        self._clock = clock
-        self._now_ms = clock.now_ms
-        self._root = config.store_path_root_dir
-        log_folder = config.store_path_commit_log or os.path.join(self._root, "commitlog")
-        if "," in log_folder:
-            raise MessageIllegal("storePathCommitLog: several directories are not supported")
-        self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
-        self._table = ConsumeQueueTable(
-            self._root,
-            config.consume_queue_file_size,
-            batch_file_size=config.mapped_file_size_batch_consume_queue,
-            ext_file_size=(
-                config.mapped_file_size_consume_queue_ext
-                if config.enable_consume_queue_ext
-                else None
-            ),
-            store_host_size=len(store_host),
-            long_topics=config.auto_message_version_on_topic_len,
-        )
-        self._queues = self._table.queues
         self._store_host = store_host
+        self._now_ms = clock.now_ms
         self._store_flag = _STORE_V6 if len(store_host) == 20 else 0
         self._pack_v4 = struct.Struct(f">iiiiiqqiq8sq{len(store_host)}siqi").pack
         self._pack_v6 = struct.Struct(f">iiiiiqqiq20sq{len(store_host)}siqi").pack
         self._middle_v4 = struct.Struct(f">iq8sq{len(store_host)}siq").pack
         self._middle_v6 = struct.Struct(f">iq20sq{len(store_host)}siq").pack
         self._body_size_max = config.max_message_size
-        self.delay_levels = parse_delay_levels(config.message_delay_level)
-        self._refusal: StoreNotWriteable | None = StoreClosed()
-        self._index = IndexService(os.path.join(self._root, "index"), config, self._log, clock)
         self._pending = self._index.pending
-        self._verification = Verification(self._log)
-        self._reader = MessageReader(self._log, self._verification, self._ext_code)
-        self._lock = StoreLock(self._root)
-        self._abort = AbortFile(self._root)
-        self._checkpoint_path = os.path.join(self._root, "checkpoint")
-        self._pool: ThreadPoolExecutor | None = None
-        self._flush: Flush | None = None
-        self._retention: Retention | None = None
-        self._tasks: asyncio.TaskGroup | None = None
-        self._running: list[asyncio.Task[None]] = []
-
-    # ------------------------------------------------------------ life
-
-    async def __aenter__(self) -> Self:
-        """Load, recover, start the background work.
-
-        Raises: StoreLocked, StoreForeign, StoreUnreadable, DiskFull.
-        """
-        self.open()
-        assert self._flush is not None
-        assert self._retention is not None
-        assert self._pool is not None
-        self._tasks = await asyncio.TaskGroup().__aenter__()
-        start = self._tasks.create_task
-        self._running = [
-            start(self._flush.run_log(), name="store-flush-log"),
-            start(self._flush.run_queues(), name="store-checkpoint"),
-            start(self._index.run(), name="store-index"),
-            start(self._retention.run(), name="store-retention"),
-            start(Preallocation(self._log, self._pool).run(), name="store-preallocation"),
-        ]
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Stop the background work, flush everything, say in the files that the stop was clean."""
-        for task in self._running:
-            task.cancel()
-        self._running = []
-        try:
-            if self._tasks is not None:
-                tasks, self._tasks = self._tasks, None
-                await tasks.__aexit__(None, None, None)
-        finally:
-            self.close()
-
-    def open(self) -> None:
-        """Load and recover, without background work: what `async with` does first. Blocks."""
-        try:
-            os.makedirs(self._root, exist_ok=True)
-        except OSError as error:
-            raise StoreUnreadable(self._root, error) from error
-        self._lock.acquire()
-        try:
-            self._load()
-        except BaseException:
-            self._index.close()
-            self._log.close()
-            self._table.close()
-            self._lock.release()
-            raise
-
-    def _load(self) -> None:
-        clean = not self._abort.exists()
-        checkpoint = Checkpoint.load(self._checkpoint_path)
-        self._log.files.load(file_size=checkpoint.log_file_size or None)
-        self._table.batch_topics.update(_batch_topics(self._root))
-        self._table.load(checkpoint.queue_file_size or None)
-        self._abort.create()
-        recovery = Recovery(
-            self._root,
-            self._log,
-            self._table,
-            checkpoint,
-            clean=clean,
-            delay_levels=self.delay_levels,
-        )
-        self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
-        self.recovery = report = recovery.run()
-        self._verification.start(report)
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
-        self._flush = Flush(
-            self.config,
-            self._log,
-            self._table,
-            self._index,
-            checkpoint,
-            self._checkpoint_path,
-            self._pool,
-            self._refuse,
-        )
-        # What an earlier process wrote and did not flush is flushed with the first checkpoint.
-        self._flush.flushed_position = (
-            min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
-        )
-        self._retention = Retention(
-            self.config,
-            self._log,
-            self._table,
-            self._index,
-            self._clock,
-            self._pool,
-            self._refuse,
-        )
-        self._index.recover(
-            checked_from=report.checked_from,
-            known_position=checkpoint.indexed_position if checkpoint.ours else 0,
-            known_ms=checkpoint.index_ms,
-        )
-        self._refusal = None
-
-    def close(self) -> None:
-        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way."""
-        if self._flush is None:
-            return
-        flush, self._flush = self._flush, None
-        self._refusal = self._refusal or StoreClosed()
-        self._log.limit = -1
-        try:
-            if flush.failed is None:
-                while self._index.behind and self._index.step():
-                    pass
-                flush.flush_all_now()
-                self._abort.remove()
-        except OSError as error:
-            log.critical("the last flush failed; the next start recovers error=%s", error)
-        finally:
-            if self._pool is not None:
-                self._pool.shutdown()
-                self._pool = None
-            self._index.close()
-            self._log.close()
-            self._table.close()
-            self._lock.release()
-
-    def _refuse(self, refusal: StoreNotWriteable | None) -> None:
-        """Appending stops with this error, or goes on with None (not after an fsync error)."""
-        if self._flush is None or self._flush.failed is not None:
-            refusal = self._flush.failed if self._flush is not None else StoreClosed()
-        self._refusal = refusal
-        # Below zero: the next append comes to _make_room, which raises it.
-        self._log.limit = -1 if refusal is not None else 0
-
-    @property
-    def writable(self) -> bool:
-        """Whether the next append is expected to succeed."""
-        return self._refusal is None
-
-    @property
-    def refusal(self) -> StoreNotWriteable | None:
-        """Why nothing is appended now."""
-        return self._refusal
 
     # ------------------------------------------------------------ append
 
@@ -636,11 +450,6 @@ class MessageStore:
         ext = self._table.ext(queue) if queue is not None and code <= EXT_ADDRESS_MAX else None
         return None if ext is None else ext.get(code)
 
-    def _ext_code(self, queue: ConsumeQueue, code: int) -> int | None:
-        ext = self._table.ext(queue)
-        unit = None if ext is None else ext.get(code)
-        return None if unit is None else unit.tags_code
-
     def query_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
@@ -666,96 +475,6 @@ class MessageStore:
             if records or until_ms < begin_ms:
                 break
         return QueryResult(records, last_ms, last_position)
-
-    # ------------------------------------------------------------ deleting
-
-    def delete_topic(self, topic: str) -> int:
-        """Delete the queues of a topic; its records stay in the log until that expires.
-
-        Returns: how many queues.
-        """
-        queues = self._table.of_topic(topic)
-        for queue in queues:
-            self._table.remove(queue)
-        return len(queues)
-
-    def clean_unused_topics(self, keep: set[str]) -> list[str]:
-        """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
-        unused = sorted({topic for topic, _ in self._queues} - keep - {SCHEDULE_TOPIC})
-        for topic in unused:
-            self.delete_topic(topic)
-        return unused
-
-    def clean_expired_consume_queues(self) -> int:
-        """Delete the queues whose records are all gone from the log. Returns: how many."""
-        expired = [
-            queue
-            for queue in self._queues.values()
-            if queue.topic != SCHEDULE_TOPIC
-            and queue.max_offset
-            and queue.max_position <= self._log.min_position
-        ]
-        for queue in expired:
-            self._table.remove(queue)
-        return len(expired)
-
-    def delete_expired_files(self, *, manual: bool = True) -> int:
-        """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.
-
-        Returns: how many commit log files.
-        """
-        if self._retention is None:
-            raise StoreClosed
-        files = self._retention.step(manual=manual)
-        delete_files(files)
-        return len(files)
-
-    # ------------------------------------------------------------ numbers
-
-    @property
-    def commit_log_min_position(self) -> int:
-        return self._log.min_position
-
-    @property
-    def commit_log_max_position(self) -> int:
-        return self._log.end
-
-    @property
-    def flushed_position(self) -> int:
-        """Everything in the log before is on the disk."""
-        return 0 if self._flush is None else self._flush.flushed_position
-
-    @property
-    def flush_behind_size(self) -> int:
-        """Bytes of the log that are not on the disk yet."""
-        return max(0, self._log.end - self.flushed_position)
-
-    @property
-    def dispatch_behind_size(self) -> int:
-        """Bytes of the log that are not in the index yet; queue entries are never behind."""
-        return max(0, self._log.end - self._index.indexed_position)
-
-    @property
-    def disk_use(self) -> float:
-        """Used share of the disk, 0..1."""
-        return disk_use(self._log.files.folder)
-
-    @property
-    def store_ms(self) -> int:
-        """Store time of the newest record; 0 in an empty store."""
-        return self._log.store_ms
-
-
-def _batch_topics(root: str) -> set[str]:
-    """Topics of RocketMQ 5.x that say that their queues are BatchConsumeQueues."""
-    value = ConfigFile(os.path.join(root, "config", "topics.json")).load()
-    table = value.get("topicConfigTable") if isinstance(value, dict) else None
-    found: set[str] = set()
-    for topic, config in (table or {}).items():
-        attributes = config.get("attributes") if isinstance(config, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
-            found.add(topic)
-    return found
 
 
 _tags_code = tags_code
