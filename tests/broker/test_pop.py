@@ -432,3 +432,24 @@ async def test_members_that_the_modes_keep_apart_do_not_pop(tmp_path: Path) -> N
         assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
         assert "strict" in (answer.remark or "")
         assert (await Popper(one, broker.clock.now_ms).answer()).code == 210
+
+
+async def test_a_topic_that_is_deleted_takes_its_pops_with_it(tmp_path: Path) -> None:
+    """What was out of it is not looked for in a topic that is made again, nor in its retry topic."""
+    clock = Turned()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms)
+        await peer.produce("T", b"old")
+        await popper.pop()
+        clock.advance_ms(60_000)
+        step(broker)
+        await peer.produce("T", b"old, too")
+        await popper.pop(maxMsgNums=1)
+        assert broker.topics.get("%RETRY%g_T") is not None
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        assert broker.topics.get("%RETRY%g_T") is None
+        await peer.produce("T", b"new")
+        assert len(broker.pop.log.state) == 0
+        clock.advance_ms(60_000)
+        step(broker)
+        assert await popper.bodies() == [b"new"]

@@ -56,6 +56,14 @@ class PopState:
         """The group goes on at `offset`, behind what it was handed out."""
         self._next[queue] = offset
 
+    def of_topic(self, group: str, topic: str) -> list[CheckPoint]:
+        """What a group has out of a topic. Looks at everything."""
+        return [
+            point
+            for name, point in self._live.items()
+            if (name.group, name.topic) == (group, topic)
+        ]
+
     def forget(self, group: str, topic: str) -> None:
         """The group's offsets of a topic are gone."""
         for queue in [queue for queue in self._next if queue[:2] == (group, topic)]:

@@ -32,7 +32,7 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.topic_validator import TIMER_TOPIC
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property, read_records
-from pocketmq.store import MessageStore
+from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +166,17 @@ class ReviveLog:
     def reset(self, queue: QueueOf, offset: int) -> None:
         """Somebody else has set a group's offset."""
         self.state.move(queue, offset)
+
+    def forget(self, group: str, topic: str) -> None:
+        """The group or the topic is gone: what is out must not be looked for under the same names."""
+        for point in self.state.of_topic(group, topic):
+            left = point.unacked
+            try:
+                self.ack(point.name, left, point.revive_queue)
+            except StoreError as error:
+                log.error("a check point is not written off %s reason=%s", point.name, error)
+                self.ack_unwritten(point.name, left)
+        self.state.forget(group, topic)
 
     def turn(self) -> int:
         """The next queue of the log, in turn."""

@@ -133,7 +133,7 @@ class PopService:
 
     def forget(self, group: str, topic: str) -> None:
         """The group's offsets of a topic are gone."""
-        self.log.state.forget(group, topic)
+        self.log.forget(group, topic)
         self.order.forget(group, topic)
 
     def _revived(self, topic: str, group: str) -> None:

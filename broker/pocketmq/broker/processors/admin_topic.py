@@ -10,6 +10,7 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.processors.admin_answers import (
     UNSET_REMARK,
     asks_as_five,
@@ -160,12 +161,16 @@ class AdminTopicProcessor:
             fault = f"The topic[{topic}] is conflict with system topic."
         if fault is not None:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)
-        self._topics.delete(topic)
-        self._store.delete_topic(topic)
-        # As in 5.x: a topic that is made again under the name must not begin with old offsets.
-        self._offsets.remove_topic(topic)
-        self._stats.forget_topic(topic)
-        log.info("topic deleted topic=%s by=%s", topic, connection.peer)
+        groups = self._offsets.groups_of(topic)
+        again = [pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True)]
+        for name in (topic, *again):
+            if name == topic or self._topics.get(name) is not None:
+                self._topics.delete(name)
+                self._store.delete_topic(name)
+                # As in 5.x: a topic that is made again under the name must not begin with old offsets.
+                self._offsets.remove_topic(name)
+                self._stats.forget_topic(name)
+                log.info("topic deleted topic=%s by=%s", name, connection.peer)
         return request.answer(ResponseCode.SUCCESS)
 
     # ------------------------------------------------------------ asking
