@@ -270,6 +270,44 @@ def test_a_listener_that_takes_too_long_loses_its_message_to_the_retry_topic() -
     run_virtual(main)
 
 
+def test_listeners_that_wait_run_side_by_side_up_to_the_limit() -> None:
+    """Issue 4.4: `concurrency` coroutines at a time, however many messages one pull brings."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        for number in range(30):
+            cluster.put("T", 0, b"%d" % number)
+        under_way = most = done = 0
+        gate = asyncio.Event()
+
+        async def waits(messages: list[MessageExt], context: ConsumeContext) -> None:
+            nonlocal under_way, most, done
+            under_way += 1
+            most = max(most, under_way)
+            await gate.wait()
+            under_way -= 1
+            done += 1
+
+        made = PushConsumer("g", listener=waits, **options(cluster, concurrency=7))
+        made.subscribe("T")
+        async with made:
+            await until(lambda: under_way == 7)
+            await asyncio.sleep(1)
+            assert under_way == 7
+            gate.set()
+            await until(lambda: done == 30)
+            # And again, with workers that have rested.
+            gate.clear()
+            for number in range(9):
+                cluster.put("T", 0, b"more %d" % number)
+            await until(lambda: under_way == 7)
+            gate.set()
+            await until(lambda: done == 39)
+        assert most == 7
+
+    run_virtual(main)
+
+
 def test_shutdown_lets_running_listeners_end_and_commits_them() -> None:
     """Issue 4.1: stop pulling, finish, commit, unregister; what had not begun is left for others."""
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
@@ -95,7 +95,7 @@ class ListenerPool(Protocol):
 
     def start(self) -> None: ...
 
-    def submit(self, call: Call) -> None: ...
+    def submit(self, calls: Sequence[Call]) -> None: ...
 
     async def drain(self, within_ms: int) -> bool:
         """Wait for the calls that are under way; those that wait are given up. False: not all ended."""
@@ -121,9 +121,10 @@ class _Counted:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def _begin(self) -> None:
-        self._under_way += 1
-        self._idle.clear()
+    def _begin(self, count: int) -> None:
+        if not self._under_way:
+            self._idle.clear()
+        self._under_way += count
 
     def _end(self) -> None:
         self._under_way -= 1
@@ -161,20 +162,32 @@ class CoroutinePool(_Counted):
         self._runner = runner
         self._calls: deque[Call] = deque()
         self._resting: deque[asyncio.Future[None]] = deque()
+        self._waking = False
 
     def start(self) -> None:
         for number in range(self._concurrency):
             self._runner.spawn(self._work(), name=f"listener-{number}")
 
-    def submit(self, call: Call) -> None:
-        self._begin()
-        self._calls.append(call)
+    def submit(self, calls: Sequence[Call]) -> None:
+        self._begin(len(calls))
+        self._calls.extend(calls)
+        if not self._waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake one worker, and another one in the loop's next turn if calls are left by then.
+
+        One is enough for a listener that never waits, and waking costs more than such a call.
+        """
+        self._waking = False
         resting = self._resting
-        while resting:
+        while self._calls and resting:
             worker = resting.popleft()
             if not worker.done():
                 worker.set_result(None)
-                break
+                self._waking = True
+                asyncio.get_running_loop().call_soon(self._wake)
+                return
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -236,15 +249,17 @@ class ThreadPool(_Counted):
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, call: Call) -> None:
-        self._begin()
-        if self._under_way > len(self._threads) and len(self._threads) < self._concurrency:
+    def submit(self, calls: Sequence[Call]) -> None:
+        self._begin(len(calls))
+        wanted = min(self._under_way, self._concurrency)
+        while len(self._threads) < wanted:
             thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
-        self._calls.put(call)
+        for call in calls:
+            self._calls.put(call)
 
     def _work(self) -> None:
         take = self._calls.get

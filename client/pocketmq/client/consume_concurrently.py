@@ -111,10 +111,15 @@ class ConsumeMessageConcurrently:
     ) -> None:
         """Have cached messages consumed, in calls of at most batch_size_max."""
         size = self._settings.batch_size_max
-        submit, done = self._pool.submit, self._done
-        for start in range(0, len(messages), size):
-            batch = list(messages[start : start + size])
-            submit(Call(batch, ConsumeContext(queue), done, process_queue))
+        done = self._done
+        self._pool.submit(
+            [
+                Call(
+                    list(messages[start : start + size]), ConsumeContext(queue), done, process_queue
+                )
+                for start in range(0, len(messages), size)
+            ]
+        )
 
     def _done(self, call: Call, outcome: Outcome | None) -> None:
         process_queue = call.process_queue

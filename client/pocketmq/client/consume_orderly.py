@@ -181,7 +181,7 @@ class ConsumeMessageOrderly:
             if not finished.done():
                 finished.set_result(outcome)
 
-        self._pool.submit(Call(messages, context, done))
+        self._pool.submit([Call(messages, context, done)])
         return await finished
 
     async def _must_wait(self, messages: list[MessageExt]) -> bool:

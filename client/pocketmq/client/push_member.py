@@ -551,7 +551,7 @@ class PushMember(ConsumerMember):
             if not finished.done():
                 finished.set_result(outcome)
 
-        self._pool.submit(Call([message], ConsumeContext(queue), done))
+        self._pool.submit([Call([message], ConsumeContext(queue), done)])
         outcome = await finished
         return direct_result(outcome, orderly=self.settings.orderly)
 
