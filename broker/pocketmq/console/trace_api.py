@@ -9,13 +9,16 @@ from typing import Any
 
 from pocketmq.broker.topic_validator import TRACE_TOPIC
 from pocketmq.client.errors import NoRoute, QueryNotFound
+from pocketmq.client.errors import NoRoute
 from pocketmq.client.trace import ContextCode, MessageType, parse
 from pocketmq.console.call import Call
-from pocketmq.console.errors import bad_request
+from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.state import Console
 from pocketmq.remoting.message import MessageExt
 
 _RECORDS_MAX = 256
+# Clients before 4.4 wrote no offset id: the last field is then whether it succeeded.
+_OLD_PUB_FIELDS = 13
 
 # Names of the fields behind the record's own name, in their order.
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -81,7 +84,13 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     topic = query.text_or_none("topic")
     trace_topic = query.text("traceTopic", TRACE_TOPIC)
     try:
+        try:
         found = await console.admin.messages.by_key(trace_topic, key, count_max=_RECORDS_MAX)
+    except NoRoute:
+        raise not_found(
+            f"no broker has the trace topic {trace_topic!r}",
+            "start the broker with traceTopicEnable=true, and the clients with their trace on",
+        ) from None
     except QueryNotFound:
         found = []
     except NoRoute:
@@ -140,6 +149,8 @@ def _named(record: Sequence[str]) -> dict[str, str] | None:
     if names is None:
         return None
     fields = dict(zip(names, record[1:], strict=False))
+    if record[0] == "Pub" and len(record) == _OLD_PUB_FIELDS:
+        fields["success"] = fields.pop("offsetMsgId")
     return fields if "msgId" in fields else None
 
 
@@ -149,7 +160,7 @@ def _trace(msg_id: str) -> dict[str, Any]:
 
 def _pub(fields: dict[str, str], host: str) -> dict[str, Any]:
     cost = _number(fields.get("cost"))
-    # The time of a Pub record is that of the answer; 5.x and 4.9 mean the same by it.
+    # The record's time is that before the send; the cost is until its answer.
     begin = _number(fields.get("time")) or 0
     return {
         "kind": "PUB",
