@@ -9,10 +9,9 @@ from typing import Any
 
 from pocketmq.broker.topic_validator import TRACE_TOPIC
 from pocketmq.client.errors import NoRoute, QueryNotFound
-from pocketmq.client.errors import NoRoute
 from pocketmq.client.trace import ContextCode, MessageType, parse
 from pocketmq.console.call import Call
-from pocketmq.console.errors import bad_request, not_found
+from pocketmq.console.errors import bad_request
 from pocketmq.console.state import Console
 from pocketmq.remoting.message import MessageExt
 
@@ -84,13 +83,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     topic = query.text_or_none("topic")
     trace_topic = query.text("traceTopic", TRACE_TOPIC)
     try:
-        try:
         found = await console.admin.messages.by_key(trace_topic, key, count_max=_RECORDS_MAX)
-    except NoRoute:
-        raise not_found(
-            f"no broker has the trace topic {trace_topic!r}",
-            "start the broker with traceTopicEnable=true, and the clients with their trace on",
-        ) from None
     except QueryNotFound:
         found = []
     except NoRoute:
