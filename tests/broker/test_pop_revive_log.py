@@ -63,10 +63,21 @@ def test_the_last_bit_of_a_full_check_point_is_a_java_ints_sign() -> None:
     assert CheckPoint.from_body(point.body(), "b").is_acked
 
 
-@pytest.mark.parametrize("text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 5"])
+@pytest.mark.parametrize(
+    "text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 5", f"{1 << 63} 2 3 4 0 b 6"]
+)
 def test_a_text_that_is_no_receipt_is_refused(text: str) -> None:
     with pytest.raises(HeaderError, match="no receipt"):
         Receipt.parse(text)
+
+
+def test_no_time_is_so_long_or_short_that_a_pop_fails(bench: Bench) -> None:
+    bench.send(b"one", 0)
+    [message] = bench.take(invisibleTime=-5)
+    bench.pop.step()
+    [message] = bench.take(invisibleTime=10**30)
+    assert bench.change(message, 10**30).code == 0
+    assert bench.take() == []
 
 
 def test_a_retry_flag_that_does_not_exist_is_refused() -> None:

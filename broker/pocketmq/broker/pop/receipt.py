@@ -14,6 +14,8 @@ from pocketmq.broker.topic_validator import RETRY_PREFIX
 from pocketmq.remoting.errors import HeaderError
 
 ORDER_REVIVE_QUEUE = 999
+# Ours: nothing is invisible for longer, so that no sum of times leaves 64 bits.
+INVISIBLE_MS_MAX = 10 * 365 * 24 * 3_600_000
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
@@ -34,7 +36,7 @@ class Receipt(NamedTuple):
         """Raises: HeaderError."""
         words = text.split(" ")
         try:
-            start, pop_ms, invisible_ms, revive_queue = (int(word) for word in words[:4])
+            start, pop_ms, invisible_ms, revive_queue = (_long(word) for word in words[:4])
             return cls(
                 start,
                 pop_ms,
@@ -42,8 +44,8 @@ class Receipt(NamedTuple):
                 revive_queue,
                 words[4],
                 words[5],
-                int(words[6]) if len(words) > 6 else -1,
-                int(words[7]) if len(words) > 7 else -1,
+                _long(words[6]) if len(words) > 6 else -1,
+                _long(words[7]) if len(words) > 7 else -1,
             )
         except (IndexError, ValueError) as error:
             raise HeaderError(
@@ -57,6 +59,14 @@ class Receipt(NamedTuple):
     def __str__(self) -> str:
         """The text, as a client of the message has it."""
         return " ".join(str(word) for word in self)
+
+
+def _long(word: str) -> int:
+    """A Java long. Raises: ValueError."""
+    number = int(word)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{word[:30]} does not fit in 64 bits")
+    return number
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:

@@ -27,6 +27,7 @@ from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_polling import HeldPop, PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import (
+    INVISIBLE_MS_MAX,
     ORDER_REVIVE_QUEUE,
     Receipt,
     offsets_info,
@@ -177,6 +178,7 @@ class PopMessageProcessor:
         if self._clock.now_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
             remark = f"the broker[{self._config.broker_ip1}] pop message is timeout too much"
             return _refused(request, ResponseCode.POLLING_TIMEOUT, remark)
+        header.invisible_time = min(max(0, header.invisible_time), INVISIBLE_MS_MAX)
         if header.max_msg_nums > OFFSETS_MAX:
             remark = f"the broker[{self._config.broker_ip1}] pop message's num is greater than 32"
             return _refused(request, ResponseCode.INVALID_PARAMETER, remark)

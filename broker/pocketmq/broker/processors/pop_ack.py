@@ -20,7 +20,12 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
+from pocketmq.broker.pop.receipt import (
+    INVISIBLE_MS_MAX,
+    ORDER_REVIVE_QUEUE,
+    Receipt,
+    real_topic,
+)
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.topic_validator import FAQ
@@ -147,7 +152,8 @@ class PopAckProcessor:
         if not low <= offset < high:
             return request.answer(ResponseCode.NO_MESSAGE)
         receipt = Receipt.parse(header.extra_info)
-        now, invisible_ms = self._clock.now_ms(), max(0, header.invisible_time)
+        now = self._clock.now_ms()
+        invisible_ms = min(max(0, header.invisible_time), INVISIBLE_MS_MAX)
         if receipt.is_order:
             if offset < self._offsets.query(group, topic, queue_id):
                 return request.answer(ResponseCode.SUCCESS)
