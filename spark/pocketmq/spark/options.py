@@ -380,6 +380,8 @@ def table() -> str:
         if name == "paths":
             continue
         allowed = f" One of {', '.join(k.choices)}." if k.choices else ""
+        if k.min is not None:
+            allowed = f" At least {k.min}." if k.max is None else f" {k.min} to {k.max}."
         default = "" if k.default == "" else f"`{k.format(k.default)}`"
         lines.append(f"| `{name}` | {default} | {k.help}{allowed} |")
     return "\n".join(lines).replace("TagA || TagB", "TagA \\|\\| TagB")

@@ -1,0 +1,85 @@
+"""The oldest PySpark, and Spark Connect: the essentials, each in a process (see essentials_child.py)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from tests.interop.brokers import RunningBroker
+from tests.spark.broker_topics import make_topic
+from tests.spark.conftest import need_java
+from tests.spark.peers import PeerMissing, connect_packages, oldest_pyspark, or_missing
+from tests.store.bulk_stores import Message, WrittenStore
+
+NEWEST = not pyspark.__version__.startswith("4.0")
+
+
+def essentials(
+    kind: str, peer: Callable[[], Path], broker: RunningBroker, tmp_path: Path
+) -> dict[str, Any]:
+    """What the child says it saw; checked here as far as it is the same for all."""
+    need_java()
+    try:
+        folder = peer()
+    except PeerMissing as missing:
+        or_missing(missing)
+        raise
+    store = WrittenStore(tmp_path / "broker-a" / "store")
+    store.add(
+        Message(queue_id=i % 3, body=b"%d" % i, properties=f"TAGS\x01{'ab'[i % 2]}\x02".encode())
+        for i in range(60)
+    )
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    answer = subprocess.run(
+        [
+            sys.executable,
+            str(Path(__file__).with_name("essentials_child.py")),
+            kind,
+            str(store.root),
+            broker.namesrv,
+            make_topic(broker, 2),
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    seen: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
+    wanted = sorted([i % 3, i // 3, "ab"[i % 2], str(i)] for i in range(60))
+    assert seen["rows"] == wanted
+    assert seen["properties"] == [{"TAGS": tag} for _, _, tag, _ in wanted]
+    assert seen["tagged"] == 10
+    everything = [[q, o] for q in range(3) for o in range(20)]
+    assert seen["places"][-1] == everything
+    assert seen["pulled"] == list(range(20))
+    assert "did you mean 'startingOffsets'" in seen["mistake"]
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NEWEST, reason="tests.spark.matrix runs everything on this version")
+def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_path: Path) -> None:
+    """Issue 6 part 8: oldest and newest supported run in the tests; this session is the newest."""
+    seen = essentials("classic", oldest_pyspark, broker, tmp_path)
+    assert seen["version"].startswith("4.0.")
+    # 4.0 has no read limits for Python sources: one batch of the limit, in proportion to the queues.
+    assert len(seen["places"][0]) == 15
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NEWEST, reason="the packages are those of the newest version")
+def test_a_spark_connect_session_reads_streams_and_writes(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Issue 6 part 7."""
+    seen = essentials("connect", connect_packages, broker, tmp_path)
+    assert seen["version"] == pyspark.__version__
+    assert "connect" in seen["session"]

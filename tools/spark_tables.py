@@ -1,0 +1,48 @@
+"""The tables of docs/spark.md that are the code's: python -m tools.spark_tables
+
+Between the marks `options: begin` and `options: end` stand the options of format("pocketmq"), between
+those of `columns` its columns. tests/spark/test_docs.py compares them with what is made here.
+"""
+
+from pathlib import Path
+
+from pocketmq.spark import options
+from pocketmq.store.bulk_schema import COLUMNS
+
+PAGE = Path(__file__).parents[1] / "docs" / "spark.md"
+
+
+def columns() -> str:
+    """The columns as a Markdown table."""
+    lines = ["| column | type | standard | part | what |", "|---|---|---|---|---|"]
+    for column in COLUMNS.values():
+        kind = (
+            str(column.type)
+            .replace("timestamp[us, tz=UTC]", "timestamp")
+            .replace("int64", "bigint")
+        )
+        kind = kind.replace("int32", "int").replace(
+            "map<string, string>", "map&lt;string,string&gt;"
+        )
+        standard = "yes" if column.standard else ""
+        lines.append(f"| `{column.name}` | {kind} | {standard} | {column.part} | {column.help} |")
+    return "\n".join(lines)
+
+
+def filled(text: str) -> str:
+    """The page with the tables as the code has them."""
+    for name, table in (("options", options.table()), ("columns", columns())):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"the page has no marks for {name}"
+        text = f"{before}{begin}\n{table}\n\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
