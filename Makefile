@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 DATA ?= data
 ARGS ?=
 PYTEST_ARGS ?=
+# Processes that run tests side by side, a file of tests in one of them: much of a test's time is waiting.
+WORKERS ?= 2
 
 .PHONY: run test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
 .DEFAULT_GOAL := help
@@ -36,7 +38,7 @@ setup: $(VENV)/.dev
 	@tools/setup.sh
 
 test: setup check-static
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: check-static unit
 
@@ -47,7 +49,7 @@ check-static: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -m "not slow" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" tests/remoting tests/store tests/broker tests/namesrv tests/client tests/house
 
 bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
