@@ -1,21 +1,20 @@
-"""Groups: list, look, configure, set the mode, move offsets."""
+"""Groups: list, look, configure, set the mode."""
 
 import asyncio
 from dataclasses import replace
 from typing import Any
 
-from pocketmq.admin import GroupConfig, OffsetReset
+from pocketmq.admin import GroupConfig
 from pocketmq.broker.group_mode import GroupMode
 from pocketmq.broker.topic_validator import group_is_legal
-from pocketmq.client.errors import ConsumerNotOnline, NoRoute
+from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.group_members import member_rows, members_of, verdict
+from pocketmq.console.group_members import count_members, member_rows, members_of, verdict
 from pocketmq.console.json_rows import (
     group_config_row,
     progress_row,
     queue_row,
-    step_row,
     subscription_rows,
     subscriptions_of,
     users_first,
@@ -23,9 +22,7 @@ from pocketmq.console.json_rows import (
 from pocketmq.console.name_kinds import is_system_group
 from pocketmq.console.overview_warnings import warnings_of
 from pocketmq.console.state import Console
-from pocketmq.remoting.codes import version_name
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageQueue
 
 
 async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:
@@ -231,7 +228,7 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
     keep = call.query.flag("keepOffsets")
     if name not in await _configs(console):
         raise not_found(f"no broker has a group {name!r} configured")
-    online = await _count_members(console, name)
+    online = await count_members(console, name)
     call.confirm(
         "group.delete",
         {"group": name, "keepOffsets": keep, "members": online},
@@ -240,13 +237,6 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
         + (f". {online} members are online: the group comes back with them." if online else "."),
     )
     return {"brokers": await console.admin.groups.delete(name, with_offsets=not keep)}
-
-
-async def _count_members(console: Console, group: str) -> int:
-    try:
-        return len((await console.admin.groups.connection(group)).members)
-    except ConsumerNotOnline:
-        return 0
 
 
 async def set_mode(console: Console, call: Call) -> dict[str, Any]:
@@ -278,146 +268,3 @@ _MODE_TEXTS: dict[str | None, str] = {
     "isolate": "Members that subscribe differently will be sub-groups with offsets of their own, and lose "
     "nothing.",
 }
-
-
-# ------------------------------------------------------------ offsets
-
-_WORDS = {"earliest": 0, "latest": -1}
-
-
-async def reset(console: Console, call: Call) -> dict[str, Any]:
-    value = call.body.values.get("to")
-    if value in _WORDS:
-        moment = _WORDS[str(value)]
-    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        moment = value
-    else:
-        raise bad_request("'to' must be 'earliest', 'latest' or a time in ms")
-    return await _reset(console, call, moment, "group.reset")
-
-
-async def skip(console: Console, call: Call) -> dict[str, Any]:
-    return await _reset(console, call, _WORDS["latest"], "group.skip")
-
-
-async def _reset(console: Console, call: Call, moment: int, action: str) -> dict[str, Any]:
-    group, topic = call.path["group"], call.body.text("topic")
-    groups = console.admin.groups
-    plan = await groups.reset(group, topic, moment, dry=True)
-    skipped = sum(max(0, step.new_offset - step.old_offset) for step in plan)
-    again = sum(max(0, step.old_offset - step.new_offset) for step in plan)
-    call.confirm(
-        action,
-        {"group": group, "topic": topic, "to": moment, "skipped": skipped, "again": again},
-        f"Group {group!r} will go on elsewhere in topic {topic!r}: it will skip {skipped} messages and "
-        f"consume {again} again.",
-        [step_row(step) for step in plan],
-    )
-    done = await groups.reset(group, topic, moment)
-    return {"steps": [step_row(step) for step in done]}
-
-
-async def clone(console: Console, call: Call) -> dict[str, Any]:
-    target = call.path["group"]
-    source, topic = call.body.text("from"), call.body.text("topic")
-    groups = console.admin.groups
-    rows = await groups.progress(source, topic)
-    if not rows:
-        raise not_found(f"group {source!r} has no offsets in topic {topic!r}")
-    old = {row.queue: row.consumer_offset for row in await groups.progress(target, topic)}
-    plan = [OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset) for row in rows]
-    call.confirm(
-        "group.clone",
-        {"group": target, "from": source, "topic": topic},
-        f"Group {target!r} will have the offsets of group {source!r} in topic {topic!r}.",
-        [step_row(step) for step in plan],
-    )
-    done = await groups.copy_offsets(source, target, topic)
-    return {"steps": [step_row(step) for step in done]}
-
-
-async def place(console: Console, call: Call) -> dict[str, Any]:
-    """One queue's offset; refused while members are online, since they would write theirs over it."""
-    group, body = call.path["group"], call.body
-    queue = MessageQueue(body.text("topic"), body.text("broker"), body.number("queueId"))
-    offset = body.number("offset")
-    admin = console.admin
-    status = {each.queue: each for each in await admin.topics.status(queue.topic)}
-    if queue not in status:
-        raise not_found(
-            f"topic {queue.topic!r} has no queue {queue.queue_id} on {queue.broker_name!r}"
-        )
-    if await _count_members(console, group):
-        raise ApiError(
-            409,
-            "CONFLICT",
-            f"members of group {group!r} are online and would write their own offset over it",
-            "stop them first, or reset the group by time",
-        )
-    rows = await admin.groups.progress(group, queue.topic)
-    old = next((row.consumer_offset for row in rows if row.queue == queue), 0)
-    step = OffsetReset(queue, old, offset)
-    call.confirm(
-        "group.offset",
-        {"group": group, **queue_row(queue), "offset": offset},
-        f"Group {group!r} will go on from {offset} in queue {queue.queue_id} of topic "
-        f"{queue.topic!r} on {queue.broker_name}, which holds {status[queue].min_offset} to "
-        f"{status[queue].max_offset}.",
-        [step_row(step)],
-    )
-    await admin.groups.place(group, queue, offset)
-    return {"steps": [step_row(step)]}
-
-
-# ------------------------------------------------------------ producers
-
-
-async def producers(console: Console, call: Call) -> dict[str, Any]:
-    group = call.query.text_or_none("group")
-    everybody = await console.admin.groups.all_producers()
-    if everybody is None:
-        return await _producers_of_4_9(console, group)
-    return {
-        "items": [
-            {
-                "group": name,
-                "clientId": str(each.get("clientId")),
-                "address": str(each.get("remoteIP") or "").lstrip("/"),
-                "language": str(each.get("language")),
-                "version": _version(each.get("version")),
-                "lastUpdate": each.get("lastUpdateTimestamp"),
-            }
-            for name, members in everybody.items()
-            for each in members
-            if group in (None, name)
-        ]
-    }
-
-
-async def _producers_of_4_9(console: Console, group: str | None) -> dict[str, Any]:
-    if group is None:
-        return {
-            "items": None,
-            "whatToDo": "the brokers cannot list producers (Apache RocketMQ 4.9): name a producer group",
-        }
-    try:
-        members = await console.admin.groups.producers(group)
-    except NoRoute:
-        members = []
-    return {
-        "items": [
-            {
-                "group": group,
-                "clientId": each.client_id,
-                "address": each.address,
-                "language": each.language,
-                "version": _version(each.version),
-                "lastUpdate": None,
-            }
-            for each in members
-        ]
-    }
-
-
-def _version(ordinal: Any) -> str | None:
-    return version_name(ordinal) if isinstance(ordinal, int) else None

@@ -82,6 +82,14 @@ async def members_of(console: Console, group: str) -> GroupMembers:
     return found
 
 
+async def count_members(console: Console, group: str) -> int:
+    """How many members are online."""
+    try:
+        return len((await console.admin.groups.connection(group)).members)
+    except ConsumerNotOnline:
+        return 0
+
+
 async def owners_of(console: Console, group: str) -> dict[MessageQueue, str]:
     """Which member has which queue."""
     try:

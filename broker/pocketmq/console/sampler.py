@@ -16,6 +16,7 @@ from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.console.broker_figures import FIGURES, figures_of, integer
 from pocketmq.console.history import History, Kind
 from pocketmq.console.name_kinds import is_system_group, kind_of_topic
 from pocketmq.remoting.clock import Clock
@@ -195,16 +196,16 @@ class Sampler:
         try:
             runtime = await self._admin.settings.runtime(broker.address)
         except PocketMQError as error:
-            summary.update(dict.fromkeys(_FIGURES), reachable=False, error=str(error))
+            summary.update(dict.fromkeys(FIGURES), reachable=False, error=str(error))
             return summary
-        summary.update(_figures(runtime))
+        summary.update(figures_of(runtime))
         # A slave's counters are of its own copies: both are kept, by address.
         now_ms = self._clock.monotonic_ms()
         for table, figure, total in (
             (self._put, "in", "msgPutTotalTodayNow"),
             (self._got, "out", "msgGetTotalTodayNow"),
         ):
-            values: dict[Hashable, int] = {total: _integer(runtime.get(total)) or 0}
+            values: dict[Hashable, int] = {total: integer(runtime.get(total)) or 0}
             counter = table.setdefault(broker.address, _Counter(now_ms, values))
             counter.look(now_ms, values)
             if counter.rate is not None:
@@ -327,55 +328,3 @@ class Sampler:
                 },
             },
         )
-
-
-_FIGURES = (
-    "version",
-    "in",
-    "out",
-    "inToday",
-    "outToday",
-    "inYesterday",
-    "outYesterday",
-    "diskRatio",
-    "startedAt",
-)
-
-
-def _figures(runtime: dict[str, str]) -> dict[str, Any]:
-    """What a broker's own numbers (GET_BROKER_RUNTIME_INFO) say; None where it does not say."""
-
-    def number(name: str) -> int:
-        return _integer(runtime.get(name)) or 0
-
-    ratio = _real(runtime.get("commitLogDiskRatio"))
-    transferred = runtime.get("getTransferredTps") or runtime.get("getTransferedTps")
-    return {
-        "version": runtime.get("brokerVersionDesc"),
-        "in": _real(_first_word(runtime.get("putTps"))) or 0.0,
-        "out": _real(_first_word(transferred)) or 0.0,
-        "inToday": number("msgPutTotalTodayNow") - number("msgPutTotalTodayMorning"),
-        "outToday": number("msgGetTotalTodayNow") - number("msgGetTotalTodayMorning"),
-        "inYesterday": number("msgPutTotalTodayMorning") - number("msgPutTotalYesterdayMorning"),
-        "outYesterday": number("msgGetTotalTodayMorning") - number("msgGetTotalYesterdayMorning"),
-        "diskRatio": ratio if ratio is not None and ratio >= 0 else None,
-        "startedAt": _integer(runtime.get("bootTimestamp")),
-    }
-
-
-def _first_word(text: str | None) -> str | None:
-    return text.split(" ", 1)[0] if text else None
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
-
-
-def _real(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return None
