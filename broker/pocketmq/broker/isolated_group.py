@@ -288,6 +288,8 @@ class IsolatedGroup:
             if offset > state.offset:
                 raise OffsetMoved(state.offset)
             state.rewind = Rewind.NO
+            for debt in state.debts:
+                debt.is_ahead = False
         state.passed = offset
 
     def pulled(self, asker: SubGroup, key: QueueKey, following: int) -> None:
@@ -304,6 +306,10 @@ class IsolatedGroup:
         if state.rewind and offset > state.offset:
             if state.rewind is Rewind.OWED:
                 state.own_from = max(state.own_from, offset)
+                for debt in state.debts:
+                    if not debt.is_ahead:
+                        debt.begin = max(debt.begin, offset)
+                state.debts = [debt for debt in state.debts if debt.begin < debt.end]
             return False
         if offset < state.offset and not state.rewind:
             # The client itself went back: it wants all that is its once more.
@@ -347,11 +353,11 @@ class IsolatedGroup:
 
     def depart(self, leaving: SubGroup, now_ms: int, first_match: FirstMatch) -> set[QueueKey]:
         """A sub-group has left for good (3). Returns: the queues in which others were sent back."""
-        for heir in self.live():
-            for key in heir.queues:
-                if key not in leaving.queues and leaving.subscribes(key[0]):
-                    # It has never come to this queue, in which others have passed what was its.
-                    leaving.queues[key] = QueueState.at(self.begun.get(key, 0))
+        # Queues to which it has never come, and in which others, gone or not, have passed what was its.
+        begun = {key: 0 for heir in self.live() for key in heir.queues} | self.begun
+        for key, offset in begun.items():
+            if key not in leaving.queues and leaving.subscribes(key[0]):
+                leaving.queues[key] = QueueState.at(offset)
         self.sequence += 1
         leaving.departure = self.sequence
         leaving.left_ms = now_ms
@@ -393,6 +399,7 @@ class IsolatedGroup:
                 continue
             owing.offset = min(state.offset, begin)
             owing.debts[-1].begin = begin
+            owing.debts[-1].is_ahead = begin < state.passed
             if rewind and begin < state.passed and not state.rewind:
                 owing.rewind = Rewind.OWED
             moved.add(key)
@@ -400,7 +407,10 @@ class IsolatedGroup:
 
     def _with_debt(self, state: QueueState, debt: Debt) -> QueueState:
         """`state` with one more debt; what is left of the older ones begins where it stands now."""
-        older = [Debt(each.of, max(each.begin, state.offset), each.end) for each in state.debts]
+        older = [
+            Debt(each.of, max(each.begin, state.offset), each.end, each.is_ahead)
+            for each in state.debts
+        ]
         return QueueState(
             min(state.offset, debt.begin),
             state.end,

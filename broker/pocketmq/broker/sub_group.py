@@ -39,11 +39,15 @@ class Rewind(IntEnum):
 
 @dataclass(slots=True)
 class Debt:
-    """Messages of [begin, end) that a sub-group which left, `of`, would have got, and another gets now."""
+    """Messages of [begin, end) that a sub-group which left, `of`, would have got, and another gets now.
+
+    is_ahead: the client has not come back for it yet, so nothing that it commits before is about it.
+    """
 
     of: str
     begin: int
     end: int
+    is_ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -74,7 +78,7 @@ class QueueState:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "debts": [[debt.of, debt.begin, debt.end] for debt in self.debts],
+            "debts": [[each.of, each.begin, each.end, each.is_ahead] for each in self.debts],
             "offset": self.offset,
             "ownFrom": self.own_from,
             "rewind": int(self.rewind),
@@ -85,7 +89,10 @@ class QueueState:
         return cls(
             int(data["offset"]),
             int(data["ownFrom"]),
-            [Debt(str(of), int(begin), int(end)) for of, begin, end in data["debts"]],
+            [
+                Debt(str(of), int(begin), int(end), bool(is_ahead))
+                for of, begin, end, is_ahead in data["debts"]
+            ],
             Rewind(int(data["rewind"])),
             FAR,
         )
