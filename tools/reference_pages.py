@@ -17,6 +17,8 @@ from pathlib import Path
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.broker.not_served import NOT_SERVED
+from pocketmq.cli.mqadmin.table import COMMANDS as MQADMIN
+from pocketmq.cli.mqadmin.table import MqCommand
 from pocketmq.cli.server_options import HELP, OPTIONS
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.namesrv import NamesrvConfig
@@ -77,6 +79,17 @@ These are answered as RocketMQ answers what it does not know (code 3), for the r
 Run by the official `mqadmin` against PocketMQ:
 
 {commands}
+
+## Our own mqadmin
+
+The installation has a command `mqadmin`, too, with RocketMQ's names, letters and columns (also `mqbroker` and
+`mqnamesrv`); it works against Apache brokers as well. A test holds its words against the official program's.
+
+{own_commands}
+
+Not served, and what to do instead:
+
+{not_served}
 
 ## Files
 
@@ -214,8 +227,32 @@ def compatibility() -> str:
         refused=table(("codes", "why not"), refused),
         others=others,
         commands=table(("command", "words compared with the real broker's"), _mqadmin_commands()),
+        own_commands=table(
+            ("command", "letters", "the same in PocketMQ's words"),
+            (
+                (each.name, _letters(each), f"`pocketmq {each.instead}`" if each.instead else "")
+                for each in MQADMIN
+                if each.run
+            ),
+        ),
+        not_served=table(
+            ("command", "instead"),
+            (
+                (each.name, f"`pocketmq {each.instead}`" if each.instead else each.why)
+                for each in MQADMIN
+                if not each.run
+            ),
+        ),
         stores=table(("store", "written by", "state"), _stores()),
     )
+
+
+def _letters(command: MqCommand) -> str:
+    """The options of a command of mqadmin; those that must be given without brackets."""
+    shown = (
+        f"-{each.letter}" if each.required else f"[-{each.letter}]" for each in command.options
+    )
+    return " ".join(shown)
 
 
 def _programs() -> Iterator[tuple[str, str]]:
