@@ -1,0 +1,57 @@
+"""What an operator asks and orders of a running official consumer (issue 5 part 12)."""
+
+import asyncio
+
+import pytest
+from tests.interop.brokers import RunningBroker
+from tests.interop.conftest import MakeTopic, Shared
+from tests.interop.driver import PushConsumer, Session, message
+
+from pocketmq.admin import Admin
+
+
+@pytest.mark.parametrize("java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True)
+async def test_a_running_consumer_tells_of_itself_and_takes_a_message_that_it_is_handed(
+    broker: RunningBroker,
+    java_client: Session,
+    shared: Shared,
+    make_topic: MakeTopic,
+    topic: str,
+    group: str,
+) -> None:
+    """Running info, stack traces and consume-directly, by our admin and by mqadmin."""
+
+    def begin() -> tuple[PushConsumer, str, str]:
+        make_topic(broker, topic)
+        producer = java_client.producer(broker.namesrv, group + "-p")
+        consumer = java_client.push_consumer(broker.namesrv, group, {topic: "A"})
+        [fine] = producer.send(message(topic, "fine", tags="B"))
+        # Its tag keeps it from being consumed as usual.
+        [bad] = producer.send(message(topic, "bad", tags="B", properties={"fail_times": "1"}))
+        return consumer, fine.msg_id, bad.msg_id
+
+    consumer, fine, bad = await asyncio.to_thread(begin)
+    async with Admin(name_server=broker.namesrv) as admin:
+        [member] = (await admin.groups.connection(group)).members
+        client_id = member.client_id
+        info = await admin.groups.running_info(group, client_id, stack=True)
+        assert info.stack is not None
+        assert "RebalanceService" in info.stack
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert len([queue for queue in info.queues if queue.topic == topic]) == 4
+        assert info.subscriptions[topic].tags_set == {"A"}
+        for msg_id, said in ((fine, "CR_SUCCESS"), (bad, "CR_LATER")):
+            [found] = await admin.messages.by_unique_key(topic, msg_id)
+            result = await admin.messages.consume_directly(found, group, client_id)
+            assert result.result == said
+
+    def ask_by_tool() -> None:
+        tool = shared.mqadmin("4.9.7").at(broker.namesrv)
+        status = tool("consumerStatus", "-g", group, "-i", client_id, "-s")
+        assert "#Consumer jstack#" in status.out
+        assert topic in status.out
+        eaten = tool("queryMsgByUniqueKey", "-t", topic, "-i", fine, "-g", group, "-d", client_id)
+        assert "consumeResult=CR_SUCCESS" in eaten.out
+
+    await asyncio.to_thread(ask_by_tool)
+    assert [each.text for each in consumer.received] == ["fine", "bad", "fine"]
