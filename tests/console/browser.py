@@ -24,6 +24,7 @@ from tests.interop.waiting import until
 
 T = TypeVar("T")
 
+PICTURE_WIDTH = 1_120
 INSTALL = "Chromium with its driver (Debian: apt install chromium chromium-driver)"
 FLAGS = (
     "--headless=new",
@@ -206,10 +207,11 @@ class Browser:
 
     def picture(self, path: Path, height_max: int = 1_400) -> None:
         """The page as a PNG, as high as it is."""
-        height = self.run("return document.documentElement.scrollHeight")
         size = self.driver.get_window_size()
+        self.driver.set_window_size(PICTURE_WIDTH, size["height"])
+        height = self.run("return document.documentElement.scrollHeight")
         chrome = size["height"] - self.run("return window.innerHeight")
-        self.driver.set_window_size(size["width"], min(height, height_max) + chrome)
+        self.driver.set_window_size(PICTURE_WIDTH, min(height, height_max) + chrome)
         try:
             path.write_bytes(base64.b64decode(self.driver.get_screenshot_as_base64()))
         finally:
