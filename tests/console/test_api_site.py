@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.console_peer import site, until
+from tests.console.console_peer import browser, site, until
 
-from pocketmq.client import Message, Producer
+from pocketmq.client import Credentials, Message, Producer
+from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.history import History, Kind
+from pocketmq.console.server import ConsoleServer
 
 
 async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_path: Path) -> None:
@@ -155,6 +157,39 @@ async def test_a_broker_that_is_gone_is_a_warning_and_the_rest_goes_on(tmp_path:
         assert {each["name"] for each in (await user.read("/topics"))["items"]} >= {"T"}
         clusters = (await user.read("/cluster"))["clusters"]
         assert [each["reachable"] for each in clusters[0]["brokers"]] == [True, False]
+
+
+_ACCOUNTS = """
+accounts:
+- accessKey: adminkey
+  secretKey: adminsecret
+  admin: true
+"""
+
+
+async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_path: Path) -> None:
+    """Issue 7: the console is a client like any other; without keys it says which settings it lacks."""
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(_ACCOUNTS)
+    async with site(tmp_path, acl_enable=True, acl_file=str(accounts)) as running:
+        overview = await running.user.read("/overview")
+        assert [each["reachable"] for each in overview["brokers"]] == [False]
+        assert "consoleAccessKey" in overview["warnings"][0]["text"]
+        refused = await running.user.get("/topics/BenchmarkTest")
+        assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")
+        assert "consoleAccessKey" in refused.json["whatToDo"]
+        server = ConsoleServer(
+            ConsoleConfig(port=0),
+            {
+                "name_server": running.name_server,
+                "credentials": Credentials("adminkey", "adminsecret"),
+            },
+        )
+        async with server, browser(server) as user:
+            await user.open()
+            overview = await user.read("/overview")
+            assert [each["reachable"] for each in overview["brokers"]] == [True]
+            await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
 
 
 async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> None:

@@ -67,12 +67,24 @@ _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
 )
 
 
+_UNSIGNED = "the broker checks signatures and does not accept the console's"
+_SIGN = "set consoleAccessKey and consoleSecretKey to those of an administrator, and start again"
+
+
+def in_words(error: PocketMQError) -> str:
+    """An error with its next step, as one text."""
+    found = api_error(error)
+    return found.error + (f". {found.what_to_do}" if found.what_to_do else "")
+
+
 def api_error(error: PocketMQError) -> ApiError:
     """The answer for what a call to a name server or broker raised.
 
     Our errors end with the next step; it is split off where the class keeps it apart.
     """
     status, code = next((s, c) for kind, s, c in _TABLE if isinstance(error, kind))
+    if isinstance(error, errors.Unauthorised):
+        return ApiError(status, code, _UNSIGNED, _SIGN)
     text = str(error)
     advice = getattr(error, "advice", "")
     if advice and text.endswith(advice):

@@ -17,6 +17,7 @@ from typing import Any
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.broker_figures import FIGURES, figures_of, integer
+from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
 from pocketmq.console.name_kinds import is_system_group, kind_of_topic
 from pocketmq.remoting.clock import Clock
@@ -196,7 +197,7 @@ class Sampler:
         try:
             runtime = await self._admin.settings.runtime(broker.address)
         except PocketMQError as error:
-            summary.update(dict.fromkeys(FIGURES), reachable=False, error=str(error))
+            summary.update(dict.fromkeys(FIGURES), reachable=False, error=in_words(error))
             return summary
         summary.update(figures_of(runtime))
         # A slave's counters are of its own copies: both are kept, by address.
