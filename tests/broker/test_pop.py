@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, body_of, number, serving, until
+from tests.broker.serving import Peer, batch, body_of, number, records, serving, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.topic_config import TopicConfig
@@ -453,3 +453,26 @@ async def test_a_topic_that_is_deleted_takes_its_pops_with_it(tmp_path: Path) ->
         clock.advance_ms(60_000)
         step(broker)
         assert await popper.bodies() == [b"new"]
+
+
+async def test_pulls_wait_and_are_woken_as_before_while_pops_wait(tmp_path: Path) -> None:
+    """A group that pulls does not notice one that pops the same topic, and the other way round."""
+    async with (
+        serving(tmp_path) as broker,
+        await Peer.at(broker) as puller,
+        await Peer.at(broker) as peer,
+        await Peer.at(broker) as producer,
+    ):
+        broker.topics.update(TopicConfig("T", 1, 1))
+        pop = Popper(peer, broker.clock.now_ms, group="pops").send(pollTime=15_000)
+        await until(lambda: broker.pop.polling.count == 1)
+        pull = puller.send_pull("pulls", "T", 0, sys_flag=6, subscription="*")
+        await until(lambda: broker.long_polling.count == 1)
+        both = batch((b"one", b""), (b"two", b""))
+        code, more = RequestCode.SEND_BATCH_MESSAGE, {"m": True}
+        assert (await producer.produce("T", both, code=code, more=more)).code == 0
+        for waiting, opaque in ((puller, pull), (peer, pop)):
+            answer = await waiting.answer(opaque)
+            assert [bytes(record.body) for record in records(answer)] == [b"one", b"two"]
+        assert broker.offsets.query("pulls", "T", 0) <= 0
+        assert broker.offsets.query("pops", "T", 0) == 2
