@@ -43,9 +43,10 @@ SAME = (
 _MEASURED = re.compile(r"Consume TPS|bootTimestamp|^$")
 
 
-@pytest.fixture(scope="module")
-def asked(shared: Shared) -> RunningBroker:
-    return shared.broker("pocketmq")
+@pytest.fixture(params=["pocketmq", pytest.param("rocketmq-4.9.7", marks=pytest.mark.reference)])
+def asked(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
+    """Ours, and with --reference the real broker: our program works there, too."""
+    return shared.broker(request.param)
 
 
 def words_of(printed: str) -> list[str]:
@@ -76,4 +77,5 @@ def test_our_mqadmin_prints_the_words_of_rocketmqs(
         their = words_of(theirs(*words).out)
         if sorted(mine) != sorted(their):
             different[line] = (mine, their)
+
     assert different == {}
