@@ -110,6 +110,14 @@ def test_the_signature_is_the_one_of_the_official_clients(validator: PlainAccess
             "No default permission for group:groupA",
         ),
         (
+            signed(RequestCode.PEEK_MESSAGE, {"topic": "topicA", "consumerGroup": "anything"}),
+            "No default permission for topic:topicA",
+        ),
+        (
+            signed(RequestCode.ACK_MESSAGE, {"topic": "topicC", "consumerGroup": "groupA"}),
+            "No default permission for group:groupA",
+        ),
+        (
             signed(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "topicB"}),
             "Need admin permission for request code=17, but accessKey=RocketMQ is not",
         ),

@@ -120,6 +120,11 @@ _NEEDS: dict[int, Callable[[Mapping[str, str]], Iterator[Need]]] = {
     RequestCode.PULL_MESSAGE: _read("topic", "consumerGroup"),
     RequestCode.LITE_PULL_MESSAGE: _read("topic", "consumerGroup"),
     RequestCode.POP_MESSAGE: _read("topic", "consumerGroup"),
+    RequestCode.PEEK_MESSAGE: _read("topic", "consumerGroup"),
+    RequestCode.NOTIFICATION: _read("topic", "consumerGroup"),
+    # The topic of a receipt can be the group's pop retry topic.
+    RequestCode.ACK_MESSAGE: _read(None, "consumerGroup"),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read(None, "consumerGroup"),
     RequestCode.QUERY_MESSAGE: _read("topic", None),
     RequestCode.UNREGISTER_CLIENT: _read(None, "consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(None, "consumerGroup"),
