@@ -61,6 +61,8 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+        # Below the driver's own patience, so that a page that hangs is named.
+        self.driver.set_page_load_timeout(90)
 
     def close(self) -> None:
         self.driver.quit()

@@ -117,6 +117,9 @@ class ConsoleServer:
                 sampling.cancel()
         except* Exception:
             log.exception("the console has failed and is closed; the broker goes on")
+        finally:
+            # Browsers are refused at once then, instead of waiting for nobody.
+            listening.close()
 
     async def _serve(
         self, console: "Console", listening: socket.socket, stop: asyncio.Event
