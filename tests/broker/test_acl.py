@@ -114,6 +114,10 @@ def test_the_signature_is_the_one_of_the_official_clients(validator: PlainAccess
             "No default permission for topic:topicA",
         ),
         (
+            signed(RequestCode.BATCH_ACK_MESSAGE, {}, b'{"acks":[{"c":"groupA"}]}'),
+            "No default permission for group:groupA",
+        ),
+        (
             signed(RequestCode.ACK_MESSAGE, {"topic": "topicC", "consumerGroup": "groupA"}),
             "No default permission for group:groupA",
         ),

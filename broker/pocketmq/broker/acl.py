@@ -76,6 +76,8 @@ ADMIN_CODES = frozenset(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        # 5.x: how a whole group gets its messages.
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
     }
 )
 
@@ -136,6 +138,8 @@ def needs_of(request: RemotingCommand) -> list[Need]:
     """What an account must have for this request. Raises: PocketMQError for a body that is none."""
     if request.code == RequestCode.HEART_BEAT:
         return list(_needs_of_heartbeat(request.body))
+    if request.code == RequestCode.BATCH_ACK_MESSAGE:
+        return list(_needs_of_batch_ack(request.body))
     needs = _NEEDS.get(request.code)
     return list(needs(request.ext or {})) if needs is not None else []
 
@@ -146,6 +150,12 @@ def _needs_of_heartbeat(body: bytes | bytearray | memoryview) -> Iterator[Need]:
         yield from _group(str(consumer.get("groupName")))
         for subscription in consumer.get("subscriptionDataSet") or ():
             yield str(subscription.get("topic")), Permission.SUB
+
+
+def _needs_of_batch_ack(body: bytes | bytearray | memoryview) -> Iterator[Need]:
+    data = fastjson.loads(bytes(body))
+    for ack in data.get("acks") or ():
+        yield from _group(str(ack.get("c")))
 
 
 # ------------------------------------------------------------ accounts
