@@ -1,8 +1,11 @@
 """The console's doors: rights, tokens, host names, confirmations, login. Over real HTTP."""
 
 import json
+import random
 import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
@@ -292,3 +295,91 @@ def test_half_a_login_is_refused_at_the_start(tmp_path: Path) -> None:
     assert session_of.log_in(session_of.begin(), "op", "secret", "").user == "op"
     with pytest.raises(IllegalArgument, match="cannot read"):
         _security(ManualClock(), user="op", password_file=str(tmp_path / "none"))
+
+
+_ODD = (
+    "x",
+    "%RETRY%x",
+    "../../etc",
+    "0",
+    "-1",
+    "9" * 20,
+    "é",
+    "a" * 3000,
+    "\x00",
+    "null",
+    "[]",
+    "1e9",
+)
+_ODD_JSON: tuple[Any, ...] = (*_ODD, 5, -5, 2**70, 1.5, True, None, [], {}, ["x"], {"a": "b"})
+_NAMES = [
+    "topic",
+    "group",
+    "id",
+    "key",
+    "begin",
+    "end",
+    "cursor",
+    "size",
+    "page",
+    "type",
+    "q",
+    "broker",
+    "queueId",
+    "offset",
+    "brokerId",
+    "kind",
+    "name",
+    "since",
+    "namespace",
+    "traceTopic",
+    "stack",
+    "cluster",
+    "keepOffsets",
+    "readQueues",
+    "writeQueues",
+    "perm",
+    "mode",
+    "to",
+    "ids",
+    "settings",
+    "writable",
+    "user",
+    "password",
+    "value",
+    "body",
+    "properties",
+    "brokers",
+    "attributes",
+    "from",
+    "retryMaxTimes",
+    "clientId",
+    "delayLevel",
+    "bodyEncoding",
+]
+
+
+async def test_no_odd_request_is_answered_with_a_bug_or_goes_to_a_broker_as_it_is(
+    tmp_path: Path,
+) -> None:
+    """Issue 7: errors name the cause; odd names and values of every type, at every route."""
+    chance = random.Random(7)
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/x", {"readQueues": 1, "writeQueues": 1})
+        await user.do("PUT", "/groups/x", {})
+        for route in (each for each in ROUTES if each.path not in ("/live", "/logout")):
+            for _ in range(8):
+                path = re.sub(r"{\w+}", lambda _: quote(chance.choice(_ODD), safe=""), route.path)
+                query = {name: chance.choice(_ODD) for name in chance.sample(_NAMES, 4)}
+                body = {name: chance.choice(_ODD_JSON) for name in chance.sample(_NAMES, 6)}
+                reply = await user.call(
+                    route.method,
+                    f"{path}?{urlencode(query)}",
+                    None if route.method == "GET" else body,
+                )
+                what = (route.method, path, query, body, reply.json)
+                assert reply.status in (200, 202, 304) or reply.json["code"] not in (
+                    "BUG",
+                    "BROKER",
+                ), what

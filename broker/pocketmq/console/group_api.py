@@ -150,6 +150,15 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 async def member(console: Console, call: Call) -> dict[str, Any]:
     """What one member says of itself; with its threads when asked (`stack`)."""
     group, client = call.path["group"], call.path["clientId"]
+    try:
+        connection = await console.admin.groups.connection(group)
+    except ConsumerNotOnline:
+        raise not_found(f"nobody of group {group!r} is online") from None
+    if client not in {each.client_id for each in connection.members}:
+        raise not_found(
+            f"group {group!r} has no member {client!r} online",
+            "see the group for those that it has",
+        )
     info = await console.admin.groups.running_info(group, client, stack=call.query.flag("stack"))
     return {
         "clientId": info.client_id,
