@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
 from pocketmq.store.verification import Verification
 
 SCAN_MAX = 65_536
@@ -66,6 +66,15 @@ class EntryFilter(Protocol):
         ...
 
 
+class UnitFilter(EntryFilter, Protocol):
+    """An EntryFilter that spares looks at records where consumequeue_ext has a bit map."""
+
+    @property
+    def unit(self) -> Callable[[ExtUnit], bool] | None:
+        """Whether the record of a unit may pass; False is certain."""
+        ...
+
+
 class MessageReader:
     """Reads queues of one store."""
 
@@ -73,12 +82,12 @@ class MessageReader:
         self,
         commit_log: CommitLog,
         verification: Verification,
-        code_of: Callable[[ConsumeQueue, int], int | None],
+        unit_of: Callable[[ConsumeQueue, int], ExtUnit | None],
     ) -> None:
         self._log = commit_log
         self._verification = verification
-        # The tags code behind an address in consumequeue_ext.
-        self._code_of = code_of
+        # What is behind an address in consumequeue_ext.
+        self._unit_of = unit_of
 
     def read(
         self,
@@ -169,6 +178,7 @@ class MessageReader:
         max_offset: int,
     ) -> ReadResult:
         codes, accepts = matches.codes, matches.record
+        may_pass: Callable[[ExtUnit], bool] | None = getattr(matches, "unit", None)
         trusted = max(self._verification.trusted_from, self._log.min_position)
         status = ReadStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
@@ -185,12 +195,15 @@ class MessageReader:
             full = False
             for place in _matching(entries, codes):
                 position, size, code = ENTRY.unpack_from(entries, place * ENTRY_SIZE)
-                if (
-                    codes is not None
-                    and code not in codes
-                    and (code > EXT_ADDRESS_MAX or self._code_of(queue, code) not in codes)
-                ):
-                    continue
+                if codes is None:
+                    if may_pass is not None and code <= EXT_ADDRESS_MAX:
+                        unit = self._unit_of(queue, code)
+                        if unit is not None and not may_pass(unit):
+                            continue
+                elif code not in codes:
+                    unit = self._unit_of(queue, code) if code <= EXT_ADDRESS_MAX else None
+                    if unit is None or unit.tags_code not in codes:
+                        continue
                 if position < trusted:
                     found = self._verification.entry(queue, at + place, position, size)
                     if found is None:

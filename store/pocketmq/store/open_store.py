@@ -16,6 +16,7 @@ from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
 from pocketmq.store.errors import (
     MessageIllegal,
@@ -67,7 +68,7 @@ class OpenStore:
         self._refusal: StoreNotWriteable | None = StoreClosed()
         self._index = IndexService(os.path.join(self._root, "index"), config, self._log, clock)
         self._verification = Verification(self._log)
-        self._reader = MessageReader(self._log, self._verification, self._ext_code)
+        self._reader = MessageReader(self._log, self._verification, self._ext_unit)
         self._lock = StoreLock(self._root)
         self._abort = AbortFile(self._root)
         self._checkpoint_path = os.path.join(self._root, "checkpoint")
@@ -218,10 +219,9 @@ class OpenStore:
         """Why nothing is appended now."""
         return self._refusal
 
-    def _ext_code(self, queue: ConsumeQueue, code: int) -> int | None:
+    def _ext_unit(self, queue: ConsumeQueue, code: int) -> ExtUnit | None:
         ext = self._table.ext(queue)
-        unit = None if ext is None else ext.get(code)
-        return None if unit is None else unit.tags_code
+        return None if ext is None else ext.get(code)
 
     # ------------------------------------------------------------ deleting
 

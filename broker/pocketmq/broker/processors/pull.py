@@ -294,7 +294,7 @@ class PullMessageProcessor:
             )
         cached = self._expression_filters.get((topic, name))
         if cached is None or cached.data is not data:
-            cached = ExpressionMessageFilter(data)
+            cached = ExpressionMessageFilter(data, self._filters.bloom)
             self._expression_filters[topic, name] = cached
         return cached
 

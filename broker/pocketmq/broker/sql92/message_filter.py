@@ -8,10 +8,12 @@ the record, and only at those properties that the expression names.
 from collections.abc import Callable
 from struct import Struct
 
+from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.filter import Filter
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message_codec import MAGIC_V2, get_property, properties_to_dict
+from pocketmq.store.consume_queue_ext import ExtUnit
 
 _INT = Struct(">i")
 _SHORT = Struct(">h")
@@ -25,13 +27,17 @@ _STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
 class ExpressionMessageFilter:
     """The store's EntryFilter for one SQL92 subscription.
 
-    Attributes: codes (None: tags do not matter), record (whether a stored record passes), data.
+    Attributes: codes (None: tags do not matter), record (whether a stored record passes), unit (whether it
+    may, by the bit map of consumequeue_ext; None without a bloom filter), data.
     """
 
-    __slots__ = ("codes", "data", "properties", "record")
+    __slots__ = ("codes", "data", "properties", "record", "unit")
 
-    def __init__(self, data: ConsumerFilterData) -> None:
+    def __init__(self, data: ConsumerFilterData, bloom: BloomFilter | None = None) -> None:
         self.data = data
+        self.unit: Callable[[ExtUnit], bool] | None = None
+        if bloom is not None and data.bloom is not None:
+            self.unit = lambda unit: data.may_match(unit.store_ms, unit.bit_map, bloom)
         self.codes: frozenset[int] | None = None
         compiled = data.compiled
         # Whether a record with these property bytes passes: what a held pull asks of a new message.
