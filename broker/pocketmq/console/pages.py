@@ -156,7 +156,12 @@ async def _icon(request: Request) -> Response:
 
 
 def page_routes(console: object) -> list[BaseRoute]:
-    """Routes for all that is not the API's; an unknown page gets the frame, which says so, with 404."""
+    """Routes for all that is not the API's; an unknown page gets the frame, which says so, with 404.
+
+    The frames are made now, in the thread that loads the console, so that no first page stops the loop.
+    """
+    for language in LANGUAGES:
+        shell(language, THEMES[0])
     return [
         Route("/static/{version}/{path:path}", _asset, methods=["GET"]),
         Route("/favicon.ico", _icon, methods=["GET"]),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.client.config import ClientOptions
     from pocketmq.console.state import Console
+    from pocketmq.console.web_server import WebServer
 
 log = logging.getLogger(__name__)
 
@@ -124,14 +125,20 @@ class ConsoleServer:
     async def _serve(
         self, console: "Console", listening: socket.socket, stop: asyncio.Event
     ) -> None:
-        web = await asyncio.to_thread(importlib.import_module, "pocketmq.console.web_server")
-        server = web.make_server(console)
+        server = await asyncio.to_thread(_make_web_server, console)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(sockets=[listening]), name="console web server")
             await stop.wait()
             console.closing.set()
             console.sampler.wake()
             server.should_exit = True
+
+
+def _make_web_server(console: "Console") -> "WebServer":
+    """In a thread (invariant 2)."""
+    from pocketmq.console.web_server import make_server
+
+    return make_server(console)
 
 
 async def _first_connection(listening: socket.socket, stop: asyncio.Event) -> None:

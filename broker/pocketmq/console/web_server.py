@@ -1,4 +1,7 @@
-"""The web server: uvicorn in the loop of whoever runs it. Imported when the first browser connects."""
+"""The web server: uvicorn in the loop of whoever runs it. Imported when the first browser connects.
+
+`make_server` runs in a thread and does there what takes time: imports, the protocol's too, and the pages.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,7 +25,7 @@ class WebServer(uvicorn.Server):
 
 
 def make_server(console: Console) -> WebServer:
-    """A server to be run with `serve(sockets=[...])` and ended by `should_exit = True`."""
+    """A server to be run with `serve(sockets=[...])` and ended by `should_exit = True`. In any thread."""
     config = uvicorn.Config(
         make_app(console),
         http="h11",
@@ -38,4 +41,5 @@ def make_server(console: Console) -> WebServer:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_CLOSE_WITHIN_S,
     )
+    config.load()
     return WebServer(config)
