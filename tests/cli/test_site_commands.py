@@ -1,12 +1,14 @@
 """The commands that administer a site, against a running one."""
 
 import json
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.servers import Server
+from tests.cli.servers import COMMAND, Server
 
 from pocketmq.admin.tracks import TrackType, verdict
 from pocketmq.admin.types import GroupConnection
@@ -100,14 +102,29 @@ def test_messages_are_sent_followed_found_and_tracked(
     assert found["msgId"] == second["id"]
     assert ask("message", "find", "Mail", "--since", "1h", "--until", "30m", code=1) == []
     ask("offset", "reset", "reader", "Mail", "--to", "latest", "--yes")
-    for words in (("Mail", first["id"]), (first["id"],), (first["offset_id"],)):
-        (track,) = ask("message", "track", *words)
+    for named in (["Mail", first["id"]], [first["id"]], [first["offset_id"]]):
+        (track,) = ask("message", "track", *named)
         assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
         assert track["verdict"] == "SKIPPED_BY_RESET"
         assert "was set from 0 to 1" in track["detail"]
     with pytest.raises(CannotBegin, match="one of --id"):
         run(["message", "find", "Mail", "--namesrv", namesrv])
     assert run(["message", "track", "Mail", "none", "--namesrv", namesrv]) == 1
+
+
+def test_tail_follows_what_arrives_until_it_is_interrupted(ask: Ask, namesrv: str) -> None:
+    """message tail -f; Ctrl-C is its normal end."""
+    ask("topic", "create", "Followed", "--queues", "2")
+    send(ask, "Followed", "before")
+    words = ["message", "tail", "Followed", "-f", "--json", "--namesrv", namesrv]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        assert json.loads(tail.stdout.readline())["body"] == "before"
+        for place in range(2):
+            send(ask, "Followed", f"after {place}", "--queue", str(place))
+            assert json.loads(tail.stdout.readline())["body"] == f"after {place}"
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(60) == 0
 
 
 def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
