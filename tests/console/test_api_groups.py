@@ -26,12 +26,18 @@ async def send(running: Site, topic: str, *tags: str) -> None:
             await producer.send(message, queue=queues[number % len(queues)])
 
 
+class Got(list[str]):
+    """The bodies that a consumer got."""
+
+    consumer: PushConsumer
+
+
 @asynccontextmanager
 async def member(
     running: Site, name: str, expression: str, *, group: str = "S", topic: str = "T"
-) -> AsyncIterator[list[str]]:
-    """A consumer; yields the bodies that it got."""
-    got: list[str] = []
+) -> AsyncIterator[Got]:
+    """A consumer that runs."""
+    got = Got()
 
     async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
         got.extend(each.body.decode() for each in messages)
@@ -46,6 +52,7 @@ async def member(
         persist_offset_interval_ms=200,
         rebalance_interval_ms=1_000,
     )
+    got.consumer = consumer
     consumer.subscribe(topic, expression)
     async with consumer:
         yield got
@@ -67,7 +74,10 @@ async def test_what_the_article_saw_on_four_screens_and_the_verdict_that_it_lack
         async with member(running, "A", "tagA") as got_a:
             await until(lambda: _stored(group, "tagA"))
             async with member(running, "B", "tagB") as got_b:
-                await until(lambda: _two_and_tag_b(group))
+                await until(lambda: _two_each(group))
+                # A has told the broker anew when it gave queues up; now B is the last one to tell.
+                got_b.consumer.subscribe("T", "tagB")
+                await until(lambda: _kept_is_the_last(group))
                 await send(running, "T", *["tagB"] * 8)
 
                 async def consumed() -> Any:
@@ -122,11 +132,20 @@ async def _stored(group: Any, expression: str) -> bool:
     return bool(found and any(each["expression"] == expression for each in found["stored"]))
 
 
-async def _two_and_tag_b(group: Any) -> bool:
-    """Both members have two queues each, and the broker filters by tagB."""
+async def _two_each(group: Any) -> bool:
+    """Both members have two queues."""
     found = await group()
-    have = [len([q for q in m["queues"] if q["topic"] == "T"]) for m in found["members"]]
-    return have == [2, 2] and await _stored(group, "tagB")
+    return [len([q for q in m["queues"] if q["topic"] == "T"]) for m in found["members"]] == [2, 2]
+
+
+async def _kept_is_the_last(group: Any) -> bool:
+    """The broker keeps B's subscription, and it is newer than A's: no heartbeat of A changes that."""
+    found = await group()
+    [a, b, kept] = [
+        next((s for s in each if s["topic"] == "T"), None)
+        for each in (*(m["subscriptions"] for m in found["members"]), found["stored"])
+    ]
+    return bool(kept == b and b and a and b["version"] > a["version"])
 
 
 async def _warned(user: Any) -> Any:
