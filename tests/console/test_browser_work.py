@@ -144,6 +144,33 @@ def test_settings_and_the_name_servers_table_are_changed_after_one_question(
     browser.wait_for("This namespace is empty")
 
 
+def test_an_isolated_group_is_said_to_differ_and_to_lose_nothing(
+    browser: Browser, stage: Stage
+) -> None:
+    """Two members with two tags: a sub-group each, and no word of a loss."""
+    make_topic(stage.broker, "split")
+    browser.open("/groups")
+    browser.click("Create a group")
+    browser.fill("name", "splitters")
+    browser.dialog("Create")
+    browser.wait_for("The group was saved")
+    browser.open("/group?name=splitters")
+    browser.click("Mode")
+    browser.choose("mode", "isolate")
+    browser.dialog("Continue …")
+    browser.dialog("Change")
+    browser.wait_for("The mode was set")
+    for tags in ("tagA", "tagB"):
+        stage.members.push_consumer(
+            stage.broker.namesrv, "splitters", {"split": tags}, instance=f"splitters-{tags}"
+        )
+    browser.wait_for("The members subscribe differently, and the group is isolated: 2 sub-groups")
+    rows = browser.wait_for_rows("Sub-groups (mode isolate)", lambda rows: len(rows) == 2)
+    assert {row[2] for row in rows} == {"split tagA", "split tagB"}
+    assert "differs from its own" not in browser.text
+    assert "messages are lost" not in browser.text
+
+
 def test_when_the_last_subscriber_leaves_the_track_changes_and_the_verdict_does_not(
     browser: Browser, mixed: Mixed
 ) -> None:

@@ -3,7 +3,7 @@
 import { get, path } from "../api.js";
 import { data, h } from "../dom.js";
 import { card, cursorPager, empty, head, href, link, table } from "../table.js";
-import { duration, moment, number, t } from "../text.js";
+import { duration, moment, number, size, t } from "../text.js";
 import { messageTable } from "./messages.js";
 
 export default {
@@ -39,9 +39,21 @@ function levels({ brokers }) {
             })),
           }),
         timer?.waiting != null && h("p", {}, t("delays.timer", { count: number(timer.waiting) })),
+        timer?.next?.length > 0 && next(timer.next),
       );
     }),
   ];
+}
+
+function next(list) {
+  return table({
+    caption: t("delays.next"), showCaption: true,
+    columns: [{ label: t("messageId") }, { label: t("topic") }, { label: t("due") }, { label: t("stored") }, { label: t("storeSize"), number: true }],
+    rows: list.map((each) => ({
+      key: `${each.msgId} ${each.due}`,
+      cells: [data(each.msgId, { class: "mono" }), data(each.topic), moment(each.due, { millis: true }), moment(each.storeTimestamp), size(each.storeSize)],
+    })),
+  });
 }
 
 function waiting(page, list) {

@@ -48,6 +48,9 @@ export default {
 
 // ---------------------------------------------------------------- the verdict
 
+// With sub-groups nobody is bound to the subscription that is stored.
+const isolated = ({ mode, subGroups }) => mode === "isolate" && subGroups.length > 0;
+
 function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
   if (findings.length) return findings.map((each) => finding(each));
   const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
@@ -109,7 +112,7 @@ function members(page, group) {
       table({
         caption: t("group.members"),
         columns: [{ label: t("member") }, { label: t("subscription.own") }, { label: t("subscription.stored") }, { label: t("queues") }, { label: t("actions"), quiet: true }],
-        rows: group.members.map((each) => ({ key: each.clientId, marked: each.differs.length > 0, cells: member(page, group, each, stored) })),
+        rows: group.members.map((each) => ({ key: each.clientId, marked: each.differs.length > 0 && !isolated(group), cells: member(page, group, each, stored) })),
       }),
     ),
     card(
@@ -154,7 +157,7 @@ function member(page, group, each, stored) {
   return [
     [code(each.clientId), h("div", { class: "soft small", translate: "no" }, `${each.address} · ${each.language} ${each.version}`)],
     each.subscriptions === null ? h("span", { class: "soft" }, t("subscription.unknown")) : shown.map((topic) => line(topic, own.get(topic))),
-    shown.map((topic) => [line(topic, stored.get(topic)), each.differs.includes(topic) && tag(t("differs.own"), "warn")]),
+    shown.map((topic) => [line(topic, stored.get(topic)), !isolated(group) && each.differs.includes(topic) && tag(t("differs.own"), "warn")]),
     each.queues.length
       ? [...queues].filter(([name]) => !name.startsWith("%RETRY%")).map(([name, list]) => h("div", {}, data(name), ": ", data(list.sort((a, b) => a - b).join(", "))))
       : h("span", { class: "soft" }, t("queues.none")),
