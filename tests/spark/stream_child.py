@@ -3,25 +3,30 @@
 stream_child.py STORE CHECKPOINT OUT LIMIT
 """
 
+import os
 import sys
 
-from pocketmq.spark import session
+from pyspark.sql import SparkSession
 
 
 def main(store: str, checkpoint: str, out: str, limit: str) -> None:
-    spark = session(
-        "local[1]",
-        conf={
-            # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "1",
-        },
-    )
+    # No pocketmq.spark.session: its checks cost two processes, and this one is started to be killed.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = {
+        # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    # The source is found by its module pyspark_pocketmq.
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     query = (
         spark.readStream.format("pocketmq")

@@ -20,7 +20,10 @@ from pocketmq.store.bulk_schema import parts_of
 from pocketmq.store.bulk_store import LogFile, Store
 from pocketmq.store.bulk_walk import walk
 
-_ROWS_MAX = 1 << 16
+# Places and properties of a batch stay in the second-level cache: with 65,536 rows tags and properties cost
+# a third more. Where only the index is read there is nothing to keep there.
+_ROWS_MAX = 1 << 14
+_INDEX_ROWS_MAX = 1 << 16
 _SPAN_MAX = 1 << 30
 # An object store is asked for whole spans: a sparse selection is cut so that a request stays small.
 _REMOTE_SPAN_MAX = 1 << 26
@@ -197,8 +200,8 @@ def _cut(positions: Int64s, sizes: Int64s, read: Read, span_max: int) -> Iterato
 def _read_index_only(store: Store, known: Known, read: Read) -> Iterator[pa.RecordBatch]:
     """All columns come from the ConsumeQueue: the log is not opened."""
     empty = pa.py_buffer(b"")
-    for begin in range(0, len(known.table), _ROWS_MAX):
-        piece = known.take(slice(begin, begin + _ROWS_MAX))
+    for begin in range(0, len(known.table), _INDEX_ROWS_MAX):
+        piece = known.take(slice(begin, begin + _INDEX_ROWS_MAX))
         yield decode(
             empty, piece.positions, read.columns,
             on_bad=_never, broker_name=store.root.broker_name, known=piece,
