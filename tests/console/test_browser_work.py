@@ -78,8 +78,12 @@ def test_a_message_is_handed_to_a_member_and_the_member_tells_of_itself(
 
 
 def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage) -> None:
-    """Sent by hand at level 18; its level counts it and tells when it is due and where it goes."""
+    """Sent by hand at level 18; its level counts it and tells when it is due and where it goes. And one
+    with a time of its own, in the timer's list."""
     make_topic(stage.broker, "later", queues=1)
+    producer = stage.members.producer(stage.broker.namesrv, "delayers")
+    due_ms = int(time.time() * 1_000) + 3_600_000
+    [timed] = producer.send(message("later", "x", system={"TIMER_DELIVER_MS": str(due_ms)}))
     browser.open("/topic?name=later")
     browser.click("Send a message")
     browser.fill("delayLevel", "18")
@@ -87,6 +91,10 @@ def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage
     browser.wait_for("Stored at")
     browser.open("/delays")
     browser.wait_for_rows("Delayed messages", lambda rows: ["18", "2 h", "1"] in rows)
+    browser.wait_for_rows(
+        "Next messages with a time of their own",
+        lambda rows: [row[:2] for row in rows] == [[timed.msg_id, "later"]],
+    )
     browser.click("18")
     [row] = browser.wait_for_rows("Delayed messages", lambda rows: len(rows) == 1)
     assert row[7] == "later"
