@@ -20,5 +20,5 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     pytester.makepyfile("\n\n".join(texts))
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
     result.assert_outcomes(passed=6)

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,14 +21,13 @@ def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 
 
 def run(user: pytest.Pytester, *words: str, without: str = "asyncio") -> pytest.RunResult:
-    """pytest as a user runs it; `without` is a plug-in of ours that most users do not have."""
+    """pytest as a user runs it; `without` is a plug-in of ours that most users do not have.
+
+    In a process of its own: inside this one pytester would forget what the user's tests import, and
+    the tests after it would meet two of each module.
+    """
     words = ("-p", "no:cacheprovider", "-p", f"no:{without}", "-W", "error", *words)
-    return user.runpytest_inprocess(*words)
-
-
-def run_alone(user: pytest.Pytester) -> pytest.RunResult:
-    """The same in a process that has imported nothing of ours."""
-    return user.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
+    return user.runpytest_subprocess(*words)
 
 
 def test_the_fixture_is_there_without_any_set_up(user: pytest.Pytester) -> None:
@@ -60,7 +58,7 @@ def test_the_fixture_is_there_without_any_set_up(user: pytest.Pytester) -> None:
             assert len(pocketmq_session.messages("S")) == 1
         """
     )
-    run_alone(user).assert_outcomes(passed=5)
+    run(user).assert_outcomes(passed=5)
 
 
 def test_it_works_with_pytest_asyncio(user: pytest.Pytester) -> None:
@@ -87,9 +85,13 @@ def test_it_works_with_pytest_asyncio(user: pytest.Pytester) -> None:
 
 
 def test_settings_come_from_the_marker_and_the_ini_file(user: pytest.Pytester) -> None:
-    user.makeini("[pytest]\npocketmq_config =\n    brokerName=mine\n    regionId=north\n")
+    user.makeini(
+        "[pytest]\npocketmq_store = temporary\n"
+        "pocketmq_config =\n    brokerName=mine\n    regionId=north\n"
+    )
     user.makepyfile(
         """
+        import tempfile
         import pytest
 
         pytestmark = pytest.mark.pocketmq(regionId="south", brokerPermission=4)
@@ -98,6 +100,7 @@ def test_settings_come_from_the_marker_and_the_ini_file(user: pytest.Pytester) -
             running = pocketmq.running.config
             assert (running.broker_name, running.region_id) == ("mine", "south")
             assert running.broker_permission == 4
+            assert pocketmq.store.startswith(tempfile.gettempdir())
 
         @pytest.mark.pocketmq(brokerPermission=6)
         def test_the_nearest_marker_wins(pocketmq):
@@ -108,18 +111,6 @@ def test_settings_come_from_the_marker_and_the_ini_file(user: pytest.Pytester) -
     run(user, "--strict-markers").assert_outcomes(passed=2)
 
 
-def test_the_store_can_be_put_on_the_disk(user: pytest.Pytester) -> None:
-    user.makepyfile(
-        """
-        import tempfile
-
-        def test_folder(pocketmq):
-            assert pocketmq.store.startswith(tempfile.gettempdir())
-        """
-    )
-    run(user, "--pocketmq-store=temporary").assert_outcomes(passed=1)
-
-
 @pytest.fixture(scope="module")
 def running() -> Iterator[InProcess]:
     """A server that runs already, as far as the user's tests can see."""
@@ -127,18 +118,16 @@ def running() -> Iterator[InProcess]:
         yield server
 
 
-@pytest.mark.parametrize("way", ["option", "environment", "ini"])
+@pytest.mark.parametrize("way", ["option", "environment"])
 def test_a_server_that_runs_already_can_be_used(
     user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, running: InProcess, way: str
 ) -> None:
-    """An external server by option, environment or ini file, and its time is its own."""
+    """By option, environment or ini file, the first of them wins; and its time is its own."""
     words = []
+    user.makeini("[pytest]\npocketmq_nameserver = 127.0.0.1:1\n")
+    monkeypatch.setenv("POCKETMQ_NAMESERVER", running.namesrv if way == "environment" else "x:1")
     if way == "option":
         words = [f"--pocketmq-nameserver={running.namesrv}"]
-    elif way == "environment":
-        monkeypatch.setenv("POCKETMQ_NAMESERVER", running.namesrv)
-    else:
-        user.makeini(f"[pytest]\npocketmq_nameserver = {running.namesrv}\n")
     user.makepyfile(
         f"""
         import pytest
@@ -212,7 +201,7 @@ def test_a_run_that_does_not_use_it_imports_nothing_of_it(user: pytest.Pytester)
             assert not {"numpy", "mmh3", "msgpack", "orjson", "uvloop"} & set(sys.modules)
         """
     )
-    run_alone(user).assert_outcomes(passed=1)
+    run(user).assert_outcomes(passed=1)
 
 
 def test_the_plug_in_imports_pytest_and_nothing_else_that_is_heavy() -> None:
@@ -225,12 +214,3 @@ def test_the_plug_in_imports_pytest_and_nothing_else_that_is_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert set(done.stdout.split()) <= {"pocketmq", "pocketmq.testing", "pocketmq.testing.plugin"}
-
-
-def test_the_fixtures_are_described(user: pytest.Pytester) -> None:
-    """`pytest --fixtures` is where users look."""
-    user.makepyfile("def test_nothing(): pass")
-    printed = run(user, "--fixtures").stdout.str()
-    for name in ("pocketmq --", "pocketmq_session [session scope]", "pocketmq_proc --"):
-        assert name in printed
-    assert Path(user.path).exists()
