@@ -104,8 +104,13 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
         if settings:
             pytest.skip("a server that runs already takes no settings: leave --pocketmq-nameserver")
         return External(namesrv)
-    from pocketmq.testing.in_process import InProcess
-
+    try:
+        from pocketmq.testing.in_process import InProcess
+    except ModuleNotFoundError as missing:
+        raise pytest.UsageError(
+            f"the broker of the fixture needs {missing.name}, which is not installed: "
+            'pip install "pocketmq[broker]"'
+        ) from missing
     return InProcess({**_settings(config), **settings}, store=_store(config))
 
 
