@@ -2,6 +2,7 @@
 
     .peers/pyspark-4.0    (or $POCKETMQ_PEERS) the oldest PySpark that is supported, before ours on the path
     .peers/connect-4.3.0  what pyspark[connect] needs: gRPC and pandas, 150 MB that nobody else wants
+    .peers/frames         pandas, DuckDB and Polars
 
 Each is installed without what it depends on: numpy, pyarrow and py4j are those of the environment.
 """
@@ -22,11 +23,11 @@ _CONNECT = (
     "grpcio-status>=1.76",
     "googleapis-common-protos>=1.71",
     "protobuf>=6",
-    "pandas>=2.2",
-    "python-dateutil>=2.9",
-    "six>=1.16",
-    "tzdata",
 )
+
+
+_PANDAS = ("pandas>=2.2", "python-dateutil>=2.9", "six>=1.16", "tzdata")
+_FRAMES = ("duckdb>=1.1", "polars>=1.30", "polars-runtime-32", *_PANDAS)
 
 
 class PeerMissing(Exception):
@@ -40,7 +41,12 @@ def oldest_pyspark(version: str = OLDEST) -> Path:
 
 def connect_packages() -> Path:
     """The folder of what Spark Connect needs. Raises: PeerMissing."""
-    return _installed(f"connect-{pyspark.__version__}", _CONNECT)
+    return _installed(f"connect-{pyspark.__version__}", (*_CONNECT, *_PANDAS))
+
+
+def frame_packages() -> Path:
+    """The folder of pandas, DuckDB and Polars. Raises: PeerMissing."""
+    return _installed("frames", _FRAMES)
 
 
 def or_missing(exception: PeerMissing) -> None:

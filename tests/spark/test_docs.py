@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PAGE = ROOT / "docs" / "spark.md"
 MINE = [
-    *(b for b in blocks(PAGE, "python", "sh") if "spark" in b.words.get("run by", "")),
+    *(b for b in blocks(PAGE, "python", "sh") if "test_docs" in b.words.get("run by", "")),
     *(b for b in blocks(ROOT / "README.md", "python") if "spark" in b.words.get("run by", "")),
 ]
 

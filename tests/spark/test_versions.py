@@ -1,4 +1,4 @@
-"""The oldest PySpark, and Spark Connect: the essentials, each in a process (see essentials_child.py)."""
+"""Other versions and libraries, each in a process of its own: PySpark 4.0, Spark Connect, data frames."""
 
 import json
 import os
@@ -13,10 +13,26 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic
 from tests.spark.conftest import need_java
-from tests.spark.peers import PeerMissing, connect_packages, oldest_pyspark, or_missing
+from tests.spark.peers import (
+    PeerMissing,
+    connect_packages,
+    frame_packages,
+    oldest_pyspark,
+    or_missing,
+)
 from tests.store.bulk_stores import Message, WrittenStore
 
 NEWEST = not pyspark.__version__.startswith("4.0")
+
+
+def written(folder: Path) -> WrittenStore:
+    """60 messages in three queues, tags a and b in turn."""
+    store = WrittenStore(folder / "broker-a" / "store")
+    store.add(
+        Message(queue_id=i % 3, body=b"%d" % i, properties=f"TAGS\x01{'ab'[i % 2]}\x02".encode())
+        for i in range(60)
+    )
+    return store
 
 
 def essentials(
@@ -29,11 +45,7 @@ def essentials(
     except PeerMissing as missing:
         or_missing(missing)
         raise
-    store = WrittenStore(tmp_path / "broker-a" / "store")
-    store.add(
-        Message(queue_id=i % 3, body=b"%d" % i, properties=f"TAGS\x01{'ab'[i % 2]}\x02".encode())
-        for i in range(60)
-    )
+    store = written(tmp_path)
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     answer = subprocess.run(
         [
@@ -83,3 +95,45 @@ def test_a_spark_connect_session_reads_streams_and_writes(
     seen = essentials("connect", connect_packages, broker, tmp_path)
     assert seen["version"] == pyspark.__version__
     assert "connect" in seen["session"]
+
+
+_FRAMES = """
+import sys
+import duckdb, polars
+from pocketmq.store import bulk
+
+def scan(**options):
+    return bulk.scan(sys.argv[1], **options)
+
+frame = scan(columns="all").read_pandas()
+assert len(frame) == 60
+assert frame["body"].map(bytes).tolist() == [b"%d" % i for i in range(60)]
+assert dict(frame["properties"][1]) == {"TAGS": "b"}
+
+messages = scan()
+counted = duckdb.sql("select tags, count(*), max(queueOffset) from messages group by tags order by tags")
+assert counted.fetchall() == [("a", 30, 19), ("b", 30, 19)], counted
+
+table = polars.from_arrow(scan(columns="tags,queueId,storeSize,storeTimestamp,body").read_all())
+assert table.group_by("tags").len().sort("tags").rows() == [("a", 30), ("b", 30)]
+assert table["body"].to_list()[59] == b"59"
+"""
+
+
+@pytest.mark.slow
+def test_pandas_duckdb_and_polars_take_the_batches(tmp_path: Path) -> None:
+    """Issue 6 part 5: the same batches without Spark."""
+    try:
+        folder = frame_packages()
+    except PeerMissing as missing:
+        or_missing(missing)
+        raise
+    store = written(tmp_path)
+    answer = subprocess.run(
+        [sys.executable, "-c", _FRAMES, str(store.root)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
