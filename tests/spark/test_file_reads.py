@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from benchmarks import bulk_store
 from tests.store.bulk_stores import (
     Message,
     WrittenStore,
@@ -406,3 +408,20 @@ def test_sql_views_take_the_options(spark: "SparkSession", written: WrittenStore
 def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
     (tmp_path / "b" / "store" / "commitlog").mkdir(parents=True)
     assert load(tmp_path / "b" / "store").count() == 0
+
+
+def test_a_generated_store_is_counted_and_hashed_in_several_tasks(
+    load: Load, tmp_path: Path
+) -> None:
+    """Issue 6; the whole of it by the decoder: tests/store/test_bulk_generated.py."""
+    messages = 12_000
+    bulk_store.write_store(tmp_path / "bench", messages, log_file_size=1 << 22)
+    noise = bulk_store.body_noise(bulk_store.BODY_SIZE)
+    bodies = (bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) for i in range(messages))
+    frame = load(tmp_path / "bench", columns="body,tags,keys", minPartitions="4")
+    found = frame.selectExpr(
+        "count(*)", "sum(crc32(body))", "count(distinct keys)", "count(distinct tags)",
+        "max(keys)",
+    ).collect()[0]  # fmt: skip
+    wanted = (messages, sum(map(zlib.crc32, bodies)), messages, 100, f"key{messages - 1:012d}")
+    assert tuple(found) == wanted
