@@ -42,8 +42,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Mixed:
-    """The group of E3: A asks for tagA, B, the last one, for tagB; sent: B0 to B7."""
+    """A group as in E3: A asks for tagA, B, the last one, for tagB; sent: B0 to B7."""
 
+    topic: str
+    name: str
     group: Group
     first: PushConsumer
     second: PushConsumer
@@ -86,18 +88,29 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def mixed(stage: Stage) -> Mixed:
+    """The group that every test may look at; none changes it."""
+    return mix(stage, TOPIC, GROUP)
+
+
+@pytest.fixture(scope="module")
+def leaving(stage: Stage) -> Mixed:
+    """Another one, whose last subscriber a test lets go."""
+    return mix(stage, "leavers", "leavers")
+
+
+def mix(stage: Stage, topic: str, group: str) -> Mixed:
     """E3 up to the messages."""
-    make_topic(stage.broker, TOPIC)
-    both = Group(stage.broker, stage.members, GROUP)
+    make_topic(stage.broker, topic)
+    both = Group(stage.broker, stage.members, group)
     producer = both.producer()
-    first = both.join("A", TOPIC, "tagA")
-    both.wait_until_shown({TOPIC: {"tagA"}})
-    second = both.join("B", TOPIC, "tagB")
+    first = both.join("A", topic, "tagA")
+    both.wait_until_shown({topic: {"tagA"}})
+    second = both.join("B", topic, "tagB")
     both.wait_until_shared((first, {0, 1}), (second, {2, 3}))
-    make_last(both, second, TOPIC, "tagB")
-    sent = send(producer, TOPIC, "tagB", eight("B"))
+    make_last(both, second, topic, "tagB")
+    sent = send(producer, topic, "tagB", eight("B"))
     second.wait(4)
-    return Mixed(both, first, second, sent)
+    return Mixed(topic, group, both, first, second, sent)
 
 
 @pytest.fixture(scope="session")

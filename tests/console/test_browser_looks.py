@@ -15,7 +15,18 @@ from pocketmq.console import pages
 
 UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "min", "h", "d"}
 # Names of things stand in sentences of every language.
-NAMES = {TOPIC, GROUP, "accounts", "payments", "payers", "by", "keys", "DefaultCluster", "broker"}
+NAMES = {
+    TOPIC,
+    GROUP,
+    "leavers",
+    "accounts",
+    "payments",
+    "payers",
+    "by",
+    "keys",
+    "DefaultCluster",
+    "broker",
+}
 DIALOGS = [
     ("/topics", "topic.create"),
     (f"/topic?name={TOPIC}", "send"),

@@ -2,10 +2,14 @@
 
 import time
 
+import pytest
 from tests.console.browser import Browser
-from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
+from tests.console.conftest import GROUP, Mixed, Stage, make_topic
 from tests.interop.driver import message
 from tests.interop.waiting import until
+
+# Set up first, so that its queues move on (after 15 s of long polling) before the last test looks.
+pytestmark = pytest.mark.usefixtures("leaving")
 
 
 def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed) -> None:
@@ -180,14 +184,20 @@ def test_an_isolated_group_is_said_to_differ_and_to_lose_nothing(
 
 
 def test_when_the_last_subscriber_leaves_the_track_changes_and_the_verdict_does_not(
-    browser: Browser, mixed: Mixed
+    browser: Browser, leaving: Mixed
 ) -> None:
     """E3b: tagA is stored again, so RocketMQ says CONSUMED_BUT_FILTERED of what it called CONSUMED."""
-    browser.open(f"/group?name={GROUP}")
-    browser.wait_for(f"The members subscribe {TOPIC} differently")
-    mixed.second.close()
+    browser.open(f"/topic?name={leaving.topic}")
+    browser.click("Consumers")
+    browser.wait_for_rows(
+        f"Queues of the topic in group {leaving.name}",
+        lambda rows: [row[2:5] for row in rows] == [["2", "2", "0"]] * 4,
+    )
+    browser.open(f"/group?name={leaving.name}")
+    browser.wait_for(f"The members subscribe {leaving.topic} differently")
+    leaving.second.close()
     browser.wait_for("The members subscribe the same")
-    browser.open(f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}")
+    browser.open(f"/message?id={leaving.sent[0].msg_id}&topic={leaving.topic}")
     [row] = browser.wait_for_rows("What became of it", lambda rows: len(rows) == 1)
     assert row[1].splitlines()[0] == "CONSUMED_BUT_FILTERED"
     assert row[2].splitlines()[1] == "DROPPED_BY_CLIENT"
