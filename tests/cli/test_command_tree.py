@@ -3,8 +3,10 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from tests.cli.servers import COMMAND, Server
 
 from pocketmq.cli.app import app, run
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.client.errors import refusal
+from pocketmq.remoting.codes import ResponseCode
 
 ROOT = typer.main.get_command(app)
 # Parsed beside typer, because they start in a fraction of its time.
@@ -231,3 +235,46 @@ def test_completion_is_offered_for_the_usual_shells() -> None:
         [*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True
     )
     assert "_POCKETMQ_COMPLETE" in shown.stdout
+
+
+@pytest.mark.parametrize("words", ["up", "broker", "topic list", "doctor net", "mqadmin"])
+def test_with_the_client_alone_installed_a_command_says_what_to_install(
+    words: str, tmp_path: Path
+) -> None:
+    """`pip install pocketmq` brings the commands too, but not what they need: no stack trace then."""
+    program = (
+        "import sys\n"
+        "for each in ('typer', 'rich', 'mmh3', 'numpy', 'orjson', 'lark', 'uvloop', 'lz4'):\n"
+        "    sys.modules[each] = None\n"
+        "words = sys.argv[1:]\n"
+        "if words[0] == 'mqadmin':\n"
+        "    from pocketmq.cli.mqadmin.main import run as main\n"
+        "    words = ['topicList']\n"
+        "else:\n"
+        "    from pocketmq.cli.__main__ import main\n"
+        "sys.exit(main(words))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 2
+    assert 'pip install "pocketmq[broker,console]"' in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_wrong_option_points_to_the_help_of_its_command() -> None:
+    with pytest.raises(CannotBegin, match=r"--keys\).*; see: pocketmq message send --help"):
+        run(["message", "send", "T", "body", "--key", "k"])
+
+
+def test_refusals_read_like_sentences() -> None:
+    """An id that no broker knows names no broker, and a remark's own full stop is not doubled."""
+    unknown = refusal(ResponseCode.QUERY_NOT_FOUND, "no message has this id", "", "message X")
+    assert str(unknown).startswith("message X failed with QUERY_NOT_FOUND (22): no message has")
+    blank = refusal(ResponseCode.SYSTEM_ERROR, "The topic is blank.", "127.0.0.1:1", "topic ''")
+    assert "127.0.0.1:1" in str(blank)
+    assert ".." not in str(blank)

@@ -48,6 +48,18 @@ def test_every_source_root_is_packaged_and_editable() -> None:
     )
 
 
+def test_every_package_tells_type_checkers_that_it_is_typed() -> None:
+    """Without py.typed a user's mypy says `missing library stubs`, of pocketmq.testing for one."""
+    packages = [
+        each
+        for root in SOURCE_ROOTS
+        for each in (ROOT / root / "pocketmq").iterdir()
+        if (each / "__init__.py").exists()
+    ]
+    assert packages
+    assert [each.name for each in packages if not (each / "py.typed").exists()] == []
+
+
 def test_no_file_names_a_machine_path_or_a_registry() -> None:
     """What is committed works on any machine."""
     words = [

@@ -2,7 +2,7 @@
 
 import sys
 
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, without_extras
 
 # RocketMQ's own words for the same, so that its compose files and habits go on working.
 _SERVERS = {
@@ -27,27 +27,34 @@ def mqnamesrv() -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command, that of sys.argv by default; the exit code (see ExitCode)."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    role = _SERVERS.get(arguments[0]) if arguments else None
     try:
-        if role is not None:
-            from pocketmq.cli.server import serve
-
-            return int(serve(role, arguments[1:]))
-        if arguments[:1] == ["broker-process"]:
-            from pocketmq.cli.broker_process import wait_and_serve
-
-            return int(wait_and_serve())
-        if arguments[:1] == ["health"]:
-            from pocketmq.cli.health import health
-
-            return int(health(arguments[1:]))
-        from pocketmq.cli.app import run
-
-        return run(arguments)
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        except ModuleNotFoundError as missing:
+            raise without_extras(missing) from missing
     except CannotBegin as error:
         print(f"pocketmq: {error}", file=sys.stderr)
         return int(ExitCode.USAGE)
+
+
+def _run(arguments: list[str]) -> int:
+    """Raises: CannotBegin, ModuleNotFoundError."""
+    role = _SERVERS.get(arguments[0]) if arguments else None
+    if role is not None:
+        from pocketmq.cli.server import serve
+
+        return int(serve(role, arguments[1:]))
+    if arguments[:1] == ["broker-process"]:
+        from pocketmq.cli.broker_process import wait_and_serve
+
+        return int(wait_and_serve())
+    if arguments[:1] == ["health"]:
+        from pocketmq.cli.health import health
+
+        return int(health(arguments[1:]))
+    from pocketmq.cli.app import run
+
+    return run(arguments)
 
 
 if __name__ == "__main__":

@@ -98,5 +98,7 @@ def run(arguments: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        raise CannotBegin(f"{message()}; see: pocketmq --help") from error
+        context = getattr(error, "ctx", None)
+        command_path = "pocketmq" if context is None else context.command_path
+        raise CannotBegin(f"{message()}; see: {command_path} --help") from error
     return result if isinstance(result, int) else int(ExitCode.OK)

@@ -57,12 +57,18 @@ def _numbers(runtime: dict[str, str]) -> dict[str, Any]:
         except ValueError:
             return None
 
+    def used(name: str) -> float | None:
+        try:
+            return round(float(runtime.get(name, "")), 3)
+        except ValueError:
+            return None
+
     transferred = rate("getTransferedTps")
     return {
         "version": runtime.get("brokerVersionDesc"),
         "in_per_s": rate("putTps"),
         "out_per_s": rate("getTransferredTps") if transferred is None else transferred,
-        "disk": runtime.get("commitLogDiskRatio"),
+        "disk": used("commitLogDiskRatio"),
     }
 
 

@@ -17,3 +17,16 @@ class ExitCode(IntEnum):
 
 class CannotBegin(Exception):
     """A mistake of whoever called; the text is one line that says what to do."""
+
+
+def without_extras(missing: ModuleNotFoundError) -> CannotBegin:
+    """What to say where the client alone is installed, which brings the commands but not what they need.
+
+    Raises: the error itself when it is a module of ours, which is a bug and shows its trace.
+    """
+    if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
+        raise missing
+    return CannotBegin(
+        f"this command needs {missing.name}, which is not installed: "
+        'pip install "pocketmq[broker,console]"'
+    )

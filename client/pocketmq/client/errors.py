@@ -123,9 +123,12 @@ class BrokerRefused(Refused):
 
     def __init__(self, code: int, remark: str | None, address: str, what: str) -> None:
         super().__init__(code, remark, address, what)
-        text = f"{what} was refused by {address} with {response_name(code)}"
+        # What no single broker has answered, such as an id that none of them knows, has no address.
+        refused = f"was refused by {address}" if address else "failed"
+        text = f"{what} {refused} with {response_name(code)}"
         text += f": {remark}" if remark else ""
-        self.args = (f"{text}. {self.advice}" if self.advice else text,)
+        # Many of the broker's own sentences end with a full stop.
+        self.args = (f"{text.removesuffix('.')}. {self.advice}" if self.advice else text,)
 
 
 class TopicNotExist(BrokerRefused, CallerError):

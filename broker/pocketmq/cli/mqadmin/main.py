@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, without_extras
 from pocketmq.cli.mqadmin.arguments import parse
 from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
 
@@ -21,7 +21,11 @@ def main() -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code (see ExitCode)."""
-    from pocketmq.cli.site import SiteRefused
+    try:
+        from pocketmq.cli.site import SiteRefused
+    except ModuleNotFoundError as missing:
+        sys.stderr.write(f"mqadmin: {without_extras(missing)}\n")
+        return int(ExitCode.USAGE)
 
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
