@@ -155,6 +155,44 @@ def test_a_topic_that_the_broker_creates_is_sent_to_by_the_template() -> None:
     run_virtual(main)
 
 
+def test_brokers_are_told_of_a_producer_whatever_it_sends_to() -> None:
+    """S35, S37: before its first send, after the only one, which made the topic, and when it joins late."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock())
+
+        def told(group: str) -> list[int]:
+            return [
+                beat.at_ms
+                for beat in cluster.asked(RC.HEART_BEAT)
+                if {"groupName": group} in beat.json["producerDataSet"]
+            ]
+
+        async with Producer("p", **options(cluster, instance_name="i")) as producer:
+            await until(lambda: told("p"), within_ms=1_100)
+            await producer.send(Message("New", b"x"))
+            await until(lambda: len(told("p")) > 3, within_ms=91_000)
+            async with Producer("late", **options(cluster, instance_name="i")):
+                assert told("late")
+
+    run_virtual(main)
+
+
+def test_brokers_are_told_of_a_producer_where_topics_are_not_created_by_sending() -> None:
+    """S37: then the topic that it sends to tells which brokers there are."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=4)
+        cluster.auto_create = False
+        async with Producer("p", **options(cluster)) as producer:
+            await asyncio.sleep(2)
+            assert not cluster.asked(RC.HEART_BEAT)
+            await producer.send(Message("T", b"x"))
+            await until(lambda: cluster.asked(RC.HEART_BEAT), within_ms=31_000)
+
+    run_virtual(main)
+
+
 def test_a_broker_that_is_gone_is_left_for_another() -> None:
     """Issue 4.8: refused connection: the retry goes elsewhere; with all gone nothing was stored."""
 

@@ -1,5 +1,7 @@
 """Our admin client at our broker and at Apache's: a working session, as mqadmin's in test_mqadmin.py."""
 
+import asyncio
+
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
@@ -19,6 +21,21 @@ from pocketmq.client import Message, NoRoute, Producer
 )
 def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
     return shared.broker(request.param)
+
+
+async def test_a_producer_is_listed_soon_after_the_one_send_that_made_its_topic(
+    broker: RunningBroker, topic: str, group: str
+) -> None:
+    """S37: no topic of its own has a route yet, so the template's keeps the broker told of it."""
+    async with (
+        Admin(name_server=broker.namesrv) as admin,
+        Producer(group, name_server=broker.namesrv) as producer,
+    ):
+        await producer.send(Message(topic, b"x"))
+        async with asyncio.timeout(40):
+            while not (listed := await admin.groups.producers(group)):
+                await asyncio.sleep(0.1)
+    assert [each.client_id for each in listed] == [producer.client_id]
 
 
 async def test_an_operator_makes_looks_moves_and_removes(

@@ -29,7 +29,7 @@ from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import ClientConfig, parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
 from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
-from pocketmq.client.namespace import is_retry_topic
+from pocketmq.client.namespace import AUTO_CREATE_TOPIC, is_retry_topic
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
 from pocketmq.client.route import MASTER_ID, BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
@@ -246,7 +246,8 @@ class MQClientInstance:
         try:
             await self.fetch_route(topic)
         except (PocketMQError, FastjsonError) as error:
-            if not is_retry_topic(topic):
+            # Both are asked for whether or not they exist.
+            if not is_retry_topic(topic) and topic != AUTO_CREATE_TOPIC:
                 log.warning("no new route topic=%s reason=%r", topic, str(error))
         return topic in self.routes
 

@@ -150,6 +150,8 @@ class Producer:
             await instances.release(instance)
             raise
         self._instance, self._engine = instance, engine
+        # Whoever joins an instance that knows brokers is told to them now, not by the next timer.
+        await instance.heartbeat_all()
         if self._trace:
             self._tracer = TraceDispatcher(
                 self.group, "PRODUCE", self.config, trace_topic=self._trace_topic

@@ -169,8 +169,12 @@ class SendEngine:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that were sent to, whose routes are kept fresh."""
-        return list(self._infos)
+        """The topics whose routes are kept fresh: those that were sent to, and the template of new ones.
+
+        The template's route keeps the brokers that it names known, and so told of this producer, when no
+        other route does: before the first send, and after one that created its topic.
+        """
+        return [self.settings.create_topic_key, *self._infos]
 
     def outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
@@ -430,10 +434,9 @@ class SendEngine:
         """The brokers that create topics by themselves. Raises: NoRoute of the topic itself."""
         instance = self.instance
         try:
-            template = await instance.api.topic_route(self.settings.create_topic_key)
+            template = await instance.fetch_route(self.settings.create_topic_key)
         except NoRoute as error:
             raise NoRoute(topic, instance.api.name_servers) from error
-        instance.addresses.learn(template)
         limited = template.limited_to(self.settings.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())
 
