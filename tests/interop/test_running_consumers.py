@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
-from tests.interop.driver import PushConsumer, Session, message
+from tests.interop.driver import Producer, PushConsumer, Session, message
+from tests.interop.waiting import until
 
 from pocketmq.admin import Admin
 
@@ -55,3 +56,64 @@ async def test_a_running_consumer_tells_of_itself_and_takes_a_message_that_it_is
 
     await asyncio.to_thread(ask_by_tool)
     assert [each.text for each in consumer.received] == ["fine", "bad", "fine"]
+
+
+async def test_a_running_consumer_leaves_out_what_it_is_told_to_skip(
+    broker: RunningBroker,
+    java_498: Session,
+    shared: Shared,
+    make_topic: MakeTopic,
+    topic: str,
+    group: str,
+) -> None:
+    """skipAccumulatedMessage with 100 messages at a slow listener: its cache is emptied, the lag is 0.
+
+    Every queue has a committed offset before: without one the broker refuses and the tool writes offsets
+    that the consumer writes its own over. Java's client waits ten seconds after it was told.
+    """
+
+    def begin() -> tuple[Producer, PushConsumer]:
+        make_topic(broker, topic)
+        producer = java_498.producer(broker.namesrv, group + "-p")
+        consumer = java_498.push_consumer(broker.namesrv, group, topic)
+        producer.send(*(message(topic, f"first {number}") for number in range(8)))
+        consumer.wait(8)
+        consumer.persist_offsets()
+        consumer.behave(delay_ms=15_000)
+        producer.send(*(message(topic, f"waits {number}") for number in range(100)))
+        return producer, consumer
+
+    producer, consumer = await asyncio.to_thread(begin)
+    async with Admin(name_server=broker.namesrv) as admin:
+        assert sum(row.lag for row in await admin.groups.progress(group, topic)) == 100
+        [member] = (await admin.groups.connection(group)).members
+
+        def skip() -> None:
+            tool = shared.mqadmin("4.9.7").at(broker.namesrv)
+            printed = tool("skipAccumulatedMessage", "-g", group, "-t", topic)
+            assert len([line for line in printed.lines if line.startswith(broker.broker_name)]) == 4
+            consumer.behave(delay_ms=0)
+
+        await asyncio.to_thread(skip)
+        async with asyncio.timeout(90):
+            while True:
+                rows = await admin.groups.progress(group, topic)
+                info = await admin.groups.running_info(group, member.client_id)
+                cached = [
+                    state["cachedMsgCount"]
+                    for queue, state in info.queues.items()
+                    if queue.topic == topic
+                ]
+                if cached == [row.lag for row in rows] == [0] * 4:
+                    break
+                await asyncio.sleep(0.2)
+
+    def go_on() -> None:
+        producer.send(message(topic, "after"))
+        until(lambda: "after" in [each.text for each in consumer.received], "what came after")
+
+    await asyncio.to_thread(go_on)
+    seen = [each.text for each in consumer.received]
+    # A listener's 20 threads may have had one message each, and a slow machine a second one.
+    assert len([text for text in seen if text.startswith("waits")]) < 100
+    assert seen.count("after") == 1
