@@ -46,7 +46,11 @@ async def test_an_operator_makes_looks_moves_and_removes(
         Admin(name_server=broker.namesrv) as admin,
         Producer(f"{group}-p", name_server=broker.namesrv) as producer,
     ):
-        [listed] = [each for each in await admin.brokers() if each.address == broker.address]
+        # RocketMQ 5.5.0 says that it is up before its name server knows it.
+        async with asyncio.timeout(60):
+            while broker.address not in (found := {at.address: at for at in await admin.brokers()}):
+                await asyncio.sleep(0.1)
+        listed = found[broker.address]
         assert (listed.name, listed.broker_id) == (broker.broker_name, 0)
         await admin.topics.create(topic, queues=2)
         await admin.groups.create(GroupConfig(group, retry_max_times=3))

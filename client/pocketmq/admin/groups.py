@@ -237,28 +237,66 @@ class Groups:
     ) -> list[OffsetReset]:
         """Move the group to the first message stored at or after a time; -1: to the end.
 
-        While members are online the broker tells them, and they write the new offsets; else the
+        While members are online their broker tells them, and they write the new offsets; else the
         offsets are written here. force: False moves backwards only. dry: say what would be done.
+        Raises: BrokerRefused when a broker has members but does not tell them.
         """
         plan = await self._plan_reset(group, topic, timestamp_ms, force=force)
         if dry:
             return plan
-        by_broker = dict(await self._site.masters_of(topic))
-        online = False
         header = headers.ResetOffsetHeader(topic, group, timestamp_ms, force)
-        for address in by_broker.values():
-            found = await self._api.answer(
+        for name, address in await self._site.masters_of(topic):
+            steps = [step for step in plan if step.queue.broker_name == name]
+            if await self._has_members(address, group):
+                await self._tell_members(name, address, header, steps)
+            else:
+                for step in steps:
+                    await self.place(group, step.queue, step.new_offset)
+        return plan
+
+    async def _has_members(self, address: str, group: str) -> bool:
+        try:
+            await self._api.ask(
+                address,
+                RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                headers.GetConsumerConnectionListHeader(group),
+                about=f"group {group!r}",
+            )
+        except ConsumerNotOnline:
+            return False
+        return True
+
+    async def _tell_members(
+        self,
+        broker_name: str,
+        address: str,
+        header: headers.ResetOffsetHeader,
+        steps: Iterable[OffsetReset],
+    ) -> None:
+        """Let a broker tell its members where to go on. Raises: BrokerRefused."""
+
+        async def tell() -> None:
+            await self._api.ask(
                 address,
                 RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
                 header,
                 timeout_ms=_CALL_TIMEOUT_MS,
-                about=f"group {group!r}, topic {topic!r}",
+                about=f"group {header.group!r}, topic {header.topic!r}",
             )
-            online = online or found.code == ResponseCode.SUCCESS
-        if not online:
-            for step in plan:
-                await self.place(group, step.queue, step.new_offset)
-        return plan
+
+        try:
+            await tell()
+        except BrokerRefused as refused:
+            if refused.code != ResponseCode.SYSTEM_ERROR:
+                raise
+            # It says so while a queue has no committed offset: the first messages are under way still.
+            begun = {step.queue for step in steps if step.old_offset}
+            route = await self._site.route(header.topic)
+            queues = {*route.subscribe_queues(header.topic), *route.publish_queues(header.topic)}
+            for queue in sorted(queues - begun):
+                if queue.broker_name == broker_name:
+                    await self.place(header.group, queue, 0)
+            await tell()
 
     async def _plan_reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool
