@@ -20,7 +20,7 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "PocketMQ needs Python 3.11 or newer: make PYTHON=python3.12 run"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -f $@; echo "no virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q -e '.[broker,console]'
