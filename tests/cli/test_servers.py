@@ -229,3 +229,19 @@ def test_the_log_keeps_control_characters_out_of_the_terminal(folder: Path) -> N
 
     record = logging.LogRecord("x", logging.INFO, "f", 1, "a\x1b[31mred\r%s", ("b\nc",), None)
     assert _Formatter("%(message)s").format(record) == "a\\x1b[31mred\\x0db\n  c"
+
+
+def test_a_stop_that_could_not_write_everything_says_so_and_fails(tmp_path: Path) -> None:
+    """Whoever supervises the process must not take it for a clean stop."""
+    server = Server(tmp_path, "up", "--namesrv-port", "0", "--broker-port", "0", "--no-console")
+    try:
+        server.ready()
+        checkpoint = tmp_path / "data" / "checkpoint"
+        checkpoint.unlink(missing_ok=True)
+        # A folder cannot be replaced by a file: the last step of a stop fails.
+        (checkpoint / "in the way").mkdir(parents=True)
+        assert server.stop() == 1
+        assert "not everything came to the disk" in server.last_line()
+        assert (tmp_path / "data" / "abort").exists()
+    finally:
+        server.kill()

@@ -36,6 +36,8 @@ _NOT_NAMESRVS = ("listenPort", "bindAddress", "kvConfigPath")
 class BrokerServer:
     """Settings from all sources, then the servers until `stop`. metrics: those of the metrics port."""
 
+    failure = ""
+
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
         self._is_up = options.role == UP
@@ -163,3 +165,8 @@ class BrokerServer:
             if console is not None:
                 await stack.enter_async_context(console)
             await stop.wait()
+        if not broker.store.closed_cleanly:
+            self.failure = (
+                f"not everything came to the disk when {config.broker_name} stopped: the log says why, "
+                "and the next start recovers what is there"
+            )

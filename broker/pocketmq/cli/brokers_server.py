@@ -39,6 +39,8 @@ def begin(options: ServerOptions, environment: Mapping[str, str], count: int) ->
 class BrokersServer:
     """Owner of the name server and of the broker processes."""
 
+    failure = ""
+
     def __init__(
         self,
         options: ServerOptions,

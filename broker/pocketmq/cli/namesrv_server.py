@@ -17,6 +17,8 @@ from pocketmq.remoting.tls import ServerTls, TlsConfig
 class NamesrvServer:
     """Settings from all sources, then the server until `stop`."""
 
+    failure = ""
+
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Raises: CannotBegin."""
         self._as_json = options.as_json

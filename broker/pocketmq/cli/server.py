@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """What the three commands run."""
+    """What the three commands run. failure: what went wrong at the stop, in words; empty otherwise."""
+
+    failure: str
 
     def settings(self) -> dict[str, str]:
         """Every setting with its value."""
@@ -59,6 +61,9 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
         if reason is None:
             raise
         raise _first(reason) from None
+    if server.failure:
+        sys.stderr.write(f"pocketmq: {server.failure}\n")
+        return ExitCode.FAILED
     return ExitCode.OK
 
 

@@ -65,6 +65,8 @@ class OpenStore:
         )
         self._queues = self._table.queues
         self.delay_levels = parse_delay_levels(config.message_delay_level)
+        # Set by close(): all that was acknowledged is on the disk, and the files say so.
+        self.closed_cleanly = False
         self._refusal: StoreNotWriteable | None = StoreClosed()
         self._index = IndexService(os.path.join(self._root, "index"), config, self._log, clock)
         self._verification = Verification(self._log)
@@ -178,7 +180,10 @@ class OpenStore:
         self._refusal = None
 
     def close(self) -> None:
-        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way."""
+        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way.
+
+        Whether all of it came to the disk, `closed_cleanly` says.
+        """
         if self._flush is None:
             return
         flush, self._flush = self._flush, None
@@ -190,6 +195,7 @@ class OpenStore:
                     pass
                 flush.flush_all_now()
                 self._abort.remove()
+                self.closed_cleanly = True
         except OSError as error:
             log.critical("the last flush failed; the next start recovers error=%s", error)
         finally:
