@@ -621,6 +621,17 @@ def test_offsets_of_threads_never_go_back() -> None:
     asyncio.run(main())
 
 
+async def test_offsets_written_twice_at_once_are_both_in_the_file(tmp_path: Path) -> None:
+    """S58: the timer's write and the last one of a shutdown may meet."""
+    store = LocalFileOffsetStore("10.0.0.1@DEFAULT", "g", tmp_path)
+    queues = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
+    for queue in queues:
+        store.table.update(queue, 7, increase_only=True)
+    await asyncio.gather(*(store.persist([queue]) for queue in queues))
+    again = LocalFileOffsetStore("10.0.0.1@DEFAULT", "g", tmp_path)
+    assert [await again.read(queue, ReadFrom.STORE) for queue in queues] == [7, 7, 7, 7]
+
+
 async def test_offsets_of_a_broadcasting_consumer_are_in_javas_file(tmp_path: Path) -> None:
     """S58: the layout of Java's LocalFileOffsetStore; the file before is kept as .bak."""
     store = LocalFileOffsetStore("10.0.0.1@DEFAULT", "g", tmp_path)

@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 from tests.console.browser import Browser
 from tests.interop import driver as drivers
-from tests.interop.asking import ask
+from tests.interop.asking import make_topic_at
 from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import or_missing
 from tests.interop.driver import PushConsumer, Sent, Session
 from tests.interop.test_group_experiments import Group, eight, make_last, send
-
-from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 TOPIC, GROUP = "articles", "reviewers"
 # Delays as RocketMQ has them: the other tests' brokers shorten them.
@@ -58,18 +56,7 @@ def console_of(broker: PocketBroker) -> str:
 
 
 def make_topic(broker: PocketBroker, topic: str, queues: int = 4) -> None:
-    ext = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
-    answer = ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    make_topic_at(broker.address, topic, queues)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class Site:
         self.folder = folder
         self.namesrv = namesrv
         self.store = store
-        self.environment = {**os.environ, "NAMESRV_ADDR": namesrv}
+        # A home of its own: a broadcasting consumer keeps its offsets there.
+        self.environment = {**os.environ, "NAMESRV_ADDR": namesrv, "HOME": str(folder)}
         self.message_id = ""
 
     def pocketmq(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ):
             made = site.pocketmq(*words)
             assert made.returncode == 0, made.stderr
+        site.pocketmq("message", "send", "TopicTest", "hello", "--tag", "tagA")
         sent = site.pocketmq("message", "send", "Orders", "one", "--keys", "order-4711", "--json")
         site.message_id = json.loads(sent.stdout)[0]["id"]
         yield site
@@ -89,6 +92,9 @@ def test_a_program_of_the_documentation_runs(block: Block, site: Site) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
+        # Far behind what any program here needs: one that waits for ever must not stop the run.
+        last = threading.Timer(180, process.kill)
+        last.start()
         printed = ""
         if "until" in block.words:
             for line in process.stdout:
@@ -97,6 +103,7 @@ def test_a_program_of_the_documentation_runs(block: Block, site: Site) -> None:
                     break
             process.terminate()
         printed += process.stdout.read()
+        last.cancel()
     assert process.returncode == 0, printed
 
 

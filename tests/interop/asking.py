@@ -72,3 +72,19 @@ def offsets_of(address: str, group: str, topic: str) -> dict[int, tuple[int, int
         for queue, each in stats["offsetTable"].items()
         if queue.get("topic") == topic
     }
+
+
+def make_topic_at(address: str, topic: str, queues: int = 4) -> None:
+    """Create a topic at one broker."""
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    answer = ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark

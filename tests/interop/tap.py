@@ -16,8 +16,12 @@ TAP_HOST = "127.0.0.2"
 
 @dataclass(frozen=True)
 class FrameHead:
-    """What the first 8 bytes of a frame say: who sent it, and the serialize type of its header."""
+    """What the first 8 bytes of a frame say: who sent it, and the serialize type of its header.
 
+    connection: which one of the tap's, in the order in which they were made.
+    """
+
+    connection: int
     from_client: bool
     serialize_type: int
     size: int
@@ -28,6 +32,7 @@ class Tap:
 
     def __init__(self, ports: Iterable[int]) -> None:
         self.frames: list[FrameHead] = []
+        self.connections = 0
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -71,28 +76,32 @@ class Tap:
             far.settimeout(None)
             with self._lock:
                 self._sockets += [near, far]
-            self._run(self._forward, near, far, True)
-            self._run(self._forward, far, near, False)
+                self.connections += 1
+                connection = self.connections
+            self._run(self._forward, near, far, connection, True)
+            self._run(self._forward, far, near, connection, False)
 
-    def _forward(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
+    def _forward(
+        self, source: socket.socket, target: socket.socket, connection: int, from_client: bool
+    ) -> None:
         buffer = bytearray()
         try:
             while data := source.recv(65536):
                 target.sendall(data)
                 buffer += data
-                self._take(buffer, from_client)
+                self._take(buffer, connection, from_client)
         except OSError:
             pass
         _end(source)
         _end(target)
 
-    def _take(self, buffer: bytearray, from_client: bool) -> None:
+    def _take(self, buffer: bytearray, connection: int, from_client: bool) -> None:
         while len(buffer) >= 8:
             size = int.from_bytes(buffer[:4], "big")
             if len(buffer) < 4 + size:
                 return
             with self._lock:
-                self.frames.append(FrameHead(from_client, buffer[4], size))
+                self.frames.append(FrameHead(connection, from_client, buffer[4], size))
             del buffer[: 4 + size]
 
 

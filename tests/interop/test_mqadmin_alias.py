@@ -6,6 +6,7 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Session, message
+from tests.interop.waiting import until
 
 from pocketmq.cli.mqadmin.main import run
 
@@ -68,6 +69,8 @@ def test_our_mqadmin_prints_the_words_of_rocketmqs(
     consumer = java_498.push_consumer(asked.namesrv, GROUP, {TOPIC: "A"}, settings=FIRST)
     consumer.wait(8)
     consumer.persist_offsets()
+    online = ("producerConnection", "-g", GROUP + "-p", "-t", TOPIC)
+    until(lambda: f"@{producer.name}" in theirs(*online).out, "the producer online")
     put = {"BROKER": asked.address, "TOPIC": TOPIC, "GROUP": GROUP}
     different: dict[str, tuple[list[str], list[str]]] = {}
     for line in SAME:

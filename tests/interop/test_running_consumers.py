@@ -36,6 +36,10 @@ async def test_a_running_consumer_tells_of_itself_and_takes_a_message_that_it_is
         [member] = (await admin.groups.connection(group)).members
         client_id = member.client_id
         info = await admin.groups.running_info(group, client_id, stack=True)
+        while len([queue for queue in info.queues if queue.topic == topic]) < 4:
+            # Its first rebalance is still under way.
+            await asyncio.sleep(0.2)
+            info = await admin.groups.running_info(group, client_id, stack=True)
         assert info.stack is not None
         assert "RebalanceService" in info.stack
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"

@@ -1,5 +1,6 @@
 """`pocketmq offset`: how far groups have consumed: look, reset, set, copy."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from pocketmq.cli.group_report import check_known, queue_row
 from pocketmq.cli.moments import parse_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_rows
-from pocketmq.cli.site import confirm, with_admin
+from pocketmq.cli.site import SiteRefused, confirm, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, OffsetReset
@@ -57,6 +58,7 @@ def reset(
         confirm(f"group {group!r} will go on in topic {topic!r} from {to}", yes)
 
     async def work(admin: "Admin") -> list["OffsetReset"]:
+        await _say_when_new(admin, group)
         return await admin.groups.reset(group, topic, moment, dry=dry_run)
 
     _print_resets(with_admin(namesrv, work), as_json)
@@ -81,6 +83,7 @@ def set_offset(
     async def work(admin: "Admin") -> list["OffsetReset"]:
         from pocketmq.admin import OffsetReset
 
+        await _say_when_new(admin, group)
         queues = [
             each
             for each in (await admin.topics.route(topic)).subscribe_queues(topic)
@@ -116,6 +119,16 @@ def copy(
         return await admin.groups.copy_offsets(source, target, topic)
 
     _print_resets(with_admin(namesrv, work), as_json)
+
+
+async def _say_when_new(admin: "Admin", group: str) -> None:
+    """A group may be given its place before its first member; a name that was mistyped looks the same."""
+    try:
+        await check_known(admin, group)
+    except SiteRefused:
+        sys.stderr.write(
+            f"pocketmq: nobody knows group {group!r} yet: the offsets wait for its first member\n"
+        )
 
 
 def _print_resets(steps: list["OffsetReset"], as_json: bool) -> None:

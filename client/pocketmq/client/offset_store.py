@@ -137,6 +137,8 @@ class LocalFileOffsetStore:
         folder = (root or default_root()) / safe_name(client_id) / group
         self.path = folder / "offsets.json"
         self._backup = folder / "offsets.json.bak"
+        # The timer's write and the last one of shutdown() must not meet in the file.
+        self._writing = asyncio.Lock()
 
     async def load(self) -> None:
         """Read the file. Raises: OffsetFileBroken when neither it nor its backup can be read."""
@@ -177,9 +179,10 @@ class LocalFileOffsetStore:
 
     async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
         wanted = set(queues)
-        offsets = {queue: offset for queue, offset in self.table.items() if queue in wanted}
-        if offsets:
-            await asyncio.to_thread(self._write, offsets)
+        async with self._writing:
+            offsets = {queue: offset for queue, offset in self.table.items() if queue in wanted}
+            if offsets:
+                await asyncio.to_thread(self._write, offsets)
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         # What the file holds of queues that are not ours now stays, as in Java 5.

@@ -126,8 +126,12 @@ class Page {
   }
 }
 
+// The address that is shown. The skip link changes only what is behind its #: that is no way to another page.
+let address;
+
 async function show({ focus }) {
   page?.leave();
+  address = location.pathname + location.search;
   const name = MODULES[location.pathname];
   for (const link of document.querySelectorAll("#nav a")) {
     const here = new URL(link.href).pathname === (PARENTS[location.pathname] ?? location.pathname);
@@ -195,7 +199,9 @@ export function drawSession() {
 
 function frame() {
   document.addEventListener("click", follow);
-  window.addEventListener("popstate", () => show({ focus: true }));
+  window.addEventListener("popstate", () => {
+    if (location.pathname + location.search !== address) show({ focus: true });
+  });
   pauseButton.addEventListener("click", () => {
     paused = !paused;
     localStorage.setItem("paused", paused ? "yes" : "no");
