@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -236,6 +237,29 @@ def test_a_consumer_that_dies_begins_again_at_the_message_that_was_not_done() ->
         async with consumer(cluster, second):
             await until(lambda: len(second.messages) == 2)
             assert second.bodies == [b"7", b"8"]
+
+    run_virtual(main)
+
+
+def test_a_listener_that_swallows_its_cancellation_does_not_hold_up_the_shutdown() -> None:
+    """S62: what outlives drain_timeout_ms is cancelled until it has ended."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.put("T", 0, b"stuck")
+        began = asyncio.Event()
+
+        async def stubborn(messages: list[MessageExt], context: ConsumeContext) -> None:
+            began.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        made = PushConsumer("g", listener=stubborn, **options(cluster, drain_timeout_ms=1_000))
+        made.subscribe("T")
+        await made.start()
+        await began.wait()
+        async with asyncio.timeout(60):
+            await made.shutdown()
 
     run_virtual(main)
 

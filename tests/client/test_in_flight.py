@@ -143,6 +143,23 @@ def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
     run_virtual(main)
 
 
+def test_a_shutdown_ends_when_the_last_one_who_waits_for_room_is_cancelled() -> None:
+    """Issue 4: who waits until nothing is under way is told, whatever else happens in that turn."""
+
+    async def main() -> None:
+        room = Room(1, 100)
+        assert room.take(10)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            second = group.create_task(room.wait(10))
+            group.create_task(room.empty())
+            await asyncio.sleep(0)
+            second.cancel()
+            room.give(10)
+        assert (room.count, room.size) == (0, 0)
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize("way", ["send", "submit"])
 def test_no_more_than_the_limit_is_under_way(way: str) -> None:
     """Issue 4: back-pressure instead of memory, for tasks and for futures."""

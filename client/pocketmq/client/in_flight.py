@@ -67,8 +67,9 @@ class Room:
         self.count -= 1
         self.size -= size
         if self._waiting:
+            # May leave nobody: who was cancelled in this turn still stands in the queue.
             self._admit()
-        elif not self.count and self._idle:
+        if self._idle and not self.count:
             idle, self._idle = self._idle, []
             for each in idle:
                 if not each.done():

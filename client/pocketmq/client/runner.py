@@ -15,6 +15,9 @@ from pocketmq.remoting.errors import PocketMQError
 
 log = logging.getLogger(__name__)
 
+CANCEL_AGAIN_S = 5.0
+"""A child that has not ended so long after it was told to is told again."""
+
 SetUp = Callable[[AsyncExitStack], Awaitable[None]]
 
 
@@ -70,11 +73,15 @@ class Runner:
                     ready.set_result(None)
                 await stopping.wait()
                 self._group = None
-                for child in list(self._children):
-                    child.cancel()
                 for timer in self._timers:
                     timer.cancel()
                 self._timers.clear()
+                while self._children:
+                    children = list(self._children)
+                    for child in children:
+                        child.cancel()
+                    # A listener may swallow a cancellation (asyncio.wait_for of 3.11 does now and then).
+                    await asyncio.wait(children, timeout=CANCEL_AGAIN_S)
 
     def spawn(
         self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None
