@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.cli.servers import COMMAND, Server
 
-from pocketmq.admin.tracks import TrackType, verdict
+from pocketmq.admin import TrackType
+from pocketmq.admin.tracks import verdict
 from pocketmq.admin.types import GroupConnection
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from pocketmq.broker.held_request import HeldRequest, Woken
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
@@ -20,7 +21,6 @@ from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
 
-_LOW_WORD = 0xFFFF_FFFF
 # RocketMQ looks at all held pulls every 5 s and wakes those whose queue has grown, whatever their
 # filter: a pull that only skipped messages is then answered with the offset behind them.
 CHECK_INTERVAL_MS = 5_000
@@ -28,10 +28,10 @@ CHECK_INTERVAL_MS = 5_000
 _LOOK_INTERVAL_MIN_MS = 100
 
 
-class HeldPull:
-    """One waiting pull: where it reads, what it lets through, until when (monotonic ms)."""
+class HeldPull(HeldRequest):
+    """One waiting pull, and the offset that it reads at."""
 
-    __slots__ = ("codes", "connection", "deadline_ms", "offset", "properties", "request")
+    __slots__ = ("offset",)
 
     def __init__(
         self,
@@ -42,33 +42,25 @@ class HeldPull:
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """matches: the tags codes that wake it; properties: what the message's properties must pass."""
-        self.request = request
-        self.connection = connection
+        super().__init__(request, connection, matches, deadline_ms, properties)
         self.offset = offset
-        codes = matches.codes if matches is not None else None
-        self.codes = None if codes is None else frozenset(code & _LOW_WORD for code in codes)
-        self.deadline_ms = deadline_ms
-        self.properties = properties
 
 
-class LongPolling:
+class LongPolling(Woken[HeldPull]):
     """Owner of the held pulls."""
+
+    kind = "pull"
 
     def __init__(self, clock: Clock, max_offset: Callable[[str, int], int]) -> None:
         """max_offset(topic, queue id): where the queue ends now."""
+        super().__init__()
         self._clock = clock
         self._max_offset = max_offset
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
-        self._ready: list[HeldPull] = []
         self._next_look_ms = 0
         self._sooner = asyncio.Event()
         # The broker stops: nothing is held any more.
         self.closing = False
-        # Runs a function in the next turn of the event loop; None: woken pulls wait for run_ready.
-        self.call_soon: Callable[[Callable[[], None]], object] | None = None
-        # Answers a pull that is done waiting; set by the processor of pulls.
-        self.run: Callable[[RemotingCommand, Connection], None] | None = None
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> None:
         """Let a pull wait (invariant 1)."""
@@ -92,7 +84,8 @@ class LongPolling:
         """
         self.closing = True
         for pulls in self._held.values():
-            self._ready += pulls
+            for pull in pulls:
+                self.run_soon(pull)
         self._held.clear()
         self.run_ready()
 
@@ -123,12 +116,8 @@ class LongPolling:
             return
         kept = []
         for pull in held:
-            if (
-                max_offset > pull.offset
-                and (pull.codes is None or tags_code & _LOW_WORD in pull.codes)
-                and (pull.properties is None or pull.properties(properties))
-            ):
-                self._wake(pull)
+            if max_offset > pull.offset and pull.wants(tags_code, properties):
+                self.run_soon(pull)
             else:
                 kept.append(pull)
         self._keep((topic, queue_id), kept)
@@ -137,29 +126,13 @@ class LongPolling:
         """Run every pull of a topic again: what it may be given has changed."""
         for queue in [queue for queue in self._held if queue[0] == topic]:
             for pull in self._held.pop(queue):
-                self._wake(pull)
+                self.run_soon(pull)
 
     def _keep(self, queue: tuple[str, int], pulls: list[HeldPull]) -> None:
         if pulls:
             self._held[queue] = pulls
         else:
             self._held.pop(queue, None)
-
-    def _wake(self, pull: HeldPull) -> None:
-        if not self._ready and self.call_soon is not None:
-            self.call_soon(self.run_ready)
-        self._ready.append(pull)
-
-    def run_ready(self) -> None:
-        """Answer every pull that was woken."""
-        ready, self._ready = self._ready, []
-        for pull in ready:
-            if pull.connection.closed or self.run is None:
-                continue
-            try:
-                self.run(pull.request, pull.connection)
-            except Exception:
-                log.exception("a held pull failed when it was woken peer=%s", pull.connection.peer)
 
     def check(self) -> None:
         """Wake pulls whose time is over or whose queue has grown; forget those of closed connections."""
@@ -172,7 +145,7 @@ class LongPolling:
                 if pull.connection.closed:
                     continue
                 if now >= pull.deadline_ms or end > pull.offset:
-                    self._wake(pull)
+                    self.run_soon(pull)
                 else:
                     next_look = min(next_look, pull.deadline_ms)
                     kept.append(pull)

@@ -32,6 +32,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
 )
 from pocketmq.remoting.subscription import ALL, parse_tags
+from pocketmq.remoting.track_type import TrackType
 from pocketmq.store import MessageStore
 
 _ACTIVELY = "CONSUME_ACTIVELY"
@@ -54,18 +55,6 @@ class Verdict(StrEnum):
     NOT_REACHED = "NOT_REACHED"
     NOBODY_READS = "NOBODY_READS"
     NOT_ONLINE = "NOT_ONLINE"
-    UNKNOWN = "UNKNOWN"
-
-
-class TrackType(StrEnum):
-    """RocketMQ's. Source: TrackType, RocketMQ 4.9.7, 5.3.3."""
-
-    CONSUMED = "CONSUMED"
-    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
-    PULL = "PULL"
-    NOT_CONSUME_YET = "NOT_CONSUME_YET"
-    NOT_ONLINE = "NOT_ONLINE"
-    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
     UNKNOWN = "UNKNOWN"
 
 
@@ -371,4 +360,4 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-__all__ = ["Event", "GroupTrack", "MessageTracks", "Place", "TrackType", "Verdict"]
+__all__ = ["Event", "GroupTrack", "MessageTracks", "Place", "Verdict"]

@@ -9,7 +9,7 @@ Works with PocketMQ and with Apache RocketMQ 4.9 and 5.x. Errors are those of po
 """
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.tracks import Track, TrackType
+from pocketmq.admin.tracks import Track
 from pocketmq.admin.types import (
     ClusterBroker,
     ConsumeResultOfOne,
@@ -22,6 +22,7 @@ from pocketmq.admin.types import (
     RunningInfo,
     TopicConfig,
 )
+from pocketmq.remoting.track_type import TrackType
 
 __all__ = [
     "Admin",

@@ -13,25 +13,13 @@ that nobody got (E3). Compatible with mqadmin and the dashboard on purpose.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.types import GroupConnection
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt
-
-
-class TrackType(StrEnum):
-    """RocketMQ's names."""
-
-    CONSUMED = "CONSUMED"
-    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
-    PULL = "PULL"
-    NOT_CONSUME_YET = "NOT_CONSUME_YET"
-    NOT_ONLINE = "NOT_ONLINE"
-    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
-    UNKNOWN = "UNKNOWN"
+from pocketmq.remoting.track_type import TrackType
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,50 +8,19 @@ RocketMQ 5.3.3.
 Owner: the broker; one for pops, one for notifications. `arrived` costs a look-up when nobody waits.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from pocketmq.broker.held_request import HeldRequest, Woken
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
-from pocketmq.store import EntryFilter
-
-log = logging.getLogger(__name__)
-
-_LOW_WORD = 0xFFFF_FFFF
 
 
-class HeldPop:
-    """One waiting pop: what it lets through, until when (monotonic ms)."""
-
-    __slots__ = ("codes", "connection", "deadline_ms", "properties", "request")
-
-    def __init__(
-        self,
-        request: RemotingCommand,
-        connection: Connection,
-        matches: EntryFilter | None,
-        deadline_ms: int,
-        properties: Callable[[bytes], bool] | None = None,
-    ) -> None:
-        self.request = request
-        self.connection = connection
-        codes = matches.codes if matches is not None else None
-        self.codes = None if codes is None else frozenset(code & _LOW_WORD for code in codes)
-        self.deadline_ms = deadline_ms
-        self.properties = properties
-
-    def wants(self, tags_code: int, properties: bytes) -> bool:
-        """Whether a new message concerns it."""
-        if self.codes is not None and tags_code & _LOW_WORD not in self.codes:
-            return False
-        return self.properties is None or self.properties(properties)
-
-
-class PopPolling:
+class PopPolling(Woken[HeldRequest]):
     """Owner of the held pops; queue id -1 stands for all queues of the topic."""
+
+    kind = "pop"
 
     def __init__(
         self,
@@ -60,18 +29,14 @@ class PopPolling:
         size_max: Callable[[], int],
         total_max: Callable[[], int],
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._size_max = size_max
         self._total_max = total_max
         # topic -> group and queue -> pops in the order of their coming
-        self._held: dict[str, dict[QueueOf, deque[HeldPop]]] = {}
-        self._ready: list[HeldPop] = []
+        self._held: dict[str, dict[QueueOf, deque[HeldRequest]]] = {}
         self.count = 0
         self.closing = False
-        # Runs a function in the next turn of the event loop; None: woken pops wait for run_ready.
-        self.call_soon: Callable[[Callable[[], None]], object] | None = None
-        # Answers a pop that is done waiting or lets it wait again; set by its processor.
-        self.run: Callable[[RemotingCommand, Connection], None] | None = None
         # Called when somebody waits.
         self.on_hold: Callable[[], object] = lambda: None
 
@@ -80,7 +45,7 @@ class PopPolling:
         waiting = self._held.get(queue.topic, {}).get(queue, ())
         return self.count < self._total_max() and len(waiting) <= self._size_max()
 
-    def hold(self, queue: QueueOf, pop: HeldPop) -> None:
+    def hold(self, queue: QueueOf, pop: HeldRequest) -> None:
         """Let a pop wait."""
         self._held.setdefault(queue.topic, {}).setdefault(queue, deque()).append(pop)
         self.count += 1
@@ -121,7 +86,7 @@ class PopPolling:
         woken = [self._wake_first(queue, lambda pop: True) for queue in queues]
         return any(woken)
 
-    def _wake_first(self, queue: QueueOf, wanted: Callable[[HeldPop], bool]) -> bool:
+    def _wake_first(self, queue: QueueOf, wanted: Callable[[HeldRequest], bool]) -> bool:
         held = self._held[queue.topic][queue]
         for pop in held:
             if not pop.connection.closed and wanted(pop):
@@ -130,7 +95,7 @@ class PopPolling:
                 return True
         return False
 
-    def _left(self, queue: QueueOf, pops: Iterable[HeldPop]) -> None:
+    def _left(self, queue: QueueOf, pops: Iterable[HeldRequest]) -> None:
         """Pops have been taken out: run them in the next turn of the loop."""
         topic = self._held[queue.topic]
         if not topic[queue]:
@@ -139,20 +104,7 @@ class PopPolling:
                 del self._held[queue.topic]
         for pop in pops:
             self.count -= 1
-            if not self._ready and self.call_soon is not None:
-                self.call_soon(self.run_ready)
-            self._ready.append(pop)
-
-    def run_ready(self) -> None:
-        """Run every pop that was woken."""
-        ready, self._ready = self._ready, []
-        for pop in ready:
-            if pop.connection.closed or self.run is None:
-                continue
-            try:
-                self.run(pop.request, pop.connection)
-            except Exception:
-                log.exception("a held pop failed when it was woken peer=%s", pop.connection.peer)
+            self.run_soon(pop)
 
     def check(self) -> None:
         """Wake pops whose time is over, forget those of closed connections."""
@@ -169,7 +121,7 @@ class PopPolling:
         """Forget the pops of a connection that ended."""
         self._take(lambda pop: pop.connection is connection)
 
-    def _take(self, which: Callable[[HeldPop], bool]) -> None:
+    def _take(self, which: Callable[[HeldRequest], bool]) -> None:
         for topic in list(self._held.values()):
             for queue, held in list(topic.items()):
                 taken = [pop for pop in held if which(pop)]

@@ -22,9 +22,10 @@ from struct import Struct
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import DeliveryRecord
+from pocketmq.broker.held_request import HeldRequest
 from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
-from pocketmq.broker.pop.pop_polling import HeldPop, PopPolling
+from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import (
     INVISIBLE_MS_MAX,
@@ -536,7 +537,7 @@ class PopMessageProcessor:
         if left_ms < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
         deadline_ms = self._clock.monotonic_ms() + min(left_ms, header.poll_time)
-        polling.hold(queue, HeldPop(request, connection, matches, deadline_ms, properties))
+        polling.hold(queue, HeldRequest(request, connection, matches, deadline_ms, properties))
         return None
 
 
