@@ -2,15 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.servers import Server
+from tests.interop.processes import free_ports
 
 from pocketmq.cli.app import run
 from pocketmq.cli.broker_process import ending, pause_ms
@@ -90,6 +95,59 @@ async def create(namesrv: str, topic: str) -> list[str]:
 
     async with Admin(name_server=namesrv) as admin:
         return await admin.topics.create(topic, queues=2)
+
+
+def page(address: str) -> tuple[int, str]:
+    """Status and text of a page, of a failing one too."""
+    try:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_one_port_tells_the_figures_and_the_health_of_all(
+    started: list[Server], folder: Path
+) -> None:
+    """Issue 7 parts 4 and 8: Prometheus and probes need not know how many brokers there are."""
+    server = up(started, folder, "--brokers", "2", "--console-port", "0")
+    ready = server.ready()
+    console = ready["console"]
+    status, text = page(f"{console}/metrics")
+    assert status == 200
+    families = list(text_string_to_metric_families(text))
+    assert len({family.name for family in families}) == len(families)
+    [topics] = [family for family in families if family.name == "rocketmq_topic_number"]
+    assert sorted(sample.labels["node_id"] for sample in topics.samples) == ["b", "b-1"]
+    assert page(f"{console}/health")[0] == page(f"{console}/ready")[0] == 200
+
+    pids = [listed(ready["pids"])[1]]
+
+    def seen_ill() -> bool:
+        # The pause before it is started again grows with each death.
+        pids.extend(re.findall(r"serves again name=b-1 pid=(\d+)", server.log_path.read_text()))
+        with suppress(ProcessLookupError):
+            os.kill(int(pids[-1]), signal.SIGKILL)
+        status, text = page(f"{console}/health")
+        return status == 503 and "b-1: its process has ended, and is started again" in text
+
+    until(seen_ill, "that one broker is ill")
+    until(lambda: page(f"{console}/health")[0] == 200, "well again")
+    until(lambda: 'node_id="b-1"' in page(f"{console}/metrics")[1], "its figures are back")
+
+
+def test_each_broker_has_its_own_metrics_port_where_the_settings_ask_for_it(
+    started: list[Server], folder: Path
+) -> None:
+    """metricsExporterType=PROM: one port after the other."""
+    [port] = free_ports(1)
+    words = ("metricsExporterType=PROM", f"metricsPromExporterPort={port}")
+    server = up(started, folder, "--brokers", "2", "--no-console", "-D", words[0], "-D", words[1])
+    urls = listed(server.ready()["metrics"])
+    assert urls == [f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{port + 1}/metrics"]
+    for url, name in zip(urls, ("b", "b-1"), strict=True):
+        assert f'node_id="{name}"' in page(url)[1]
 
 
 async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_messages(

@@ -17,6 +17,7 @@ import os
 import signal
 from dataclasses import dataclass
 
+from pocketmq.broker.health import Health
 from pocketmq.cli.child_process import Child, spawned
 from pocketmq.cli.exits import CannotBegin, ExitCode
 
@@ -88,19 +89,31 @@ class Member:
 class BrokerProcess:
     """Owner of one child process, from its arguments to its end.
 
-    Attributes: member, address (`ip:port`, empty before it was ready), is_ready (an event: it served
-    once), pid (of the child of now).
+    Attributes: member, address (`ip:port`, empty before it was ready), metrics_url (of its own port; may
+    be empty), is_ready (an event: it served once), pid (of the child of now).
     """
 
     def __init__(self, member: Member, child: Child) -> None:
         self.member = member
         self.address = ""
+        self.metrics_url = ""
         self.is_ready = asyncio.Event()
+        self._is_serving = False
         self._child = child
 
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    def health(self) -> Health:
+        """Whether the process of now serves."""
+        found = Health(self.member.name, self.address)
+        found.check(
+            "running",
+            ok=self._is_serving,
+            reason="its process has ended, and is started again",
+        )
+        return found
 
     async def keep_running(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, or this is cancelled; the child has ended then.
@@ -156,6 +169,7 @@ class BrokerProcess:
             # It died before it read its arguments.
             return
         finally:
+            self._is_serving = False
             transport.close()
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
@@ -164,6 +178,8 @@ class BrokerProcess:
         if line.startswith(b"ready "):
             said = dict(word.split("=", 1) for word in line.decode().split()[1:])
             self.address = said["broker"]
+            self.metrics_url = said.get("metrics", "")
+            self._is_serving = True
             # Clients know the address by now: a restart must come back to it.
             self.member.port = int(self.address.rpartition(":")[2])
             if self.is_ready.is_set():

@@ -18,7 +18,8 @@ from pocketmq.cli.server import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.server import ConsoleServer
+from pocketmq.console.elsewhere import BrokerElsewhere
+from pocketmq.console.server import ConsoleServer, missing_packages
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -93,7 +94,12 @@ class BrokerServer:
             {name: value for name, value in settings.items() if name not in theirs}
         )
 
-    def console(self, name_servers: str, brokers: Sequence[Broker] = ()) -> ConsoleServer | None:
+    def console(
+        self,
+        name_servers: str,
+        brokers: Sequence[Broker] = (),
+        elsewhere: Sequence[BrokerElsewhere] = (),
+    ) -> ConsoleServer | None:
         """The console as it was asked for, to be entered after `ready`. Raises: CannotBegin."""
         return bound_console(
             self._console,
@@ -101,7 +107,16 @@ class BrokerServer:
             name_servers=name_servers,
             tls=self._tls,
             here=brokers,
+            elsewhere=elsewhere,
         )
+
+    @property
+    def asks_for_figures(self) -> bool:
+        """Whether a console here shows the figures of brokers in processes of their own.
+
+        Not where it has a login: the ports that they need for it would ask nobody for one.
+        """
+        return not (self._console.is_off or self._console.user or missing_packages())
 
     @property
     def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:

@@ -78,7 +78,7 @@ class BrokersServer:
                 BrokerProcess(self._member(number, name_server.address), child)
                 for number, child in enumerate(self._children)
             ]
-            console = self._checked.console(_reachable(name_server.address))
+            console = self._checked.console(_reachable(name_server.address), elsewhere=processes)
             async with asyncio.TaskGroup() as tasks:
                 for each in processes:
                     tasks.create_task(each.keep_running(stop), name=f"keep {each.member.name}")
@@ -93,6 +93,9 @@ class BrokersServer:
                             "store": self._data,
                             "console": "" if console is None else console.address,
                             "brokers": len(processes),
+                            "metrics": ",".join(each.metrics_url for each in processes)
+                            if self._checked.metrics.is_on
+                            else "",
                             "pids": ",".join(str(each.pid) for each in processes),
                         },
                         as_json=self._options.as_json,
@@ -145,11 +148,23 @@ class BrokersServer:
         if base == 0:
             # Free ports lie close together: one broker's second port could be another's first.
             arguments += ["--set", "fastListenEnable=false"]
-        metrics = self._checked.metrics
-        if metrics.is_on and metrics.prom_exporter_port:
-            port = metrics.prom_exporter_port + number
-            arguments += ["--set", f"metricsPromExporterPort={port}"]
+        arguments += self._metrics_of(number)
         return Member(name, folder, port_of(base, number), arguments)
+
+    def _metrics_of(self, number: int) -> list[str]:
+        """Where a broker's figures are: where the settings say, else where only this process asks."""
+        metrics = self._checked.metrics
+        if metrics.is_on:
+            port = metrics.prom_exporter_port
+            return ["--set", f"metricsPromExporterPort={port + number}"] if port else []
+        if not self._checked.asks_for_figures:
+            return []
+        private = {"Type": "PROM", "Host": "127.0.0.1", "Port": "0"}
+        names = {"Type": "metricsExporterType", "Host": "metricsPromExporterHost"}
+        names["Port"] = "metricsPromExporterPort"
+        return [
+            word for key, value in private.items() for word in ("--set", f"{names[key]}={value}")
+        ]
 
 
 def _reachable(address: str) -> str:

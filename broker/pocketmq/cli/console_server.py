@@ -15,6 +15,7 @@ from pocketmq.remoting.tls import TlsConfig, client_context
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.client.config import ClientOptions
+    from pocketmq.console.elsewhere import BrokerElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def bound_console(
     name_servers: str,
     tls: TlsConfig,
     here: "Sequence[Broker]" = (),
+    elsewhere: "Sequence[BrokerElsewhere]" = (),
 ) -> ConsoleServer | None:
     """A console that has its port and is to be entered once `ready` is said; None when there is none.
 
@@ -62,7 +64,9 @@ def bound_console(
         log.info("no web console: it finds brokers by a name server, and namesrvAddr is not set")
         return None
     try:
-        console = ConsoleServer(config, _client_options(config, name_servers, tls), here=here)
+        console = ConsoleServer(
+            config, _client_options(config, name_servers, tls), here=here, elsewhere=elsewhere
+        )
         console.bind(port_is_wish=not port_is_asked)
     except IllegalArgument as error:
         raise CannotBegin(str(error)) from error

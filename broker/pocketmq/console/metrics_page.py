@@ -1,7 +1,8 @@
 """/metrics, /health and /ready: figures for Prometheus, and answers for whoever restarts or routes.
 
-    GET /metrics   Prometheus' text of every broker of this process (pocketmq.broker.metrics)
-    GET /health    200 while every broker of this process is well, else 503; JSON with the reasons
+    GET /metrics   Prometheus' text of every broker of this process (pocketmq.broker.metrics) and of those
+                   of other processes that it answers for
+    GET /health    200 while every such broker is well, else 503; JSON with the reasons
     GET /ready     the same for "serves clients"
 
 /health and /ready are for everybody. Where the console has a login, /metrics wants it too: the session of a
@@ -11,6 +12,8 @@ the first figures are asked for.
 
 import base64
 import binascii
+import logging
+import urllib.request
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from pocketmq.broker.broker import Broker
+    from pocketmq.console.elsewhere import BrokerElsewhere
     from pocketmq.console.state import Console
 
+log = logging.getLogger(__name__)
+
+_FETCH_S = 5
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE = "application/json"
 
@@ -59,14 +66,39 @@ def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
     return bytes(generate_latest(Snapshot()))
 
 
-def health_page(brokers: "Sequence[Broker]") -> tuple[int, bytes]:
+def merged(texts: Sequence[bytes]) -> bytes:
+    """Texts of several brokers as one: each family once, with the samples of all.
+
+    >>> a = b"# HELP x y\\n# TYPE x gauge\\nx 1\\n"
+    >>> merged([a, a.replace(b"x 1", b"x 2")])
+    b'# HELP x y\\n# TYPE x gauge\\nx 1\\nx 2\\n'
+    """
+    families: dict[bytes, list[bytes]] = {}
+    for text in texts:
+        family: list[bytes] = []
+        is_new = True
+        for line in text.splitlines(keepends=True):
+            if line.startswith(b"# HELP "):
+                name = line.split(b" ", 3)[2]
+                is_new = name not in families
+                family = families.setdefault(name, [])
+            if is_new or not line.startswith(b"#"):
+                family.append(line)
+    return b"".join(line for family in families.values() for line in family)
+
+
+def health_page(
+    brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
+) -> tuple[int, bytes]:
     """HTTP status and JSON of /health; a process without brokers is well."""
-    return _page([health(broker) for broker in brokers])
+    return _page([*map(health, brokers), *(each.health() for each in elsewhere)])
 
 
-def ready_page(brokers: "Sequence[Broker]") -> tuple[int, bytes]:
+def ready_page(
+    brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
+) -> tuple[int, bytes]:
     """HTTP status and JSON of /ready."""
-    return _page([readiness(broker) for broker in brokers])
+    return _page([*map(readiness, brokers), *(each.health() for each in elsewhere)])
 
 
 def _page(found: Sequence[Health]) -> tuple[int, bytes]:
@@ -111,18 +143,32 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
             return Response(body, error.status, {**headers, **ask}, JSON_TYPE)
         snapshots = [snapshot(broker) for broker in console.here]
         # Text of many thousand samples takes its time, and needs nothing of the loop.
-        text = await asyncio.get_running_loop().run_in_executor(None, to_text, snapshots)
-        return Response(text, headers={**headers, "Content-Type": CONTENT_TYPE})
+        own = asyncio.to_thread(to_text, snapshots)
+        urls = [each.metrics_url for each in console.elsewhere if each.metrics_url]
+        texts = await asyncio.gather(own, *(asyncio.to_thread(_fetched, url) for url in urls))
+        return Response(
+            merged(texts) if urls else texts[0], headers={**headers, "Content-Type": CONTENT_TYPE}
+        )
 
     async def health_(request: Request) -> Response:
-        status, body = health_page(console.here)
+        status, body = health_page(console.here, console.elsewhere)
         return Response(body, status, headers, JSON_TYPE)
 
     async def ready(request: Request) -> Response:
-        status, body = ready_page(console.here)
+        status, body = ready_page(console.here, console.elsewhere)
         return Response(body, status, headers, JSON_TYPE)
 
     return [Route("/metrics", metrics), Route("/health", health_), Route("/ready", ready)]
+
+
+def _fetched(url: str) -> bytes:
+    """The text of another process of this machine; nothing when it has just died."""
+    try:
+        with urllib.request.urlopen(url, timeout=_FETCH_S) as answer:
+            return bytes(answer.read())
+    except OSError as error:
+        log.warning("a broker's figures were not to be had url=%s reason=%r", url, str(error))
+        return b""
 
 
 def _basic(header: str) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from pocketmq.remoting.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.client.config import ClientOptions
+    from pocketmq.console.elsewhere import BrokerElsewhere
     from pocketmq.console.state import Console
     from pocketmq.console.web_server import WebServer
 
@@ -50,8 +51,10 @@ class ConsoleServer:
         clock: Clock | None = None,
         *,
         here: "Sequence[Broker]" = (),
+        elsewhere: "Sequence[BrokerElsewhere]" = (),
     ) -> None:
-        """options: of an Admin: name server, TLS, credentials. here: brokers of this process.
+        """options: of an Admin: name server, TLS, credentials. here: brokers of this process; elsewhere:
+        those of others whose figures and health are asked for here.
 
         Raises: IllegalArgument for a half-set login.
         """
@@ -60,6 +63,7 @@ class ConsoleServer:
         self._options = options
         self._clock: Clock = clock or SystemClock()
         self._here = here
+        self._elsewhere = elsewhere
         self._socket: socket.socket | None = None
         self._stack = AsyncExitStack()
         self.address = ""
@@ -108,7 +112,9 @@ class ConsoleServer:
         try:
             state = await asyncio.to_thread(importlib.import_module, "pocketmq.console.state")
             async with (
-                state.opened(self._config, self._options, self._clock, self._here) as console,
+                state.opened(
+                    self._config, self._options, self._clock, self._here, self._elsewhere
+                ) as console,
                 asyncio.TaskGroup() as tasks,
             ):
                 sampling = tasks.create_task(console.sampler.run(), name="console samples")

@@ -19,13 +19,15 @@ from pocketmq.remoting.message import MessageQueue
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.client.config import ClientOptions
+    from pocketmq.console.elsewhere import BrokerElsewhere
 
 _REQUEST_TIMEOUT_MS = 3_000
 
 
 @dataclass(slots=True)
 class Console:
-    """The parts. here: brokers of this very process (for /metrics and /health); may be none.
+    """The parts. here, elsewhere: brokers of this very process, and of others that it answers for (for
+    /metrics and /health); may be none.
 
     closing is set when the server ends: whoever keeps an answer open must watch it. message_types is what
     topic_api has learned last of topics' types. choose picks the queue of a test message.
@@ -37,6 +39,7 @@ class Console:
     security: Security
     sampler: Sampler
     here: "Sequence[Broker]" = ()
+    elsewhere: "Sequence[BrokerElsewhere]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     message_types: dict[str, str] | None = None
     message_types_until_ms: int = 0
@@ -45,7 +48,11 @@ class Console:
 
 @asynccontextmanager
 async def opened(
-    config: ConsoleConfig, options: "ClientOptions", clock: Clock, here: "Sequence[Broker]"
+    config: ConsoleConfig,
+    options: "ClientOptions",
+    clock: Clock,
+    here: "Sequence[Broker]",
+    elsewhere: "Sequence[BrokerElsewhere]",
 ) -> AsyncIterator[Console]:
     """A console with its connections to name servers and brokers."""
     # A broker that hangs must not hold up a page for longer than a person waits.
@@ -59,4 +66,5 @@ async def opened(
             Security(config, clock, machine_name=socket.gethostname()),
             Sampler(admin, clock, config.sample_interval_ms),
             here,
+            elsewhere,
         )
