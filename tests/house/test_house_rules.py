@@ -1,6 +1,8 @@
 """The rules of the house that a linter does not know."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -107,3 +109,20 @@ def test_an_import_pulls_in_nothing_heavy(module: str) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) <= ALLOWED[module]
+
+
+@pytest.mark.slow
+def test_pyright_finds_nothing_in_client_and_remoting() -> None:
+    """Issue 4 part 7: who writes an application with pyright sees no error of ours."""
+    if shutil.which("node") is None:
+        reason = "pyright runs on Node.js: install it, `make setup` does where apt is"
+        assert os.environ.get("CI") != "true", reason
+        pytest.skip(reason)
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "client", "remoting"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -271,7 +271,7 @@ def thread_stacks() -> str:
     """The stacks of all threads of this process: what jstack is for Java."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
-    for ident, frame in sys._current_frames().items():
+    for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
         lines = "".join(traceback.format_stack(frame))
         parts.append(f"{names.get(ident, 'thread')} TID: {ident}\n{lines}\n")
     return "\n".join(parts)

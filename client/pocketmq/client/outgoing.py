@@ -222,7 +222,7 @@ class Packer:
             properties[_INSTANCE_ID] = self._namespace
         return properties
 
-    def _check_body(self, body: bytes, topic: str) -> None:
+    def _check_body(self, body: object, topic: str) -> None:
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise IllegalMessage(f"the body must be bytes, not {type(body).__name__}: encode it")
         if not body:

@@ -383,7 +383,9 @@ class _Member:
         return self._engine.topics
 
     def start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
-        self._producer._start_check(address, message, fields)
+        self._producer._start_check(  # pyright: ignore[reportPrivateUsage]
+            address, message, fields
+        )
 
 
 def delayed(message: Message, delay_level: int | None, deliver_at_ms: int | None) -> Message:

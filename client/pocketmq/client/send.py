@@ -211,7 +211,7 @@ class SendEngine:
             try:
                 return await future
             except PocketMQError as error:
-                return await self._after_flight(flight, outgoing, queue, error)
+                return await self.after_flight(flight, outgoing, queue, error)
         finally:
             self.room.give(size)
 
@@ -279,7 +279,7 @@ class SendEngine:
         self._deadlines.add(flight)
         return flight
 
-    async def _after_flight(
+    async def after_flight(
         self,
         flight: "Flight",
         outgoing: Outgoing,
@@ -562,7 +562,7 @@ class Flight:
         """Further attempts of a submitted message."""
         chosen = self.queue if self.chosen else None
         try:
-            result = await self.engine._after_flight(self, outgoing, chosen, error)
+            result = await self.engine.after_flight(self, outgoing, chosen, error)
         except PocketMQError as final:
             if not self.future.done():
                 self.future.set_exception(final)

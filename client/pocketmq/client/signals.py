@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -45,7 +45,7 @@ def block_until_signal() -> signal.Signals:
 
 
 @contextmanager
-def _handlers(note: Callable[[int], object]) -> Iterator[None]:
+def _handlers(note: Callable[[int], object]) -> Generator[None, None, None]:
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("signals reach the main thread only: wait for them there")
 

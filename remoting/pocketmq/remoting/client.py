@@ -47,7 +47,7 @@ class RemotingClient:
         self._on_close = on_close
         self._frame_size_max = frame_size_max
         self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._connecting: dict[str, asyncio.Task[Connection | Exception]] = {}
         self._open: set[Connection] = set()
         self._none_open = asyncio.Event()
 
@@ -109,7 +109,7 @@ class RemotingClient:
         self._running.discard(task)
         self._connecting.pop(address, None)
 
-    async def _connect(self, address: str) -> Any:
+    async def _connect(self, address: str) -> Connection | Exception:
         # A failure is the task's value, not its exception: a TaskGroup would end all its children.
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
