@@ -11,7 +11,6 @@ from tests.broker.serving import Peer, batch, number, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.topic_config import TopicConfig
-from pocketmq.broker.topic_validator import SEND_FORBIDDEN_TOPICS
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.message_codec import (
@@ -21,6 +20,7 @@ from pocketmq.remoting.message_codec import (
     properties_to_dict,
     read_record,
 )
+from pocketmq.remoting.names import SEND_FORBIDDEN_TOPICS
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode

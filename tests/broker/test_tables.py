@@ -11,9 +11,9 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
-from pocketmq.broker.topic_validator import BUILT_IN_GROUPS
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.names import BUILT_IN_GROUPS
 from pocketmq.store import ConfigFile
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

@@ -14,8 +14,8 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import properties_to_dict, properties_to_text
+from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.recall_handle import RecallHandle
-from pocketmq.store.timer_properties import TIMER_TOPIC
 
 
 @pytest.fixture

@@ -8,11 +8,6 @@ import pytest
 from tests.broker.serving import Peer, number, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.topic_validator import (
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -20,6 +15,11 @@ from pocketmq.remoting.message_codec import (
     parse_offset_msg_id,
     properties_to_dict,
     read_record,
+)
+from pocketmq.remoting.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
 )
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0

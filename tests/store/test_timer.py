@@ -16,17 +16,12 @@ from tests.golden.golden_stores import unpack
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.message_codec import Record, properties_to_dict, read_record, read_records
+from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.timer import ROLL_SECONDS, TimerService
 from pocketmq.store.timer_check import TimerCheck
 from pocketmq.store.timer_log import UNIT_SIZE, TimerLog
-from pocketmq.store.timer_properties import (
-    TIMER_TOPIC,
-    TimerIllegal,
-    due_ms,
-    has_timer,
-    without_timer,
-)
+from pocketmq.store.timer_properties import TimerIllegal, due_ms, has_timer, without_timer
 from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))

@@ -36,13 +36,12 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.names import RETRY_PREFIX, TRACE_TOPIC
 
 log = logging.getLogger(__name__)
 
 _ACCESS_KEY, _SIGNATURE, _SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-_RETRY = "%RETRY%"
-_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
@@ -91,7 +90,7 @@ Need = tuple[str, Permission]
 def _send(topic: str, group: str) -> Callable[[Mapping[str, str]], Iterator[Need]]:
     def needs(ext: Mapping[str, str]) -> Iterator[Need]:
         name = ext.get(topic)
-        if name is not None and name.startswith(_RETRY):
+        if name is not None and name.startswith(RETRY_PREFIX):
             yield from _group(ext.get(group))
         elif name is not None:
             yield name, Permission.PUB
@@ -111,7 +110,7 @@ def _read(topic: str | None, group: str | None) -> Callable[[Mapping[str, str]],
 
 def _group(name: str | None) -> Iterator[Need]:
     if name is not None:
-        yield _RETRY + name, Permission.SUB
+        yield RETRY_PREFIX + name, Permission.SUB
 
 
 _NEEDS: dict[int, Callable[[Mapping[str, str]], Iterator[Need]]] = {
@@ -182,7 +181,7 @@ class Account:
                 f"accessKey {access_key!r}: it and its secretKey need {_KEY_SIZE_MIN} characters or more"
             )
         perms = dict(_perms(data.get("topicPerms"), ""))
-        perms.update(_perms(data.get("groupPerms"), _RETRY))
+        perms.update(_perms(data.get("groupPerms"), RETRY_PREFIX))
         return cls(
             access_key,
             secret_key,
@@ -202,10 +201,10 @@ class Account:
         if self.admin and not self.perms:
             return
         for name, wanted in needs:
-            is_group = name.startswith(_RETRY)
+            is_group = name.startswith(RETRY_PREFIX)
             default = self.group_default if is_group else self.topic_default
             if not self.perms.get(name, default) & wanted:
-                what = f"group:{name.removeprefix(_RETRY)}" if is_group else f"topic:{name}"
+                what = f"group:{name.removeprefix(RETRY_PREFIX)}" if is_group else f"topic:{name}"
                 raise AccessDenied(f"No default permission for {what}")
 
 
@@ -360,7 +359,7 @@ class PlainAccessValidator:
             needs = needs_of(request)
         except (PocketMQError, AttributeError, TypeError) as error:
             raise AccessDenied(f"what the request is about cannot be read: {error}") from error
-        if (_TRACE_TOPIC, Permission.PUB) in needs:
+        if (TRACE_TOPIC, Permission.PUB) in needs:
             return
         account.check(request.code, needs)
 

@@ -33,7 +33,6 @@ from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
-from pocketmq.broker.pop.revive_log import REVIVE_GROUP, TAKEN_GROUP
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.admin import admin_handlers
 from pocketmq.broker.processors.client_manage import ClientManageProcessor
@@ -64,11 +63,11 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Connection, Handler, not_supported
 from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.names import REVIVE_GROUP, TAKEN_GROUP, TIMER_TOPIC
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig, StoreError
 from pocketmq.store.timer import TimerService
-from pocketmq.store.timer_properties import TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pocketmq.remoting.names import MASTER_ID, TRACE_TOPIC
 from pocketmq.remoting.settings import Settings, key, nearest
 from pocketmq.store import StoreConfig
 
 log = logging.getLogger(__name__)
-
-MASTER_ID = 0
 
 
 @dataclass
@@ -131,7 +130,7 @@ class BrokerConfig(Settings):
         False, name="traceTopicEnable", help="Create the trace topic when the broker starts."
     )
     msg_trace_topic_name: str = key(
-        "RMQ_SYS_TRACE_TOPIC", name="msgTraceTopicName", help="Name of the trace topic."
+        TRACE_TOPIC, name="msgTraceTopicName", help="Name of the trace topic."
     )
     trace_on: bool = key(
         True, name="traceOn", runtime=True, help="Producers are told that tracing is wanted."

@@ -22,8 +22,8 @@ from typing import Any
 
 from pocketmq.broker.allocation import averagely, utf16_order
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
-from pocketmq.broker.topic_validator import RETRY_PREFIX
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.subscription import ALL, SubscriptionData
 
 log = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from pocketmq.broker.isolated_group import FirstMatch, IsolatedGroup
 from pocketmq.broker.sub_group import QueueKey, SubGroup, merged
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import ConfigFile, EntryFilter, MessageStore
 
@@ -237,7 +238,7 @@ class IsolatedGroups(ConfigManager):
     def _topics(self, isolated: IsolatedGroup) -> Iterator[str]:
         seen = {topic for each in isolated.sub_groups for topic in each.subscriptions}
         yield from seen
-        yield f"%RETRY%{isolated.name}"
+        yield retry_topic(isolated.name)
 
     # ------------------------------------------------------------ asking
 

@@ -22,6 +22,7 @@ from pocketmq.broker.sub_group import (
 )
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import EntryFilter
 
@@ -138,7 +139,7 @@ class IsolatedGroup:
         self.sequence += 1
         made = SubGroup(self.sequence, subscriptions, now_ms)
         self.add(made)
-        for topic in [*made.subscriptions, f"%RETRY%{self.name}"]:
+        for topic in [*made.subscriptions, retry_topic(self.name)]:
             for queue_id, offset in offsets.of_topic(self.name, topic).items():
                 made.queues[topic, queue_id] = QueueState.at(offset)
                 self.begun.setdefault((topic, queue_id), offset)

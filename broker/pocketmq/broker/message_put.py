@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.topic_validator import TRANS_HALF_TOPIC
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property
+from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
 from pocketmq.store.timer import TimerService
-from pocketmq.store.timer_properties import TIMER_TOPIC, due_ms, has_timer, without_timer
+from pocketmq.store.timer_properties import due_ms, has_timer, without_timer
 
 Buffer = bytes | bytearray | memoryview
 

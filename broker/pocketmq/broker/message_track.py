@@ -22,7 +22,6 @@ from pocketmq.broker.delivery_record import Delivery, Event, EventKind, History
 from pocketmq.broker.guard import GroupGuard
 from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.sql92 import SelectorError, compile_expression
-from pocketmq.broker.topic_validator import dlq_topic, retry_topic
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import (
     Record,
@@ -31,13 +30,13 @@ from pocketmq.remoting.message_codec import (
     properties_to_dict,
     read_record,
 )
+from pocketmq.remoting.names import TOOLS_GROUP, dlq_topic, retry_topic
 from pocketmq.remoting.subscription import ALL, parse_tags
 from pocketmq.remoting.track_type import TrackType
 from pocketmq.store import MessageStore
 
 _ACTIVELY = "CONSUME_ACTIVELY"
 # As whom mqadmin, the consoles and our own tools read. Source: MixAll.TOOLS_CONSUMER_GROUP.
-TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
 class Verdict(StrEnum):

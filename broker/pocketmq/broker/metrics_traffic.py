@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pocketmq.broker.metrics import Metric, Sample
-from pocketmq.broker.topic_validator import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.codes import version_name
+from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker

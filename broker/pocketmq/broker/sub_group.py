@@ -14,9 +14,9 @@ from typing import Any
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
-from pocketmq.broker.topic_validator import RETRY_PREFIX
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.subscription import SubscriptionData
 
 # Behind every offset.

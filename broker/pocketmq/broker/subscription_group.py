@@ -11,13 +11,11 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.data_version import DataVersion
-from pocketmq.broker.topic_validator import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, group_is_legal
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.names import BUILT_IN_GROUPS, MASTER_ID, SYSTEM_GROUP_PREFIX, group_is_legal
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
-
-MASTER_ID = 0
 
 
 @dataclass(slots=True)

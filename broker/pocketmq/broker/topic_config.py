@@ -14,7 +14,9 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.data_version import DataVersion
-from pocketmq.broker.topic_validator import (
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT,
@@ -25,8 +27,6 @@ from pocketmq.broker.topic_validator import (
     SYSTEM_TOPICS,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.flags import Perm
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)

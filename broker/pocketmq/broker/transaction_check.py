@@ -27,11 +27,6 @@ from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import (
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-    TRANSACTION_GROUP,
-)
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -45,6 +40,11 @@ from pocketmq.remoting.message_codec import (
     read_records,
     remove_property,
     write_record,
+)
+from pocketmq.remoting.names import (
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
 )
 from pocketmq.store import Appended, MessageStore, ReadStatus, StoreError
 

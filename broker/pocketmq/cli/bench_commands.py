@@ -12,6 +12,7 @@ import typer
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_fields
 from pocketmq.cli.site import answered, client_options
+from pocketmq.remoting.names import BENCHMARK_TOPIC
 
 app = typer.Typer(help="Measure this site with PocketMQ's own client.", no_args_is_help=True)
 
@@ -21,7 +22,7 @@ Topic = Annotated[str, typer.Option(help="Topic to use; it is created when missi
 @app.command()
 def produce(
     namesrv: NameServer,
-    topic: Topic = "BenchmarkTest",
+    topic: Topic = BENCHMARK_TOPIC,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages.")] = 10_000,
     size: Annotated[int, typer.Option(min=1, help="Bytes of each body.")] = 128,
     in_flight: Annotated[int, typer.Option(min=1, help="Sends at the same time.")] = 64,
@@ -66,7 +67,7 @@ def produce(
 @app.command()
 def consume(
     namesrv: NameServer,
-    topic: Topic = "BenchmarkTest",
+    topic: Topic = BENCHMARK_TOPIC,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages at most.")] = 10_000,
     as_json: Json = False,
 ) -> None:

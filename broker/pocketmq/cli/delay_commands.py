@@ -11,13 +11,13 @@ from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
 from pocketmq.cli.site import answered, client_options, with_admin
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer(help="Messages that wait for their time.", no_args_is_help=True)
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _PREFIX = "scheduleMessageOffset_"
 
 

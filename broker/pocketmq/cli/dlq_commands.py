@@ -12,6 +12,7 @@ from pocketmq.cli.message_commands import Limit, first_of, message_fields, messa
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_json, print_rows, with_progress
 from pocketmq.cli.site import confirm, with_admin
+from pocketmq.remoting.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Dead letters: look at them, give them back, export.", no_args_is_help=True)
 
-_DLQ = "%DLQ%"
-
 
 async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
-    topic = _DLQ + group
+    topic = DLQ_PREFIX + group
     if not await admin.topics.exists(topic):
         await check_known(admin, group)
         return []

@@ -11,12 +11,12 @@ from pocketmq.cli.moments import show_moment
 from pocketmq.cli.site import SiteRefused
 from pocketmq.remoting.codes import version_name
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, GroupConnection, QueueProgress
 
 _COMPATIBLE = "compatible"
-_RETRY = "%RETRY%"
 _DIFFERENT = (
     "the members subscribe to different things: each gets only the queues that it is given, and the broker "
     "filters all of them by the last heartbeat's expression, so messages are lost to everybody. Give members "
@@ -126,7 +126,7 @@ async def _own_subscriptions(
             own[str(member["clientId"])] = {
                 str(one["topic"]): str(one["subString"])
                 for one in member["subscriptions"]
-                if not str(one["topic"]).startswith(_RETRY)
+                if not str(one["topic"]).startswith(RETRY_PREFIX)
             }
     for member in connection.members:
         if member.client_id not in own:
@@ -138,7 +138,7 @@ async def _own_subscriptions(
                 own[member.client_id] = {
                     topic: one.sub_string
                     for topic, one in info.subscriptions.items()
-                    if not topic.startswith(_RETRY)
+                    if not topic.startswith(RETRY_PREFIX)
                 }
     return own
 

@@ -12,6 +12,7 @@ from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, answered, client_options, with_admin
+from pocketmq.remoting.names import is_group_topic
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -339,7 +340,7 @@ async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "Messa
         except NoRoute:
             continue
         # A copy that waits for its retry or lies in the dead letters has the same id.
-        if found and not name.startswith(("%RETRY%", "%DLQ%")):
+        if found and not is_group_topic(name):
             return found[-1]
     raise SiteRefused(
         f"no topic here has a message with the id {msg_id!r}: it has expired, is another site's, or is not "

@@ -9,6 +9,7 @@ from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import confirm, with_admin
+from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, change, delete and show topics.", no_args_is_help=True)
 
 _PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
-_HIDDEN_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_")
+_HIDDEN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
 
 
 def parse_perm(text: str) -> int:

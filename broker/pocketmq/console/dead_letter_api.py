@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pocketmq.broker.topic_validator import DLQ_PREFIX, dlq_topic
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import SIZE_MAX, Call, Download, paged
 from pocketmq.console.errors import bad_request, not_found
@@ -14,6 +13,7 @@ from pocketmq.console.state import Console
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import MessageCodecError, PocketMQError
 from pocketmq.remoting.message import MessageExt
+from pocketmq.remoting.names import DLQ_PREFIX, dlq_topic
 
 
 async def list_groups(console: Console, call: Call) -> dict[str, Any]:

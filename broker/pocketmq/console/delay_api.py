@@ -5,13 +5,13 @@ SCHEDULE_TOPIC_XXXX holds the levels', one queue each.
 
 from typing import Any
 
-from pocketmq.broker.topic_validator import SCHEDULE_TOPIC
 from pocketmq.console.call import Call
 from pocketmq.console.errors import not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 
 _OFFSET_KEY = "scheduleMessageOffset_"
 _DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -6,7 +6,6 @@ from typing import Any
 
 from pocketmq.admin import GroupConfig
 from pocketmq.broker.group_mode import GroupMode
-from pocketmq.broker.topic_validator import group_is_legal
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
@@ -19,10 +18,10 @@ from pocketmq.console.json_rows import (
     subscriptions_of,
     users_first,
 )
-from pocketmq.console.name_kinds import is_system_group
 from pocketmq.console.overview_warnings import warnings_of
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import group_is_legal, is_system_group
 
 
 async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:

@@ -11,17 +11,12 @@ from typing import Any
 
 from pocketmq.admin import GroupConnection, Member, RunningInfo
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.json_rows import (
-    RETRY_PREFIX,
-    queue_row,
-    subscription_rows,
-    subscriptions_of,
-    users_first,
-)
+from pocketmq.console.json_rows import queue_row, subscription_rows, subscriptions_of, users_first
 from pocketmq.console.state import Console
 from pocketmq.remoting.codes import version_name
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.subscription import SubscriptionData
 
 _ASK_WITHIN_S = 3

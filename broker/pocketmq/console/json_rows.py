@@ -5,9 +5,8 @@ from typing import Any
 
 from pocketmq.admin import GroupConfig, OffsetReset, QueueProgress, QueueStatus, TopicConfig
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.subscription import SubscriptionData
-
-RETRY_PREFIX = "%RETRY%"
 
 
 def queue_row(queue: MessageQueue) -> dict[str, Any]:

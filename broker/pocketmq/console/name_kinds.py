@@ -3,12 +3,10 @@
 Source: TopicValidator, MixAll.isSysConsumerGroup, rocketmq-dashboard's filters.
 """
 
-from pocketmq.broker.topic_validator import (
-    BUILT_IN_GROUPS,
+from pocketmq.remoting.names import (
     DLQ_PREFIX,
     REPLY_SUFFIX,
     RETRY_PREFIX,
-    SYSTEM_GROUP_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
@@ -46,7 +44,3 @@ def kind_of_topic(
     ):
         return "SYSTEM"
     return message_type if message_type in _BY_ATTRIBUTE else "NORMAL"
-
-
-def is_system_group(name: str) -> bool:
-    return name in BUILT_IN_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pocketmq.console.sampler import Sampler
+from pocketmq.remoting.names import DLQ_PREFIX
 
 DISK_WARNING_RATIO = 0.75
 DISK_ERROR_RATIO = 0.9
@@ -55,7 +56,7 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
             found.append(_warning("DISK", severity, name, text, ratio=ratio))
     for topic, count in sorted(sampler.dead_letters.items()):
         if count:
-            group = topic.removeprefix("%DLQ%")
+            group = topic.removeprefix(DLQ_PREFIX)
             text = f"group {group} has {count} dead letters: it failed too often to consume them"
             found.append(_warning("DEAD_LETTERS", "info", group, text, count=count))
     return found

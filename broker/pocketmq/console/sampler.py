@@ -19,9 +19,10 @@ from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.broker_figures import FIGURES, figures_of, integer
 from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
-from pocketmq.console.name_kinds import is_system_group, kind_of_topic
+from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import is_system_group
 
 log = logging.getLogger(__name__)
 

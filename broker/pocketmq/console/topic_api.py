@@ -3,7 +3,6 @@
 from typing import Any
 
 from pocketmq.admin import TopicConfig
-from pocketmq.broker.topic_validator import topic_fault
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
@@ -12,6 +11,7 @@ from pocketmq.console.json_rows import progress_row, status_row, topic_config_ro
 from pocketmq.console.name_kinds import TOPIC_TYPES, kind_of_topic
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import topic_fault
 
 _MESSAGE_TYPE = "message.type"
 _TYPES_KEPT_MS = 30_000

@@ -7,13 +7,13 @@ Fields that a client of another version adds or leaves out at the end of a recor
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pocketmq.broker.topic_validator import TRACE_TOPIC
 from pocketmq.client.errors import NoRoute, QueryNotFound
 from pocketmq.client.trace import ContextCode, MessageType, parse
 from pocketmq.console.call import Call
 from pocketmq.console.errors import bad_request
 from pocketmq.console.state import Console
 from pocketmq.remoting.message import MessageExt
+from pocketmq.remoting.names import TRACE_TOPIC
 
 _RECORDS_MAX = 256
 # Clients before 4.4 wrote no offset id: the last field is then whether it succeeded.

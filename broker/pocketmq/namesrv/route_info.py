@@ -26,10 +26,10 @@ from typing import Any
 from pocketmq.namesrv.registration_body import DataVersion, QueueData
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000
 
 

@@ -14,6 +14,7 @@ from pocketmq.admin import Admin, GroupConfig, QueueStatus
 from pocketmq.client import Message, MessageExt, MessageQueue, NoRoute, Producer, SendResult
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import retry_topic
 
 GROUP = "pocketmq-testing"
 WITHIN_S = 30.0
@@ -166,7 +167,7 @@ class ServerCalls:
         left = {queue: row.lag for queue, row in rows.items() if row.lag > 0}
         ends = {queue: row.broker_offset for queue, row in rows.items()}
         # What the group has no offset of yet, it has all before it.
-        untouched = [topic] if topic is not None else [f"%RETRY%{group}"]
+        untouched = [topic] if topic is not None else [retry_topic(group)]
         for name in set(untouched) - {queue.topic for queue in rows}:
             for status in await self._status(name):
                 if status.max_offset > status.min_offset:

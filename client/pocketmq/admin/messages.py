@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 
 from pocketmq.admin.groups import Groups
-from pocketmq.admin.site import RETRY_PREFIX, Site
+from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.tracks import Track, track
 from pocketmq.admin.types import ConsumeResultOfOne
@@ -23,8 +23,8 @@ from pocketmq.remoting.message_codec import (
     read_records,
     to_messages,
 )
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, TOOLS_GROUP
 
-TOOLS_GROUP = "TOOLS_CONSUMER"
 SENDER_GROUP = "TOOLS_PRODUCER"
 _FOREVER_MS = (1 << 63) - 1
 _PULL_COUNT = 32
@@ -256,7 +256,7 @@ class Messages:
         header = headers.SendMessageV2Header(
             producer_group=SENDER_GROUP,
             topic=queue.topic,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=4,
             queue_id=queue.queue_id,
             sys_flag=0,
@@ -293,7 +293,7 @@ class Messages:
         header = headers.SendMessageV2Header(
             producer_group=TOOLS_GROUP,
             topic=topic,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=1,
             queue_id=0,
             sys_flag=0,

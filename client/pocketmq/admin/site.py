@@ -9,9 +9,7 @@ from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument
-
-MASTER_ID = 0
-RETRY_PREFIX = "%RETRY%"
+from pocketmq.remoting.names import MASTER_ID, RETRY_PREFIX
 
 
 class NoMaster(IllegalArgument):

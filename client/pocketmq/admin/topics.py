@@ -7,8 +7,8 @@ from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 
-DEFAULT_TOPIC = "TBW102"
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
@@ -42,7 +42,7 @@ class Topics:
         writes = queues if write_queues is None else write_queues
         header = headers.CreateTopicHeader(
             topic=topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=reads,
             write_queue_nums=writes,
             perm=perm,

@@ -17,7 +17,6 @@ from pocketmq.client.allocate import AllocateStrategy
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.errors import CallerError
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
-from pocketmq.client.namespace import is_retry_topic
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
@@ -25,6 +24,7 @@ from pocketmq.client.queue_json import queue_key
 from pocketmq.client.rebalance import Rebalance
 from pocketmq.remoting.codes import OUR_VERSION, version_name
 from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.names import is_retry_topic
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import ClientConfig, parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
 from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
-from pocketmq.client.namespace import AUTO_CREATE_TOPIC, is_retry_topic
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
-from pocketmq.client.route import MASTER_ID, BrokerAddresses, TopicRoute
+from pocketmq.client.route import BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
 from pocketmq.client.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
 from pocketmq.remoting.client import RemotingClient
@@ -41,6 +40,7 @@ from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.fastjson import FastjsonError
 from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC, MASTER_ID, is_retry_topic
 from pocketmq.remoting.tls import client_context
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pocketmq.client import batch
 from pocketmq.client.errors import IllegalMessage, MessageTooLarge
-from pocketmq.client.namespace import AUTO_CREATE_TOPIC, is_retry_topic, with_namespace
+from pocketmq.client.namespace import with_namespace
 from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
@@ -23,6 +23,7 @@ from pocketmq.remoting.command import RemotingCommand, encode_header
 from pocketmq.remoting.flags import Compression, MessageSysFlag
 from pocketmq.remoting.message import Message, MessageQueue, Property
 from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX, compress, properties_to_text
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC, is_retry_topic
 
 REPLY = "reply"
 # Plain strings: asking an enum member for its value costs as much as the look-up it is for.

@@ -33,6 +33,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Producer:
         retry_when_not_stored_ok: bool = False,
         in_flight_max: int = 1_000,
         in_flight_size_max: int = 64 * 1024 * 1024,
-        create_topic_key: str = "TBW102",
+        create_topic_key: str = AUTO_CREATE_TOPIC,
         default_topic_queue_nums: int = 4,
         trace: bool = False,
         trace_topic: str | None = None,

@@ -24,13 +24,7 @@ from pocketmq.client.consume import Listener
 from pocketmq.client.consumer_member import MemberSettings
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
-from pocketmq.client.namespace import (
-    check_group,
-    check_topic,
-    retry_topic,
-    with_namespace,
-    without_namespace,
-)
+from pocketmq.client.namespace import check_group, check_topic, with_namespace, without_namespace
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.producer import replace_topic
 from pocketmq.client.push_member import FilterHook, PushMember, PushSettings
@@ -38,6 +32,7 @@ from pocketmq.client.signals import wait_for_signal
 from pocketmq.client.trace_dispatcher import TraceDispatcher
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.subscription import ALL, TAG, build_subscription
 
 log = logging.getLogger(__name__)

@@ -34,13 +34,7 @@ from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.namespace import (
-    INNER_PRODUCER_GROUP,
-    is_retry_topic,
-    retry_topic,
-    with_namespace,
-    without_namespace,
-)
+from pocketmq.client.namespace import with_namespace, without_namespace
 from pocketmq.client.offset_store import OffsetStore
 from pocketmq.client.outgoing import SendSettings
 from pocketmq.client.process_queue import ProcessQueue
@@ -53,6 +47,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.remoting.names import INNER_PRODUCER_GROUP, is_retry_topic, retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 
 if TYPE_CHECKING:

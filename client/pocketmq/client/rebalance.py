@@ -24,12 +24,12 @@ from typing import Protocol
 
 from pocketmq.client.allocate import AllocateStrategy, sort_key
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.namespace import is_retry_topic
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import is_retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import uuid
 from dataclasses import replace
 
 from pocketmq.client.errors import CallerError, OutcomeUnknown
-from pocketmq.client.namespace import REPLY_POSTFIX
 from pocketmq.client.outgoing import REPLY
 from pocketmq.client.send import SendEngine
 from pocketmq.remoting.message import Message, MessageExt, Property
+from pocketmq.remoting.names import REPLY_SUFFIX
 
 
 class ReplyTimeout(OutcomeUnknown):
@@ -73,7 +73,7 @@ def reply_to(request: Message, body: bytes) -> Message:
         )
     cluster, correlation_id, client_id, ttl = (request.properties[name] for name in names)
     return Message(
-        f"{cluster}_{REPLY_POSTFIX}",
+        f"{cluster}{REPLY_SUFFIX}",
         body,
         properties={
             Property.MSG_TYPE.value: REPLY,

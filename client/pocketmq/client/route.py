@@ -13,8 +13,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.message import MessageQueue
-
-MASTER_ID = 0
+from pocketmq.remoting.names import MASTER_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from pocketmq.client import trace
 from pocketmq.client.config import ClientConfig
 from pocketmq.client.consume import Call, ConsumeResult, Outcome
-from pocketmq.client.namespace import TRACE_TOPIC, without_namespace
+from pocketmq.client.namespace import without_namespace
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.remoting.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.client.outgoing import Outgoing

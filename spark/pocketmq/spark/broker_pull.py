@@ -24,7 +24,6 @@ from pocketmq.store.bulk_scan import Read, decode_joined
 from pocketmq.store.bulk_walk import record_starts
 
 # A group that every broker has, so that a read needs no subscription group of its own.
-DEFAULT_GROUP = "TOOLS_CONSUMER"
 _IN_FLIGHT = 4
 _TRIES = 5
 _PAUSE_S = 0.2

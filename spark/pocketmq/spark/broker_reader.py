@@ -11,15 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument, Refused
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
-from pocketmq.spark.broker_pull import (
-    DEFAULT_GROUP,
-    PullSettings,
-    Range,
-    first_at_time,
-    pull_header,
-    read_ranges,
-)
+from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, pull_header, read_ranges
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import CLOCK_SLACK_MS, warn, with_pushed
 from pocketmq.spark.options import Options
@@ -45,7 +39,6 @@ from pocketmq.store.bulk_offsets import (
 )
 from pocketmq.store.bulk_plan import Filters, Sizes, Topics
 from pocketmq.store.bulk_scan import Read
-from pocketmq.store.bulk_store import is_system_topic
 
 
 class BrokerBounds:
@@ -91,7 +84,7 @@ def settings_of(options: Options) -> PullSettings:
     if options.expression_type == "SQL92" and options.sub_expression.strip() in ("", "*"):
         raise IllegalArgument("expressionType=SQL92 needs option subExpression, such as a > 5")
     return PullSettings(
-        options.group or DEFAULT_GROUP,
+        options.group or TOOLS_GROUP,
         options.sub_expression.strip() or "*",
         options.expression_type,
         options.pull_batch_size,

@@ -19,6 +19,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError, Refused, Re
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
 from pocketmq.remoting.message_codec import encode_batch
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.sink_rows import Outgoing
 
@@ -199,7 +200,7 @@ class TaskSender:
         header = SendMessageV2Header(
             producer_group=self._group,
             topic=lane.queue.topic,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=4,
             queue_id=lane.queue.queue_id,
             sys_flag=int(MessageSysFlag.TRANSACTION_PREPARED) if self._half else 0,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.names import is_system_topic
 from pocketmq.store.bulk_bounds import FileBounds
 from pocketmq.store.bulk_offsets import (
     LossRule,
@@ -22,7 +23,7 @@ from pocketmq.store.bulk_offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.store.bulk_store import Root, Store, is_system_topic
+from pocketmq.store.bulk_store import Root, Store
 
 MIB = 1 << 20
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.remoting.java_hash import tag_code
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.bulk_decode import Known, decode
 from pocketmq.store.bulk_fetch import LocalFile
 from pocketmq.store.bulk_gather import Bools, Int64s
@@ -29,7 +30,6 @@ _SPAN_MAX = 1 << 30
 _REMOTE_SPAN_MAX = 1 << 26
 # Offset bounds per (topic, queue): records that hold several messages reach over them.
 Exact = dict[tuple[str, int], tuple[int, int]]
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 @dataclass(frozen=True)

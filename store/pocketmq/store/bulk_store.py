@@ -15,26 +15,6 @@ from pocketmq.store.bulk_errors import NotAStore
 from pocketmq.store.bulk_fetch import File, Folders, folders_of, list_or_empty
 from pocketmq.store.bulk_queue import Queue, index_files
 
-# Source: TopicValidator, RocketMQ 4.9.7 and 5.5.0. %RETRY% and %DLQ% topics hold users' messages.
-_SYSTEM_TOPICS = frozenset(
-    (
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
-
-
-def is_system_topic(topic: str) -> bool:
-    """Topics that the broker keeps for itself."""
-    return topic in _SYSTEM_TOPICS or topic.lower().startswith("rmq_sys_")
-
 
 class LogFile(NamedTuple):
     """One commit log file: position of its first byte, size in bytes, path."""

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ConsumeQueueExt
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _TOPIC_V1_MAX = 127
 _TOPIC_MAX = 255
 

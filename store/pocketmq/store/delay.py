@@ -26,14 +26,13 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
 from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import Appended, MessageStore
 
 log = logging.getLogger(__name__)
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _STEP = 256
 _RETRY_MS = 1_000
 # The clock may be set forward while we wait: look at it again after this time.
@@ -187,7 +186,7 @@ class DelayService:
         record = read_record(data, check_crc=False)
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
-        if topic is None or queue_id is None or topic == HALF_TOPIC.encode():
+        if topic is None or queue_id is None or topic == TRANS_HALF_TOPIC.encode():
             log.error("a delayed message without a real topic is dropped position=%d", position)
             return
         try:

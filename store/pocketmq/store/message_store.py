@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.batch_record import RecordFrame, batch_records
 from pocketmq.store.commit_log import Entry, store_ms_of
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
 from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
 from pocketmq.store.errors import (
     MessageIllegal,
     MessageTooLarge,

@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,

@@ -24,12 +24,13 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Damage, Entry, check_record
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
 from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC, ConsumeQueueTable
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
 from pocketmq.store.tags_code import schedule_code, tags_code
 

@@ -35,6 +35,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import MessageStore
@@ -48,7 +49,6 @@ from pocketmq.store.timer_properties import (
     OUT_MS,
     PRECISION_MS,
     ROLL_TIMES,
-    TIMER_TOPIC,
     delete_keys,
 )
 from pocketmq.store.timer_wheel import NONE, SLOTS, Slot, TimerWheel

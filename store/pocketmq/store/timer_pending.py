@@ -16,17 +16,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pocketmq.remoting.message_codec import Record, get_property, read_record
+from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit
-from pocketmq.store.timer_properties import (
-    DEL_KEY,
-    OUT_MS,
-    PRECISION_MS,
-    ROLL_TIMES,
-    TIMER_TOPIC,
-    delete_keys,
-)
+from pocketmq.store.timer_properties import DEL_KEY, OUT_MS, PRECISION_MS, ROLL_TIMES, delete_keys
 from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.

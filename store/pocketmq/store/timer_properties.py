@@ -11,7 +11,6 @@ Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 from pocketmq.remoting.message_codec import get_property, remove_property
 from pocketmq.store.errors import MessageIllegal
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 PRECISION_MS = 1_000
 DELAY_SEC, DELAY_MS, DELIVER_MS = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"
 OUT_MS, DEL_KEY, ROLL_TIMES = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TIMER_ROLL_TIMES"

@@ -11,9 +11,9 @@ Owner: MessageStore.
 import logging
 
 from pocketmq.remoting.message_codec import FIXED
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.commit_log import CommitLog, Damage, Entry
 from pocketmq.store.consume_queue import BLANK_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_table import SCHEDULE_TOPIC
 from pocketmq.store.recovery import RecoveryReport
 from pocketmq.store.tags_code import tags_code
 

@@ -10,8 +10,8 @@ Source: ExtraInfoUtil, KeyBuilder, RocketMQ 5.3.3; wire.md 2.6.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pocketmq.broker.topic_validator import RETRY_PREFIX
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.names import RETRY_PREFIX
 
 ORDER_REVIVE_QUEUE = 999
 # Ours: nothing is invisible for longer, so that no sum of times leaves 64 bits.

@@ -12,7 +12,7 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.topic_validator import RETRY_PREFIX
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)

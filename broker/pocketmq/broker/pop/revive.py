@@ -19,7 +19,6 @@ from pocketmq.broker.pop.receipt import normal_topic, pop_retry_topic
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import RETRY_PREFIX, dlq_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import (
@@ -30,6 +29,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
 from pocketmq.store import MessageStore, StoreError
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.timer_properties import without_timer

@@ -29,16 +29,13 @@ from pocketmq.broker.pop.check_point import (
 )
 from pocketmq.broker.pop.pop_state import PopState, QueueOf
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import TIMER_TOPIC
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import Record, get_property, read_records
+from pocketmq.remoting.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-TAKEN_GROUP = "CID_RMQ_SYS_REVIVE_TAKEN"
 REVIVE_QUEUES = 8
 # An Apache broker's timer delivers a check point 1 s before it is due and its acks when it is, each up to
 # a second off: whoever looks too early hands out what was acknowledged.

@@ -13,7 +13,6 @@ from pocketmq.broker.group_mode import merge_attributes
 from pocketmq.broker.processors.admin_answers import json_answer, page, slave_refusal
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
-from pocketmq.broker.topic_validator import group_is_legal
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -24,6 +23,7 @@ from pocketmq.remoting.headers import (
     GetAllSubscriptionGroupHeader,
     GetSubscriptionGroupConfigHeader,
 )
+from pocketmq.remoting.names import group_is_legal
 
 log = logging.getLogger(__name__)
 

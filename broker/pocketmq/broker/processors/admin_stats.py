@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.admin_answers import json_answer
 from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.topic_validator import SCHEDULE_TOPIC
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, version_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.message_codec import read_record
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store import MessageStore
 from pocketmq.store.timer import TimerService
 

@@ -22,7 +22,6 @@ from pocketmq.broker.processors.admin_answers import (
 )
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
-from pocketmq.broker.topic_validator import topic_fault
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -35,6 +34,7 @@ from pocketmq.remoting.headers import (
     GetTopicConfigHeader,
     GetTopicStatsInfoHeader,
 )
+from pocketmq.remoting.names import topic_fault
 from pocketmq.store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ import logging
 
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import TRANS_HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -21,6 +20,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import TRANS_HALF_TOPIC
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import retry_topic, topic_fault
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import (
@@ -28,6 +27,7 @@ from pocketmq.remoting.command import (
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader, UnregisterClientHeader
+from pocketmq.remoting.names import retry_topic, topic_fault
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)

@@ -44,7 +44,6 @@ from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import FAQ, RETRY_PREFIX
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
@@ -67,6 +66,7 @@ from pocketmq.remoting.message_codec import (
     read_records,
     write_record,
 )
+from pocketmq.remoting.names import FAQ, RETRY_PREFIX
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
 

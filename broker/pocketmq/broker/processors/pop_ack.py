@@ -28,7 +28,6 @@ from pocketmq.broker.pop.receipt import (
 )
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import FAQ
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -40,6 +39,7 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from pocketmq.remoting.names import FAQ
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

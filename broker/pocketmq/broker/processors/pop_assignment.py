@@ -16,13 +16,13 @@ from pocketmq.broker.pop.request_mode import POP, MessageRequestMode, MessageReq
 from pocketmq.broker.processors.admin_answers import json_answer, topic_missing
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import RETRY_PREFIX
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import RETRY_PREFIX
 
 log = logging.getLogger(__name__)
 

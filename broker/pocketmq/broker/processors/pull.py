@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import DeliveryRecord
@@ -30,7 +30,6 @@ from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import FAQ, OFFSET_MOVED_EVENT
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
@@ -39,6 +38,7 @@ from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
 

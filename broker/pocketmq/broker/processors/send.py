@@ -21,14 +21,6 @@ from pocketmq.broker.processors.send_answer import SendAnswers
 from pocketmq.broker.stats import BrokerStats, PutCounter
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
-from pocketmq.broker.topic_validator import (
-    FAQ,
-    RETRY_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
-    TRANS_HALF_TOPIC,
-    dlq_topic,
-    topic_fault,
-)
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -40,6 +32,15 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import (
+    FAQ,
+    RETRY_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    dlq_topic,
+    topic_fault,
+)
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.store import (
     Appended,
@@ -49,7 +50,7 @@ from pocketmq.store import (
     StoreError,
     StoreNotWriteable,
 )
-from pocketmq.store.timer_properties import OUT_MS, TIMER_TOPIC
+from pocketmq.store.timer_properties import OUT_MS
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.broker.topic_validator import FAQ, dlq_topic, retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -32,6 +31,7 @@ from pocketmq.remoting.message_codec import (
     read_record,
     remove_property,
 )
+from pocketmq.remoting.names import FAQ, dlq_topic, retry_topic
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

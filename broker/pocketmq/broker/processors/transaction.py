@@ -12,7 +12,6 @@ import logging
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.topic_validator import TRANS_HALF_TOPIC
 from pocketmq.broker.transaction_check import HalfMessages
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -21,6 +20,7 @@ from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import EndTransactionHeader
 from pocketmq.remoting.message_codec import Record, get_property, read_record
+from pocketmq.remoting.names import TRANS_HALF_TOPIC
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

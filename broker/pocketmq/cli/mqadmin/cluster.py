@@ -10,6 +10,7 @@ from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import is_group_topic
 from pocketmq.remoting.settings import nearest
 
 
@@ -155,7 +156,7 @@ async def stats_all(admin: Admin, given: Given) -> None:
     active = "a" in given
     rows: list[tuple[object, ...]] = []
     for topic in await admin.topics.names():
-        if topic.startswith(("%RETRY%", "%DLQ%")) or given.text("t", topic) != topic:
+        if is_group_topic(topic) or given.text("t", topic) != topic:
             continue
         if not await admin.topics.exists(topic):
             continue

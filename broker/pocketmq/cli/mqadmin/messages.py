@@ -15,11 +15,11 @@ from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.remoting.message import MessageExt
 
-_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _SENT_COLUMNS = "%-32s  %-4s  %-20s    %s"
 
 
@@ -274,7 +274,7 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
     from pocketmq.client.trace import parse
 
     msg_id = given["i"]
-    stored = await admin.messages.by_key(given.text("t", _TRACE_TOPIC), msg_id)
+    stored = await admin.messages.by_key(given.text("t", TRACE_TOPIC), msg_id)
     pubs: list[tuple[object, ...]] = []
     subs: dict[str, tuple[object, ...]] = {}
     form = "%-10s %-20s %-20s %-20s %-10s %-10s"

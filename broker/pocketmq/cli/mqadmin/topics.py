@@ -7,9 +7,9 @@ from pocketmq.admin import Admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import moment, print_columns, say
+from pocketmq.remoting.names import is_group_topic
 
 _ORDER = "ORDER_TOPIC_CONFIG"
-_RETRY = "%RETRY%"
 _PERMS = {6: "RW-", 4: "R--", 2: "-W-", 0: "---"}
 
 
@@ -64,7 +64,7 @@ async def topic_list(admin: Admin, given: Given) -> None:
     rows: list[tuple[object, ...]] = []
     for cluster in sorted({broker.cluster for broker in await admin.brokers()}):
         for topic in await admin.topics.names(cluster):
-            if topic.startswith((_RETRY, "%DLQ%")):
+            if is_group_topic(topic):
                 continue
             groups = await admin.topics.groups(topic) if await admin.topics.exists(topic) else []
             rows += [(cluster, topic, group) for group in groups or [""]]

@@ -1,9 +1,13 @@
-"""Names of topics and groups: which are well-formed, which are the system's, who may send to them.
+"""Names of topics and groups: the constants, which names are legal, which belong to the system.
 
-Source: TopicValidator, MixAll, RocketMQ 4.9.7.
+Each of RocketMQ's fixed names is written here and nowhere else. Pure tables and predicates.
+Source: MixAll, TopicValidator, NamespaceUtil, RocketMQ 4.9.7; PopAckConstants, TimerMessageStore, 5.5.0.
 """
 
 import re
+
+MASTER_ID = 0
+"""The broker id of a master; slaves have other numbers."""
 
 AUTO_CREATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -15,13 +19,20 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 REPLY_SUFFIX = "_REPLY_TOPIC"
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+# Ours: up to where the revive log was taken over by this broker.
+TAKEN_GROUP = "CID_RMQ_SYS_REVIVE_TAKEN"
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -36,8 +47,8 @@ SYSTEM_TOPICS = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-# Only the broker itself writes there.
-SEND_FORBIDDEN_TOPICS = frozenset(
+# Only the broker itself writes there (TopicValidator.isNotAllowedSendTopic).
+BROKER_ONLY_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
         TRANS_HALF_TOPIC,
@@ -45,13 +56,13 @@ SEND_FORBIDDEN_TOPICS = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
-        # Ours: what stands there is delivered to the topic that it names, whatever that is.
-        TIMER_TOPIC,
     }
 )
+# Ours: what stands in the timer's topic is delivered to the topic that it names, whatever that is.
+SEND_FORBIDDEN_TOPICS = BROKER_ONLY_TOPICS | {TIMER_TOPIC}
 # Groups that exist without being created (SubscriptionGroupManager.init).
 BUILT_IN_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",
@@ -59,6 +70,9 @@ BUILT_IN_GROUPS = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
+# Groups that a client may not take (Validators).
+RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+
 TOPIC_LENGTH_MAX = 127
 # Ours: RocketMQ 4.9 checks group names at the client only, so `a/../b` became a file's content there.
 # Its own characters and the 255 of the client's check are what we accept.
@@ -67,6 +81,11 @@ GROUP_LENGTH_MAX = 255
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+def is_legal(name: str) -> bool:
+    """Whether a name has characters of topics and groups only, and at least one."""
+    return _LEGAL.match(name) is not None
 
 
 def topic_fault(topic: str) -> str | None:
@@ -78,7 +97,7 @@ def topic_fault(topic: str) -> str | None:
     """
     if not topic.strip():
         return "The specified topic is blank."
-    if not _LEGAL.match(topic):
+    if not is_legal(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(topic) > TOPIC_LENGTH_MAX:
         return "The specified topic is longer than topic max length."
@@ -87,7 +106,7 @@ def topic_fault(topic: str) -> str | None:
 
 def group_is_legal(group: str) -> bool:
     """Whether a group of this name may be created by itself."""
-    return len(group) <= GROUP_LENGTH_MAX and _LEGAL.match(group) is not None
+    return len(group) <= GROUP_LENGTH_MAX and is_legal(group)
 
 
 def retry_topic(group: str) -> str:
@@ -98,3 +117,22 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Where the messages of a group go that were given up."""
     return DLQ_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_group_topic(topic: str) -> bool:
+    """Whether a topic belongs to a group: its retries or its dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_system_topic(topic: str) -> bool:
+    """Topics that brokers keep for themselves; %RETRY% and %DLQ% topics hold users' messages."""
+    return topic in SYSTEM_TOPICS or topic.lower().startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Groups that exist without users (MixAll.isSysConsumerGroup, and the built-in ones)."""
+    return group in BUILT_IN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
