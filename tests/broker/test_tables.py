@@ -168,15 +168,6 @@ def test_the_lowest_offset_of_all_groups_leaves_out_what_was_asked(tmp_path: Pat
     assert offsets.query("h", "T", 0) == 3
 
 
-def test_offsets_that_nobody_needs_are_forgotten(tmp_path: Path) -> None:
-    """scanUnsubscribedTopic: no subscriber, and every queue behind its oldest message."""
-    offsets = offsets_in(tmp_path)
-    offsets.remove_unsubscribed(
-        lambda group, topic: (group, topic) == ("g", "U"), lambda topic, queue: 6
-    )
-    assert set(offsets.offsets) == {"T@g", "U@g"}
-
-
 def test_order_topics_are_set_and_cleared_without_telling_anybody(tmp_path: Path) -> None:
     """It is the name server that said so; the change is kept."""
     topics = topics_of(tmp_path / "topics.json")

@@ -31,7 +31,6 @@ from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.admin import admin_handlers
@@ -63,7 +62,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Connection, Handler, not_supported
 from pocketmq.remoting.message_codec import pack_address
-from pocketmq.remoting.names import REVIVE_GROUP, TAKEN_GROUP, TIMER_TOPIC
+from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig, StoreError
@@ -73,7 +72,6 @@ log = logging.getLogger(__name__)
 
 _TICK_MS = 1_000
 HOUSEKEEPING_INTERVAL_MS = 10_000
-_UNSUBSCRIBED_INTERVAL_MS = 60_000
 _FAST_PORT_DISTANCE = 2
 _ANY_ADDRESSES = ("0.0.0.0", "::", "")
 
@@ -400,12 +398,6 @@ class Broker:
         self.isolated.members_changed(group)
         self.guard.members_changed(group)
 
-    def _is_subscribed(self, group: str, topic: str) -> bool:
-        """Whether a group's offsets of a topic mean something: members ask for it, or pop it again."""
-        if group in (REVIVE_GROUP, TAKEN_GROUP):
-            return True
-        return self.consumers.subscription(group, normal_topic(topic, group)) is not None
-
     def _offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An administrator has set a group's offset."""
         old = max(self.offsets.query(group, topic, queue_id), 0)
@@ -598,7 +590,6 @@ class Broker:
         monotonic_ms = self.clock.monotonic_ms
         next_housekeeping = monotonic_ms() + HOUSEKEEPING_INTERVAL_MS
         next_offsets = monotonic_ms() + self.config.flush_consumer_offset_interval
-        next_unsubscribed = monotonic_ms() + _UNSUBSCRIBED_INTERVAL_MS
         while True:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
@@ -615,9 +606,6 @@ class Broker:
                 self.producers.scan()
                 self.consumers.scan()
                 self.locks.scan()
-            if now >= next_unsubscribed:
-                next_unsubscribed = now + _UNSUBSCRIBED_INTERVAL_MS
-                self.offsets.remove_unsubscribed(self._is_subscribed, self.store.min_offset)
             self.pop.tick()
             for manager in (self.groups, self.filters, self.isolated, self.order_info):
                 await self._save_in_thread(manager)

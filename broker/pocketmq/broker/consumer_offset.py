@@ -3,7 +3,9 @@
     offsets["TOPIC@GROUP"][queue id] = the NEXT offset to consume (S55)
 
 Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is taken, a smaller one too; that
-only leaves a log line. Source: ConsumerOffsetManager, RocketMQ 4.9.7.
+only leaves a log line. A group without members keeps its offsets, however far it is behind: without them
+it would begin at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (whose scanUnsubscribedTopic is
+called by nobody, in 5.x too).
 """
 
 import logging
@@ -106,24 +108,6 @@ class ConsumerOffsetManager(ConfigManager):
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets of a topic."""
         self._remove(lambda of, group: of == topic)
-
-    def remove_unsubscribed(
-        self, subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
-    ) -> None:
-        """Forget what nobody subscribes and what has fallen behind the oldest message.
-
-        Args: subscribed(group, topic); min_offset(topic, queue id). Source: scanUnsubscribedTopic.
-        """
-
-        def stale(topic: str, group: str) -> bool:
-            queues = self.offsets[f"{topic}{SEPARATOR}{group}"]
-            return (
-                bool(queues)
-                and not subscribed(group, topic)
-                and all(offset <= min_offset(topic, queue) for queue, offset in queues.items())
-            )
-
-        self._remove(stale)
 
     def _remove(self, which: Callable[[str, str], bool]) -> None:
         for topic, group in self._pairs():
