@@ -24,7 +24,8 @@ from typing import Any
 import pyarrow as pa
 from benchmarks import bulk_store
 
-from pocketmq.remoting.message_codec import properties_to_dict, read_record, unpack_host
+from pocketmq.remoting.message_codec import properties_to_dict, unpack_host
+from pocketmq.remoting.record import read_record
 from pocketmq.store import bulk
 
 GIB_OF_MESSAGES = 874_000

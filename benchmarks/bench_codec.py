@@ -8,12 +8,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.message_codec import (
-    decode_batch,
-    encode_batch,
-    get_property,
-    properties_to_dict,
-)
+from pocketmq.remoting.message_codec import get_property, properties_to_dict
+from pocketmq.remoting.record import decode_batch, encode_batch
 
 BODY = b"x" * 128
 PROPERTIES = b"UNIQ_KEY\x01" + b"7" * 32 + b"\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"

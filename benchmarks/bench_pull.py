@@ -13,7 +13,8 @@ from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import encode_batch, pack_address
+from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_address("127.0.0.1", 10911)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import MAGIC_BLANK, MAGIC_V1, Record, write_record
+from pocketmq.remoting.record import MAGIC_BLANK, MAGIC_V1, Record, write_record
 
 START_MS = 1_790_000_000_000
 BODY_SIZE = 1024

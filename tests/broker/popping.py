@@ -10,7 +10,8 @@ from tests.broker.serving import Peer
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import get_property, read_records
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.record import read_records
 
 
 @dataclass(frozen=True)

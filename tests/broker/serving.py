@@ -14,7 +14,8 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.message_codec import Record, properties_to_text, read_records
+from pocketmq.remoting.message_codec import properties_to_text
+from pocketmq.remoting.record import Record, read_records
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import StoreConfig
 

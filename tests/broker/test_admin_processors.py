@@ -17,7 +17,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.fastjson import ObjectKey
-from pocketmq.remoting.message_codec import offset_msg_id, pack_host, read_record, read_records
+from pocketmq.remoting.message_codec import offset_msg_id, pack_host
+from pocketmq.remoting.record import read_record, read_records
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.store import StoreConfig
 

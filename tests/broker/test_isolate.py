@@ -29,7 +29,8 @@ from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.isolated_group import OffsetMoved
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
-from pocketmq.remoting.message_codec import Record, get_property, read_records
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import ConfigFile, MessageStore, StoreConfig
 
 KEEP_MS = 60_000

@@ -11,7 +11,8 @@ from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import get_property, read_records
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.record import read_records
 
 # Sends, heartbeats of the group, and pop's own codes.
 ASKED = {34, 310, 401, 200050, 200051, 200053}

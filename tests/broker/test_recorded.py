@@ -86,7 +86,7 @@ async def test_sends_are_answered_as_by_the_real_broker(broker: Broker, name: st
 
 def _stored_topic(broker: Broker, answer: RemotingCommand) -> str:
     """Topic and queue that a message was really stored in (delayed and half ones are elsewhere)."""
-    from pocketmq.remoting.message_codec import read_record
+    from pocketmq.remoting.record import read_record
 
     assert answer.ext is not None
     found = broker.store.record_at(parse_offset_msg_id(answer.ext["msgId"].split(",")[0])[1])

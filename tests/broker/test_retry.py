@@ -12,12 +12,8 @@ from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import (
-    Record,
-    parse_offset_msg_id,
-    properties_to_dict,
-    read_record,
-)
+from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
+from pocketmq.remoting.record import Record, read_record
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

@@ -18,9 +18,9 @@ from pocketmq.remoting.message_codec import (
     pack_host,
     parse_offset_msg_id,
     properties_to_dict,
-    read_record,
 )
 from pocketmq.remoting.names import SEND_FORBIDDEN_TOPICS
+from pocketmq.remoting.record import read_record
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode

@@ -11,16 +11,13 @@ from pocketmq.broker.broker import Broker
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import (
-    parse_offset_msg_id,
-    properties_to_dict,
-    read_record,
-)
+from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
 from pocketmq.remoting.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
+from pocketmq.remoting.record import read_record
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 BORN = 1_700_000_000_000

@@ -19,13 +19,12 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.message import MessageQueue, Property
-from pocketmq.remoting.message_codec import (
+from pocketmq.remoting.message_codec import pack_host, properties_to_dict
+from pocketmq.remoting.record import (
     MAGIC_V1,
     Record,
     body_crc,
     decode_batch,
-    pack_host,
-    properties_to_dict,
     record_size,
     write_record,
 )

@@ -779,7 +779,7 @@ async def test_a_push_consumer_answers_what_brokers_ask() -> None:
         status = await ask(RC.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
         assert list(status.json["messageQueueTable"].values()) == [3]
 
-        from pocketmq.remoting.message_codec import write_record
+        from pocketmq.remoting.record import write_record
 
         record = write_record(cluster.brokers[0].queue("T", 0)[1][0])
         direct = await ask(

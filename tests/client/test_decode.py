@@ -11,15 +11,14 @@ from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.message_codec import (
+from pocketmq.remoting.message_codec import properties_to_text, to_messages
+from pocketmq.remoting.record import (
     MAGIC_V1,
     MAGIC_V2,
     Record,
     body_crc,
     encode_batch,
-    properties_to_text,
     read_record,
-    to_messages,
     write_record,
 )
 from pocketmq.remoting.subscription import build_subscription

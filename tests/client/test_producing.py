@@ -43,7 +43,8 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message import Property
-from pocketmq.remoting.message_codec import properties_to_dict, write_record
+from pocketmq.remoting.message_codec import properties_to_dict
+from pocketmq.remoting.record import write_record
 
 
 def options(cluster: FakeCluster, **more: str) -> ClientOptions:

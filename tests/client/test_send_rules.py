@@ -50,7 +50,8 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.message import Message, Property
-from pocketmq.remoting.message_codec import decode_batch, properties_to_dict
+from pocketmq.remoting.message_codec import properties_to_dict
+from pocketmq.remoting.record import decode_batch
 
 
 def route(**queues: int) -> TopicRoute:

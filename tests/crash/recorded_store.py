@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import encode_batch, pack_host, read_record
+from pocketmq.remoting.message_codec import pack_host
+from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_host("127.0.0.1:10911")

@@ -10,7 +10,7 @@ import pytest
 from tests.crash.recorded_store import HOST, RecordedStore, config, open_store, record, served
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import read_record
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog

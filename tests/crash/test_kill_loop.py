@@ -27,7 +27,7 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
     SendMessageV2Header,
 )
-from pocketmq.remoting.message_codec import read_records
+from pocketmq.remoting.record import read_records
 
 log = logging.getLogger(__name__)
 TOPIC = "KillLoop"

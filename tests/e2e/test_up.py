@@ -14,7 +14,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import read_records
+from pocketmq.remoting.record import read_records
 
 CODE = RequestCode
 

@@ -188,7 +188,7 @@ def test_the_exporter_can_read_the_brokers_runtime_figures(site: Site) -> None:
 
 def test_the_messages_that_a_page_of_the_dashboard_shows_are_there(site: Site) -> None:
     """By key all eight of the topic, whole records one after the other."""
-    from pocketmq.remoting.message_codec import read_records
+    from pocketmq.remoting.record import read_records
 
     answer = ask(
         site.broker.address,

@@ -21,26 +21,28 @@ from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import PullMessageHeader, SendMessageV2Header
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import (
-    MAGIC_V1,
-    MAGIC_V2,
-    Record,
     add_property,
-    body_crc,
     compress,
-    decode_batch,
     decompress,
-    encode_batch,
     get_property,
     offset_msg_id,
     pack_host,
     parse_offset_msg_id,
     properties_to_dict,
     properties_to_text,
+    remove_property,
+    unpack_host,
+)
+from pocketmq.remoting.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    Record,
+    body_crc,
+    decode_batch,
+    encode_batch,
     read_record,
     read_records,
     record_size,
-    remove_property,
-    unpack_host,
     write_record,
 )
 from pocketmq.remoting.settings import format_properties, parse_properties

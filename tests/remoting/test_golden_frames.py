@@ -13,7 +13,8 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS
-from pocketmq.remoting.message_codec import read_records, to_message
+from pocketmq.remoting.message_codec import to_message
+from pocketmq.remoting.record import read_records
 from pocketmq.remoting.subscription import SubscriptionData
 
 WIRE = Path(__file__).parents[1] / "golden" / "data" / "wire"

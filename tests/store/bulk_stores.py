@@ -1,6 +1,6 @@
 """Stores for the bulk tests: recorded ones unpacked, and small ones written record by record with struct.
 
-`reference_rows` is the slow judge: one record at a time through pocketmq.remoting.message_codec, rows as
+`reference_rows` is the slow judge: one record at a time through pocketmq.remoting, rows as
 dictionaries with the column names of bulk_schema.
 """
 
@@ -17,17 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (
+from pocketmq.remoting.message_codec import get_property, offset_msg_id, pack_host, to_messages
+from pocketmq.remoting.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     Record,
     body_crc,
-    get_property,
-    offset_msg_id,
-    pack_host,
     read_record,
-    to_messages,
     write_record,
 )
 

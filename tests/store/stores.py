@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import Record, pack_host, read_records
+from pocketmq.remoting.message_codec import pack_host
+from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import EntryFilter, MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_host("127.0.0.1:10911")

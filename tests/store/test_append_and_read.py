@@ -10,13 +10,8 @@ from tests.store.stores import HOST, LONG_MAX, Tags, open_store, read_all, send
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (
-    encode_batch,
-    pack_host,
-    properties_to_dict,
-    read_record,
-    read_records,
-)
+from pocketmq.remoting.message_codec import pack_host, properties_to_dict
+from pocketmq.remoting.record import encode_batch, read_record, read_records
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
 
 

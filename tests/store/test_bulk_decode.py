@@ -15,7 +15,8 @@ from tests.store.bulk_stores import Message, WrittenStore, rows_of_record, table
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
-from pocketmq.remoting.message_codec import compress, encode_batch, properties_to_dict
+from pocketmq.remoting.message_codec import compress, properties_to_dict
+from pocketmq.remoting.record import encode_batch
 from pocketmq.store import bulk
 from pocketmq.store.bulk_body import unpack
 from pocketmq.store.bulk_decode import decode

@@ -9,7 +9,7 @@ import pytest
 from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import encode_batch
+from pocketmq.remoting.record import encode_batch
 from pocketmq.store import DiskFull
 
 

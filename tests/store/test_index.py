@@ -11,7 +11,7 @@ from tests.store.stores import HOST, LONG_MAX, open_store
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import read_record
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 from pocketmq.store.index_keys import key_hashes, keys_of
 from pocketmq.store.index_service import index_hash

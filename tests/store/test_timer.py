@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.golden.golden_stores import unpack
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import Record, properties_to_dict, read_record, read_records
+from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.remoting.record import Record, read_record, read_records
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.timer import ROLL_SECONDS, TimerService
 from pocketmq.store.timer_check import TimerCheck

@@ -32,6 +32,7 @@ from pocketmq.broker.sub_group import QueueKey, SubGroup, merged
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.names import retry_topic
+from pocketmq.remoting.record import queue_offset_of
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import ConfigFile, EntryFilter, MessageStore
 
@@ -274,7 +275,7 @@ def first_match_in(store: MessageStore) -> FirstMatch:
                 break
             result = store.read(topic, queue_id, at, 1, matches)
             if result.count:
-                return int.from_bytes(result.buffers[0][20:28], "big")
+                return queue_offset_of(result.buffers[0])
             if result.next_offset <= at:
                 break
             at = result.next_offset

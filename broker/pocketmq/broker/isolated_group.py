@@ -10,7 +10,6 @@ from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.sql92.message_filter import properties_of
 from pocketmq.broker.sub_group import (
     FAR,
     Debt,
@@ -23,6 +22,7 @@ from pocketmq.broker.sub_group import (
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import retry_topic
+from pocketmq.remoting.record import properties_of, queue_offset_of
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import EntryFilter
 
@@ -221,7 +221,7 @@ class IsolatedGroup:
                 return SubGroupFilter(codes, None, None)
 
         def passes(record: memoryview) -> bool:
-            at = int.from_bytes(record[20:28], "big")
+            at = queue_offset_of(record)
             return self.gets(asker, topic, queue_id, at, properties_of(record))
 
         def passes_new(properties: bytes) -> bool:
@@ -439,7 +439,7 @@ class IsolatedGroup:
             return end
 
         def passes(record: memoryview) -> bool:
-            at = int.from_bytes(record[20:28], "big")
+            at = queue_offset_of(record)
             text = properties_of(record)
             return departed.matches(topic, text) and self.gets(heir, topic, queue_id, at, text)
 

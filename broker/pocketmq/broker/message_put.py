@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message_codec import Record, get_property
+from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from pocketmq.remoting.record import Record
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
 from pocketmq.store.timer import TimerService

@@ -23,14 +23,9 @@ from pocketmq.broker.guard import GroupGuard
 from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message_codec import (
-    Record,
-    get_property,
-    offset_msg_id,
-    properties_to_dict,
-    read_record,
-)
+from pocketmq.remoting.message_codec import get_property, offset_msg_id, properties_to_dict
 from pocketmq.remoting.names import TOOLS_GROUP, dlq_topic, retry_topic
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.subscription import ALL, parse_tags
 from pocketmq.remoting.track_type import TrackType
 from pocketmq.store import MessageStore

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pocketmq.broker.metrics import Metric, Sample
 from pocketmq.remoting.codes import OUR_VERSION, version_name
-from pocketmq.remoting.message_codec import read_record
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import read_record
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker

@@ -33,19 +33,17 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.message_codec import (
-    Record,
     add_property,
     get_property,
     offset_msg_id,
-    read_records,
     remove_property,
-    write_record,
 )
 from pocketmq.remoting.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
+from pocketmq.remoting.record import Record, read_records, write_record
 from pocketmq.store import Appended, MessageStore, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)

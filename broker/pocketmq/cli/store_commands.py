@@ -25,9 +25,9 @@ from pocketmq.remoting.message_codec import (
     decompress,
     offset_msg_id,
     properties_to_dict,
-    read_record,
     unpack_host,
 )
+from pocketmq.remoting.record import read_record
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import Damage, Entry
 

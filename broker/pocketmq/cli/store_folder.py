@@ -5,7 +5,6 @@ Works beside a running broker: what is appended later is simply not seen. File l
 
 import mmap
 import os
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.remoting.message_codec import MAGIC_BLANK
+from pocketmq.remoting.record import MAGIC_AT, MAGIC_BLANK, MAGIC_START, SIZE_AND_MAGIC
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import Damage, Entry, check_record
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE
-
-_BLANK = struct.Struct(">ii")
-_MAGIC_START = b"\xda\xa3\x20"
 
 
 class QueueEntry(NamedTuple):
@@ -131,7 +127,10 @@ class StoreFolder:
 
     def _is_blank(self, file: _File, position: int) -> bool:
         at = position - file.start
-        return file.size - at < _BLANK.size or _BLANK.unpack_from(file.view, at)[1] == MAGIC_BLANK
+        return (
+            file.size - at < SIZE_AND_MAGIC.size
+            or SIZE_AND_MAGIC.unpack_from(file.view, at)[1] == MAGIC_BLANK
+        )
 
     def _next_record(self, file: _File, position: int) -> int | None:
         """Where the next intact record of this file begins."""
@@ -139,8 +138,8 @@ class StoreFolder:
         raw = view.obj
         assert isinstance(raw, mmap.mmap)
         at = position - file.start
-        while (magic := raw.find(_MAGIC_START, at + 4)) >= 0:
-            at = magic - 4
+        while (magic := raw.find(MAGIC_START, at + MAGIC_AT)) >= 0:
+            at = magic - MAGIC_AT
             if isinstance(check_record(view, at, file.size, file.start + at), Entry):
                 return file.start + at
             at += 1

@@ -17,13 +17,9 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.message_codec import (
-    parse_offset_msg_id,
-    properties_to_text,
-    read_records,
-    to_messages,
-)
+from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text, to_messages
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, TOOLS_GROUP
+from pocketmq.remoting.record import read_records
 
 SENDER_GROUP = "TOOLS_PRODUCER"
 _FOREVER_MS = (1 << 63) - 1

@@ -20,7 +20,8 @@ from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.message_codec import read_record, read_records, to_message, to_messages
+from pocketmq.remoting.message_codec import to_message, to_messages
+from pocketmq.remoting.record import read_record, read_records
 
 
 class Remoting(Protocol):

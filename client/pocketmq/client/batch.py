@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from pocketmq.client.errors import IllegalMessage, MessageTooLarge
 from pocketmq.remoting.message import Message, Property
-from pocketmq.remoting.message_codec import encode_batch, properties_to_text
+from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.names import is_retry_topic
+from pocketmq.remoting.record import encode_batch
 
 _OVERHEAD = 22  # bytes of a batch member besides its body and properties
 _DELAYING = (

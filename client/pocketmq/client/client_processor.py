@@ -21,12 +21,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
-from pocketmq.remoting.message_codec import (
-    decompress,
-    properties_to_dict,
-    read_record,
-    to_message,
-)
+from pocketmq.remoting.message_codec import decompress, properties_to_dict, to_message
+from pocketmq.remoting.record import read_record
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import InnerConsumer, MQClientInstance

@@ -15,16 +15,16 @@ from functools import lru_cache
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.message_codec import (
+from pocketmq.remoting.message_codec import decompress, to_message, to_messages, unpack_host
+from pocketmq.remoting.record import (
+    BORN_V6,
     FIXED_V4,
     MAGIC_V1,
     MAGIC_V2,
+    STORE_V6,
+    WRAPPED_BATCH,
     Record,
-    decompress,
     read_record,
-    to_message,
-    to_messages,
-    unpack_host,
 )
 from pocketmq.remoting.subscription import SubscriptionData
 
@@ -53,7 +53,7 @@ def _topic(raw: bytes) -> str:
 
 
 # IPv6 hosts, inner batches: the general decoder reads those.
-_UNUSUAL = 0x10 | 0x20 | 0x40 | 0x80
+_UNUSUAL = BORN_V6 | STORE_V6 | WRAPPED_BATCH
 
 
 def decode_messages(body: bytes, broker_name: str, offset_delta: int = 0) -> list[MessageExt]:

@@ -22,8 +22,9 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, encode_header
 from pocketmq.remoting.flags import Compression, MessageSysFlag
 from pocketmq.remoting.message import Message, MessageQueue, Property
-from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX, compress, properties_to_text
+from pocketmq.remoting.message_codec import compress, properties_to_text
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC, is_retry_topic
+from pocketmq.remoting.record import PROPERTIES_SIZE_MAX
 
 REPLY = "reply"
 # Plain strings: asking an enum member for its value costs as much as the look-up it is for.

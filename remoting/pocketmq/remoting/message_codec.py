@@ -1,213 +1,22 @@
-"""The stored record (wire = disk), batches, properties, packed bodies and message ids.
+"""Around the record: its properties, hosts and message ids, packed bodies, and the message a client sees.
 
-    #  field               size      #  field                    size
-    1  total size          4         10 born host                4+4 or 16+4
-    2  magic               4         11 store timestamp          8
-    3  body CRC            4         12 store host               4+4 or 16+4
-    4  queue id            4         13 reconsume times          4
-    5  flag                4         14 prepared trans. offset   8
-    6  queue offset        8         15 body length, body        4+n
-    7  physical offset     8         16 topic length, topic      1+n (v1), 2+n (v2)
-    8  sysFlag             4         17 properties length, text  2+n
-    9  born timestamp      8         big-endian, signed
-
-1. Body CRC is CRC-32 (zlib's polynomial) of the stored (packed) body without its sign bit.
-2. born/store host have 16 address bytes when sysFlag has 0x10 / 0x20.
-3. Properties: `name 0x01 value 0x02 ...`; the last 0x02 may be missing (4.9) or not (5.x).
-Source: MessageDecoder, CommitLog, RocketMQ 4.9.7 and 5.5.0; disk.md 3, wire.md 5.
+1. Properties: `name 0x01 value 0x02 ...`; the last 0x02 may be missing (4.9) or not (5.x).
+2. An offset message id is hex of store host, port and position. The record itself: remoting.record.
+Source: MessageDecoder, MessageId, CompressionType, RocketMQ 4.9.7 and 5.5.0.
 """
 
 import socket
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.message import MessageExt, Property
+from pocketmq.remoting.record import WRAPPED_BATCH, Buffer, Record, decode_batch
 
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-MAGIC_BLANK = -875286124
-# size, magic, crc, queue id, flag, queue offset, position, sysFlag, born time: the same in all records
-FIXED = struct.Struct(">iiiiiqqiq")
-# The fixed part up to the body of a record with IPv4 hosts, in one piece.
-FIXED_V4 = struct.Struct(">iiiiiqqiq8sq8siqi")
-PROPERTIES_SIZE_MAX = 32767
 _PORT = struct.Struct(">i")
-
-assert FIXED.size == 48
-assert FIXED_V4.size == 88
-
-Buffer = bytes | bytearray | memoryview
-
-
-def body_crc(body: Buffer) -> int:
-    """Invariant 1.
-
-    >>> hex(body_crc(b"hello"))
-    '0x3610a686'
-    """
-    return zlib.crc32(body) & 0x7FFF_FFFF
-
-
-class Record(NamedTuple):
-    """The fields of one stored record, nothing unpacked; body and properties are slices of the input."""
-
-    size: int
-    magic: int
-    body_crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    position: int
-    sys_flag: int
-    born_ms: int
-    born_host: bytes
-    store_ms: int
-    store_host: bytes
-    reconsume_times: int
-    prepared_offset: int
-    body: memoryview
-    topic: str
-    properties: bytes
-
-
-def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
-    """The record that starts at `at`.
-
-    Raises: MessageCodecError when the lengths do not add up, the magic is none, or the body's CRC is
-    not the stored one.
-    """
-    view = memoryview(data)
-    try:
-        size, magic, crc, queue_id, flag, queue_offset, position, sys_flag, born_ms = (
-            FIXED.unpack_from(view, at)
-        )
-        if magic == MAGIC_V1:
-            topic_prefix = 1
-        elif magic == MAGIC_V2:
-            topic_prefix = 2
-        else:
-            raise MessageCodecError(f"no record at byte {at}: magic {magic & 0xFFFFFFFF:08X}")
-        if size < 91 or at + size > len(view):
-            raise MessageCodecError(f"a record of {size} bytes does not fit at byte {at}")
-        where = at + 48
-        host_end = where + (20 if sys_flag & 0x10 else 8)
-        born_host = bytes(view[where:host_end])
-        store_ms = int.from_bytes(view[host_end : host_end + 8], "big", signed=True)
-        where = host_end + 8
-        host_end = where + (20 if sys_flag & 0x20 else 8)
-        store_host = bytes(view[where:host_end])
-        reconsume_times, prepared_offset, body_size = struct.unpack_from(">iqi", view, host_end)
-        where = host_end + 16
-        end = at + size
-        if body_size < 0 or where + body_size > end:
-            raise MessageCodecError(f"a body of {body_size} bytes does not fit in its record")
-        body = view[where : where + body_size]
-        where += body_size
-        topic_size = int.from_bytes(view[where : where + topic_prefix], "big")
-        where += topic_prefix
-        topic = bytes(view[where : where + topic_size])
-        where += topic_size
-        properties_size = int.from_bytes(view[where : where + 2], "big", signed=True)
-        where += 2
-        if properties_size < 0 or where + properties_size != end:
-            raise MessageCodecError(
-                f"the lengths of the record at byte {at} do not add up to its {size} bytes"
-            )
-        properties = bytes(view[where:end])
-    except struct.error as error:
-        raise MessageCodecError(f"a record is cut off: {error}") from error
-    if check_crc and body_size and body_crc(body) != crc:
-        raise MessageCodecError(f"the body of the record at byte {at} does not match its CRC")
-    try:
-        topic_text = topic.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MessageCodecError(f"the topic of the record at byte {at} is not UTF-8") from error
-    return Record(
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        position,
-        sys_flag,
-        born_ms,
-        born_host,
-        store_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        body,
-        topic_text,
-        properties,
-    )
-
-
-def record_size(topic_size: int, body_size: int, properties_size: int, sys_flag: int) -> int:
-    """Bytes of a record; topic, body and properties sizes in bytes; v2 above 127 bytes of topic."""
-    return (
-        91
-        + (12 if sys_flag & 0x10 else 0)
-        + (12 if sys_flag & 0x20 else 0)
-        + (1 if topic_size > 127 else 0)
-        + topic_size
-        + body_size
-        + properties_size
-    )
-
-
-def write_record(record: Record) -> bytes:
-    """The bytes of a record; `size` is computed, and `magic` says v1 or v2.
-
-    Raises: MessageCodecError when properties or topic are longer than their length field can say.
-    """
-    topic = record.topic.encode("utf-8")
-    topic_prefix = 2 if record.magic == MAGIC_V2 else 1
-    if len(topic) > (0x7FFF if topic_prefix == 2 else 0x7F):
-        raise MessageCodecError(f"a topic of {len(topic)} bytes does not fit in its length field")
-    if len(record.properties) > PROPERTIES_SIZE_MAX:
-        raise MessageCodecError(
-            f"properties have {len(record.properties)} bytes; at most {PROPERTIES_SIZE_MAX} are stored"
-        )
-    tail = b"".join(
-        (
-            record.born_host,
-            record.store_ms.to_bytes(8, "big", signed=True),
-            record.store_host,
-            struct.pack(">iqi", record.reconsume_times, record.prepared_offset, len(record.body)),
-            record.body,
-            len(topic).to_bytes(topic_prefix, "big"),
-            topic,
-            len(record.properties).to_bytes(2, "big"),
-            record.properties,
-        )
-    )
-    fixed = FIXED.pack(
-        48 + len(tail),
-        record.magic,
-        record.body_crc,
-        record.queue_id,
-        record.flag,
-        record.queue_offset,
-        record.position,
-        record.sys_flag,
-        record.born_ms,
-    )
-    return fixed + tail
-
-
-def read_records(data: Buffer, *, check_crc: bool = True) -> Iterator[Record]:
-    """All records of a pull reply's body, in order. Raises: MessageCodecError."""
-    at = 0
-    end = len(data)
-    while at < end:
-        record = read_record(data, at, check_crc=check_crc)
-        yield record
-        at += record.size
 
 
 # ---------------------------------------------------------------- properties
@@ -401,65 +210,6 @@ def _import_zstandard() -> Any:
     return zstandard
 
 
-# ---------------------------------------------------------------- batches
-
-
-class BatchMember(NamedTuple):
-    """One message of a batch body; body and properties are slices of the input."""
-
-    flag: int
-    body: memoryview
-    properties: bytes
-
-
-_BATCH_HEAD = struct.Struct(">iiiii")  # size, magic 0, crc 0, flag, body length
-
-
-def encode_batch(members: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE from (flag, body, properties) (wire.md 5.6)."""
-    parts: list[bytes] = []
-    for flag, body, properties in members:
-        if len(properties) > PROPERTIES_SIZE_MAX:
-            raise MessageCodecError(
-                f"properties have {len(properties)} bytes; at most {PROPERTIES_SIZE_MAX} fit"
-            )
-        size = 22 + len(body) + len(properties)
-        parts += (
-            _BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
-            body,
-            len(properties).to_bytes(2, "big"),
-            properties,
-        )
-    return b"".join(parts)
-
-
-def decode_batch(data: Buffer) -> list[BatchMember]:
-    """The messages of a batch body. Raises: MessageCodecError when lengths do not add up."""
-    view = memoryview(data)
-    end = len(view)
-    at = 0
-    members: list[BatchMember] = []
-    while at < end:
-        if end - at < 22:
-            raise MessageCodecError(f"a batch ends within its message {len(members)}")
-        size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(view, at)
-        body_end = at + 20 + body_size
-        if size < 22 or body_size < 0 or body_end + 2 > at + size or at + size > end:
-            raise MessageCodecError(
-                f"the lengths of message {len(members)} of a batch do not add up"
-            )
-        properties_size = int.from_bytes(view[body_end : body_end + 2], "big", signed=True)
-        if properties_size < 0 or body_end + 2 + properties_size != at + size:
-            raise MessageCodecError(
-                f"the lengths of message {len(members)} of a batch do not add up"
-            )
-        members.append(
-            BatchMember(flag, view[at + 20 : body_end], bytes(view[body_end + 2 : at + size]))
-        )
-        at += size
-    return members
-
-
 # ---------------------------------------------------------------- what a consumer sees
 
 
@@ -499,7 +249,7 @@ def to_messages(record: Record, broker_name: str = "") -> list[MessageExt]:
     An inner message has queue offset INNER_BASE + its place; the rest is the batch's.
     """
     whole = to_message(record, broker_name)
-    if record.sys_flag & 0xC0 != 0xC0:
+    if record.sys_flag & WRAPPED_BATCH != WRAPPED_BATCH:
         return [whole]
     try:
         base = int(whole.properties.get(Property.INNER_BASE.value, record.queue_offset))

@@ -31,7 +31,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-# Ours: up to where the revive log was taken over by this broker.
+# Ours: its offset says which check points of the revive log the saved offsets know.
 TAKEN_GROUP = "CID_RMQ_SYS_REVIVE_TAKEN"
 
 SYSTEM_TOPICS = frozenset(

@@ -17,7 +17,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
-from pocketmq.remoting.message_codec import read_records
+from pocketmq.remoting.record import read_records
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.store.bulk_offsets import LossRule
 from pocketmq.store.bulk_scan import Read, decode_joined

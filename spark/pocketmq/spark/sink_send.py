@@ -18,8 +18,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, Refused, RemotingError
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
-from pocketmq.remoting.message_codec import encode_batch
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
+from pocketmq.remoting.record import encode_batch
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.sink_rows import Outgoing
 

@@ -3,20 +3,18 @@
     per message of the body: int32 size, magic 0, crc 0, flag, int32 n + body, int16 n + properties
 
 A pure function over bytes: one pass, about a microsecond a message. MessageStore.append_batch writes it.
-Source: CommitLog.DefaultAppendMessageCallback for MessageExtBatch, RocketMQ 4.9.7; wire.md 5.6, disk.md 3.
+Source: CommitLog.DefaultAppendMessageCallback for MessageExtBatch, RocketMQ 4.9.7.
 """
 
 import struct
 import zlib
 from typing import NamedTuple
 
-from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
+from pocketmq.remoting.record import BATCH_MEMBER, BEFORE_MIDDLE, PROPERTIES_SIZE_MAX
 from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.errors import MessageIllegal, MessageTooLarge
 from pocketmq.store.tags_code import tags_code
 
-_MEMBER = struct.Struct(">iiiii")
-_HEAD = struct.Struct(">iiiiiqq")
 _SIZE = struct.Struct(">i")
 _SHORT_SIZES = [size.to_bytes(2, "big") for size in range(4096)]
 
@@ -60,12 +58,12 @@ def batch_records(
     """
     magic, queue_id, middle, topic, overhead, key_hash, store_ms = frame
     unpack, pack_head, pack_size, pack_entry = (
-        _MEMBER.unpack_from,
-        _HEAD.pack,
+        BATCH_MEMBER.unpack_from,
+        BEFORE_MIDDLE.pack,
         _SIZE.pack,
         ENTRY.pack,
     )
-    crc32, sizes = zlib.crc32, _SHORT_SIZES
+    crc32, sizes, member_size = zlib.crc32, _SHORT_SIZES, BATCH_MEMBER.size
     separated = b"\x02" + outer if outer else b""
     parts: list[bytes] = []
     entries: list[bytes] = []
@@ -77,7 +75,7 @@ def batch_records(
     try:
         while at < end:
             size, _, _, flag, body_size = unpack(data, at)
-            body_end = at + 20 + body_size
+            body_end = at + member_size + body_size
             own_at = body_end + 2
             following = at + size
             if (
@@ -88,7 +86,7 @@ def batch_records(
                 raise MessageIllegal(
                     f"the lengths of message {len(positions)} of the batch do not add up"
                 )
-            body = data[at + 20 : body_end]
+            body = data[at + member_size : body_end]
             own = data[own_at:following]
             own += outer if not own or own[-1] == 2 else separated
             own_size = len(own)

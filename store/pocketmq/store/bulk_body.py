@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import COMPRESSION_MASK, Compression, MessageSysFlag
-from pocketmq.remoting.message_codec import decode_batch, decompress
+from pocketmq.remoting.message_codec import decompress
+from pocketmq.remoting.record import decode_batch
 from pocketmq.store.bulk_gather import Bools, Int64s
 
 COMPRESSED = int(MessageSysFlag.COMPRESSED)

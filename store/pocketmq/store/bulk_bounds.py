@@ -7,16 +7,11 @@ can be newer than its log, and a recovered broker leaves old entries behind the 
 overwritten.
 """
 
-import struct
-
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import read_record
+from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
 from pocketmq.store.bulk_offsets import LossRule, QueueKey
 from pocketmq.store.bulk_queue import IndexEntry, Queue
 from pocketmq.store.bulk_store import LogFile, Store
-
-_STORE_V6_SHIFT = 12
-_MS = struct.Struct(">q")
 
 
 class FileBounds:
@@ -105,14 +100,14 @@ def _store_ms(store: Store, position: int) -> int:
     if file is None:
         return 0
     try:
-        raw = store.open_log(file).read(position - file.first, position - file.first + 80)
+        raw = store.open_log(file).read(
+            position - file.first, position - file.first + RECORD_SIZE_MIN
+        )
     except FileNotFoundError:
         return 0
-    if raw.size < 80:
+    if raw.size < RECORD_SIZE_MIN:
         return 0
-    born_v6 = raw[39] & 0x10
-    (ms,) = _MS.unpack_from(raw, 56 + (_STORE_V6_SHIFT if born_v6 else 0))
-    return int(ms)
+    return store_ms_of(memoryview(raw))
 
 
 def _first_file_reaching(store: Store, ms: int) -> int | None:

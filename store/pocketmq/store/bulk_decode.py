@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.remoting.record import RECORD_SIZE_MIN
 from pocketmq.store.bulk_body import INNER as _INNER
 from pocketmq.store.bulk_body import BadBody, open_batches, unpack_bodies, wrong_crcs
 from pocketmq.store.bulk_gather import (
@@ -170,7 +171,7 @@ class _Decoder:
 
     def _read_fixed(self) -> None:
         known = self._known
-        inside = self._starts <= self._data.size - 91
+        inside = self._starts <= self._data.size - RECORD_SIZE_MIN
         if not inside.all():
             self._drop(~inside, "the file ends within a record")
         self._fixed = FixedPart(self._data, self._starts, self._fields)

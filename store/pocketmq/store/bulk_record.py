@@ -1,6 +1,6 @@
 """The fixed part of many records at once, and where their variable parts lie.
 
-Record layout: disk.md section 3. With IPv4 hosts the part up to the body is 88 bytes and one strided view
+Record layout: remoting.record. With IPv4 hosts the part up to the body has one size and one strided view
 reads it; if any record of a batch has an IPv6 host, the same fields are gathered from computed places.
 
 Judge: every record must have a magic, its own position, the size that its ConsumeQueue entry says, and
@@ -14,33 +14,33 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
+from pocketmq.remoting.record import (
+    BORN_HOST_AT,
+    BORN_V6,
+    FIXED_V4,
+    HEAD,
+    HEAD_FIELDS,
+    HOST_SIZE,
+    HOST_SIZE_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    STORE_MS_SIZE,
+    STORE_V6,
+    TAIL,
+    TAIL_FIELDS,
+    numpy_fields,
+)
 from pocketmq.store.bulk_gather import Bools, Int64s, bytes_at, uint16_at, windows
 
-HEAD = [
-    ("size", ">i4"),
-    ("magic", ">i4"),
-    ("body_crc", ">i4"),
-    ("queue_id", ">i4"),
-    ("flag", ">i4"),
-    ("queue_offset", ">i8"),
-    ("position", ">i8"),
-    ("sys_flag", ">i4"),
-    ("born_ms", ">i8"),
-]
-TAIL = [("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_size", ">i4")]
-_HEAD = np.dtype(HEAD)
-_TAIL = np.dtype(TAIL)
-_V4 = np.dtype([*HEAD, ("born_host", "V8"), ("store_ms", ">i8"), ("store_host", "V8"), *TAIL])
-assert (_HEAD.itemsize, _TAIL.itemsize, _V4.itemsize) == (48, 16, 88)
+_HOSTS = (("born_host", f"V{HOST_SIZE}"), ("store_ms", ">i8"), ("store_host", f"V{HOST_SIZE}"))
+_HEAD = np.dtype(numpy_fields(HEAD_FIELDS))
+_TAIL = np.dtype(numpy_fields(TAIL_FIELDS))
+_V4 = np.dtype([*numpy_fields(HEAD_FIELDS), *_HOSTS, *numpy_fields(TAIL_FIELDS)])
+assert (_HEAD.itemsize, _TAIL.itemsize, _V4.itemsize) == (HEAD.size, TAIL.size, FIXED_V4.size)
 # Most of the cost is the memory that is touched: what is wanted decides how far a record is read.
-_TO_STORE_TIME = np.dtype([*HEAD, ("born_host", "V8"), ("store_ms", ">i8")])
+_TO_STORE_TIME = np.dtype([*numpy_fields(HEAD_FIELDS), *_HOSTS[:2]])
 _LAYOUTS = (_HEAD, _TO_STORE_TIME, _V4)
-
-# magic v1, IPv4 hosts, no body, no topic, no properties
-RECORD_SIZE_MIN = 91
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
 
 
 class FixedPart:
@@ -64,7 +64,7 @@ class FixedPart:
             self._view = np.empty(0, layout)
         flags = self._view["sys_flag"]
         # Host bits are looked at in big-endian place: 0x30 sits in the last byte.
-        self.has_v6 = bool((flags & (_BORN_V6 | _STORE_V6)).any())
+        self.has_v6 = bool((flags & (BORN_V6 | STORE_V6)).any())
         self._after_born: Int64s | None = None
         if self.has_v6:
             self._place_v6()
@@ -74,25 +74,26 @@ class FixedPart:
 
     def _place_v6(self) -> None:
         flags = self.column("sys_flag")
-        born = np.where(flags & _BORN_V6, 20, 8)
-        store = np.where(flags & _STORE_V6, 20, 8)
-        self._after_born = self.starts + 48 + born
-        tail_at = self._after_born + 8 + store
+        born = np.where(flags & BORN_V6, HOST_SIZE_V6, HOST_SIZE)
+        store = np.where(flags & STORE_V6, HOST_SIZE_V6, HOST_SIZE)
+        self._after_born = self.starts + BORN_HOST_AT + born
+        tail_at = self._after_born + STORE_MS_SIZE + store
         # A record cut off by the end of the data is found by its size later; here only stay inside.
         last = self.data.size
-        tail = windows(self.data, np.minimum(tail_at, last - 16), 16).view(_TAIL)
-        store_ms = windows(self.data, np.minimum(self._after_born, last - 8), 8).view(">i8")
+        tail = windows(self.data, np.minimum(tail_at, last - TAIL.size), TAIL.size).view(_TAIL)
+        store_ms_at = np.minimum(self._after_born, last - STORE_MS_SIZE)
+        store_ms = windows(self.data, store_ms_at, STORE_MS_SIZE).view(">i8")
         for name in _TAIL.names or ():
             self._columns[name] = tail[name].astype(tail[name].dtype.newbyteorder("="))
         self._columns["store_ms"] = store_ms.astype(np.int64)
-        self._columns["body_start"] = tail_at + 16
+        self._columns["body_start"] = tail_at + TAIL.size
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """One field in native byte order; `body_start` is a place in data."""
         found = self._columns.get(name)
         if found is None:
             if name == "body_start":
-                found = self.starts + 88
+                found = self.starts + FIXED_V4.size
             else:
                 field = self._view[name]
                 found = field.astype(field.dtype.newbyteorder("="))
@@ -106,10 +107,16 @@ class FixedPart:
         """
         if self._after_born is None:
             return self._view[which], None, None
-        bit = _BORN_V6 if which == "born_host" else _STORE_V6
-        places = self.starts + 48 if which == "born_host" else self._after_born + 8
+        bit = BORN_V6 if which == "born_host" else STORE_V6
+        places = (
+            self.starts + BORN_HOST_AT if which == "born_host" else self._after_born + STORE_MS_SIZE
+        )
         mask = (self.column("sys_flag") & bit) != 0
-        return windows(self.data, places, 8), mask, windows(self.data, places[mask], 20)
+        return (
+            windows(self.data, places, HOST_SIZE),
+            mask,
+            windows(self.data, places[mask], HOST_SIZE_V6),
+        )
 
     def sound(self, sizes: npt.NDArray[Any] | None, positions: npt.NDArray[Any] | None) -> Bools:
         """Rows whose fixed part is that of a record, of the expected size and place (any byte order)."""

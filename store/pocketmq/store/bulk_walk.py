@@ -5,21 +5,25 @@ records. The walk ends at the end mark of the file, or at the first thing that i
 log, behind which stale bytes may lie.
 """
 
-import struct
-
 import numpy as np
 import pyarrow as pa
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import TRANSACTION_MASK, MessageSysFlag
-from pocketmq.remoting.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, read_record
+from pocketmq.remoting.record import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    POSITION_AND_FLAG,
+    POSITION_AT,
+    RECORD_SIZE_MIN,
+    SIZE_AND_MAGIC,
+    read_record,
+)
 from pocketmq.store.bulk_gather import Int64s
 from pocketmq.store.bulk_offsets import LossRule
-from pocketmq.store.bulk_record import RECORD_SIZE_MIN
 from pocketmq.store.bulk_store import LogFile, Store
 
-_SIZE_AND_MAGIC = struct.Struct(">ii")
-_POSITION_AND_FLAG = struct.Struct(">qi")
 _UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANSACTION_ROLLBACK))
 
 
@@ -30,7 +34,7 @@ def record_starts(data: pa.Buffer) -> Int64s:
     """
     starts: list[int] = []
     at, end = 0, data.size
-    unpack = _SIZE_AND_MAGIC.unpack_from
+    unpack = SIZE_AND_MAGIC.unpack_from
     while at + RECORD_SIZE_MIN <= end:
         size, magic = unpack(data, at)
         if size < RECORD_SIZE_MIN or (magic != MAGIC_V1 and magic != MAGIC_V2):
@@ -47,7 +51,7 @@ def walk(data: pa.Buffer, file: LogFile, store: Store, loss: LossRule) -> tuple[
     starts: list[int] = []
     sizes: list[int] = []
     at, end, first = 0, data.size, file.first
-    head, rest = _SIZE_AND_MAGIC.unpack_from, _POSITION_AND_FLAG.unpack_from
+    head, rest = SIZE_AND_MAGIC.unpack_from, POSITION_AND_FLAG.unpack_from
     while at + RECORD_SIZE_MIN <= end:
         size, magic = head(data, at)
         if magic == MAGIC_BLANK:
@@ -56,7 +60,7 @@ def walk(data: pa.Buffer, file: LogFile, store: Store, loss: LossRule) -> tuple[
             if size or magic:
                 _report_torn(data, at, size, file, loss)
             break
-        position, sys_flag = rest(data, at + 28)
+        position, sys_flag = rest(data, at + POSITION_AT)
         if position != first + at:
             _report_torn(data, at, size, file, loss)
             break

@@ -1,4 +1,4 @@
-"""CommitLog: all records of all topics in arrival order. Record layout: remoting.message_codec.
+"""CommitLog: all records of all topics in arrival order. Record layout: remoting.record.
 
     {folder}/%020d        files of one size (default 1 GiB); a record never straddles two
     end of a file         int free bytes, int BLANK magic; zeros where a magic should be: nothing yet
@@ -10,25 +10,32 @@
 5. Store times never decrease along the log.
 Owner: MessageStore, on the event loop. `map`, `base`, `at`, `limit` and `store_ms` are public because
 MessageStore.append writes the record in place: a call for each of them is what a send has no time for.
-Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7; disk.md 3.
+Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7.
 """
 
 import mmap
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pocketmq.remoting.message_codec import FIXED_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from pocketmq.remoting.record import (
+    HEAD,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    SIZE_AND_MAGIC,
+    body_at,
+    body_size_of,
+    magic_of,
+    store_ms_of,
+    topic_length_size,
+)
 from pocketmq.store.errors import DiskFull, MessageTooLarge
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
-BLANK = struct.Struct(">ii")
-_HEAD = struct.Struct(">iiiiiqqiq")
-_AFTER_HOSTS = struct.Struct(">iqi")
-_LONG = struct.Struct(">q")
-_SIZE_MIN = 91
+BLANK = SIZE_AND_MAGIC
 # Blocks are asked for in stretches of this size, so that a fresh store stays small.
 STRETCH = 8 << 20
 # The writer says how far it got each time it has written this much; see Preallocation.
@@ -64,31 +71,23 @@ def check_record(
 
     Returns: the record; None where nothing was written yet; else in words what is wrong with it.
     """
-    if end - at < _SIZE_MIN:
+    if end - at < RECORD_SIZE_MIN:
         return None if not any(view[at:end]) else "the bytes left are too few for a record"
-    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _ = _HEAD.unpack_from(
+    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _ = HEAD.unpack_from(
         view, at
     )
-    if magic == MAGIC_V1:
-        topic_prefix = 1
-    elif magic == MAGIC_V2:
-        topic_prefix = 2
-    elif magic == 0 and size == 0:
-        return None
-    else:
-        return f"magic {magic & 0xFFFF_FFFF:08X}"
-    if size < _SIZE_MIN or at + size > end:
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return None if magic == 0 and size == 0 else f"magic {magic & 0xFFFF_FFFF:08X}"
+    topic_prefix = topic_length_size(magic)
+    if size < RECORD_SIZE_MIN or at + size > end:
         return f"a size of {size} bytes"
     if own_position != position:
         return f"it says that its position is {own_position}"
-    where = at + (68 if sys_flag & 0x10 else 56)
-    (store_ms,) = _LONG.unpack_from(view, where)
-    where += 28 if sys_flag & 0x20 else 16
+    where = at + body_at(sys_flag)
     record_end = at + size
-    if where + 16 > record_end:
+    if where > record_end:
         return "its lengths do not add up"
-    _, _, body_size = _AFTER_HOSTS.unpack_from(view, where)
-    where += 16
+    body_size = body_size_of(view, sys_flag, at)
     body_end = where + body_size
     if body_size < 0 or body_end + topic_prefix + 2 > record_end:
         return f"a body of {body_size} bytes"
@@ -107,15 +106,10 @@ def check_record(
         queue_id,
         queue_offset,
         sys_flag,
-        store_ms,
+        store_ms_of(view, at),
         bytes(view[topic_end + 2 : record_end]),
         magic,
     )
-
-
-def store_ms_of(record: memoryview) -> int:
-    """The store time in a record that is known to be one."""
-    return int(_LONG.unpack_from(record, 68 if record[39] & 0x10 else 56)[0])
 
 
 class CommitLog:
@@ -292,13 +286,13 @@ class CommitLog:
 
     def first_store_ms(self, file: MappedFile) -> int:
         """Store time of a file's first record; 0 when there is none."""
-        head = file.read(0, _SIZE_MIN)
-        if len(head) < _SIZE_MIN or int.from_bytes(head[4:8], "big", signed=True) not in (
+        head = file.read(0, RECORD_SIZE_MIN)
+        if len(head) < RECORD_SIZE_MIN or magic_of(head) not in (
             MAGIC_V1,
             MAGIC_V2,
         ):
             return 0
-        return int(_LONG.unpack_from(head, 68 if head[39] & 0x10 else 56)[0])
+        return store_ms_of(head)
 
     def close(self) -> None:
         """Drop all maps; a file made ahead and not used is deleted, as RocketMQ does."""
@@ -317,6 +311,3 @@ def _reserve(file: MappedFile, end: int) -> None:
         file.reserve(end + min(STRETCH, max(1 << 16, file.size // 8)))
     except DiskFull:
         file.reserve(end)
-
-
-assert FIXED_V4.size == 88

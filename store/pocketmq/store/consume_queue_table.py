@@ -14,8 +14,8 @@ import shutil
 from collections.abc import Iterator
 
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import MAGIC_V1, MAGIC_V2
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import HOST_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ConsumeQueueExt
@@ -48,7 +48,7 @@ class ConsumeQueueTable:
         self.batch_topics: set[str] = set()
         self._exts: dict[tuple[str, int], ConsumeQueueExt | None] = {}
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._record_overhead = 91 + store_host_size - 8
+        self._record_overhead = RECORD_SIZE_MIN + store_host_size - HOST_SIZE
         self._long_topics = long_topics
 
     def load(self, file_size: int | None = None) -> None:

@@ -20,13 +20,9 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message_codec import (
-    add_property,
-    get_property,
-    read_record,
-    remove_property,
-)
+from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from pocketmq.remoting.record import read_record
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import Appended, MessageStore

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pocketmq.remoting.record import sys_flag_of
 from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -260,7 +261,7 @@ class MessageReader:
                 break
             at = base + messages
             # The code of an inner batch is that of the batch, not of its messages: let it through.
-            is_batch = bool(int.from_bytes(record[36:40], "big") & INNER_BATCH)
+            is_batch = bool(sys_flag_of(record) & INNER_BATCH)
             if not is_batch and (
                 (codes is not None and code not in codes)
                 or (accepts is not None and not accepts(record))

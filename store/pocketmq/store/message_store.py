@@ -20,11 +20,22 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message_codec import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import (
+    BORN_V6,
+    HOST_SIZE,
+    HOST_SIZE_V6,
+    PROPERTIES_SIZE_MAX,
+    RECORD_SIZE_MIN,
+    STORE_V6,
+    V6_EXTRA,
+    fixed_struct,
+    middle_struct,
+    store_ms_of,
+)
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.batch_record import RecordFrame, batch_records
-from pocketmq.store.commit_log import Entry, store_ms_of
+from pocketmq.store.commit_log import Entry
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
 from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
 from pocketmq.store.errors import (
@@ -47,8 +58,6 @@ _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
 # A unit in consumequeue_ext with the bit map of more groups than a topic is meant to have.
 _EXT_UNIT_SIZE_MAX = 128
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
 _SIZES = [size.to_bytes(2, "big") for size in range(4096)]
 
 
@@ -100,11 +109,11 @@ class MessageStore(OpenStore):
         self.get_transferred_count = 0
         self._store_host = store_host
         self._now_ms = clock.now_ms
-        self._store_flag = _STORE_V6 if len(store_host) == 20 else 0
-        self._pack_v4 = struct.Struct(f">iiiiiqqiq8sq{len(store_host)}siqi").pack
-        self._pack_v6 = struct.Struct(f">iiiiiqqiq20sq{len(store_host)}siqi").pack
-        self._middle_v4 = struct.Struct(f">iq8sq{len(store_host)}siq").pack
-        self._middle_v6 = struct.Struct(f">iq20sq{len(store_host)}siq").pack
+        self._store_flag = STORE_V6 if len(store_host) == HOST_SIZE_V6 else 0
+        self._pack_v4 = fixed_struct(HOST_SIZE, len(store_host)).pack
+        self._pack_v6 = fixed_struct(HOST_SIZE_V6, len(store_host)).pack
+        self._middle_v4 = middle_struct(HOST_SIZE, len(store_host)).pack
+        self._middle_v6 = middle_struct(HOST_SIZE_V6, len(store_host)).pack
         self._body_size_max = config.max_message_size
         self._pending = self._index.pending
 
@@ -140,13 +149,13 @@ class MessageStore(OpenStore):
             queue.make_room()
         if queue.special:
             self._make_special_room(queue)
-        if len(born_host) == 8:
+        if len(born_host) == HOST_SIZE:
             pack = self._pack_v4
             size = queue.overhead + body_size + properties_size
         else:
             pack = self._pack_v6
-            size = queue.overhead + 12 + body_size + properties_size
-            sys_flag |= _BORN_V6
+            size = queue.overhead + V6_EXTRA + body_size + properties_size
+            sys_flag |= BORN_V6
         commit_log = self._log
         at = commit_log.at
         end = at + size
@@ -277,11 +286,11 @@ class MessageStore(OpenStore):
         store_ms = max(self._now_ms(), commit_log.store_ms)
         sys_flag |= self._store_flag
         overhead = queue.overhead
-        if len(born_host) != 8:
-            sys_flag |= _BORN_V6
-            overhead += 12
+        if len(born_host) != HOST_SIZE:
+            sys_flag |= BORN_V6
+            overhead += V6_EXTRA
         try:
-            pack = self._middle_v4 if len(born_host) == 8 else self._middle_v6
+            pack = self._middle_v4 if len(born_host) == HOST_SIZE else self._middle_v6
             middle = pack(sys_flag, born_ms, born_host, store_ms, self._store_host, 0, 0)
         except struct.error as error:
             raise MessageIllegal(f"a field of the batch is out of its range: {error}") from error
@@ -441,7 +450,9 @@ class MessageStore(OpenStore):
         entry = queue.entry(offset) if offset >= 0 else None
         if entry is None or entry[1] == BLANK_SIZE or entry[0] < self._log.min_position:
             return -1
-        record = self._log.slice(entry[0], min(entry[1], 91)) if entry[1] >= 91 else None
+        if entry[1] < RECORD_SIZE_MIN:
+            return -1
+        record = self._log.slice(entry[0], RECORD_SIZE_MIN)
         return -1 if record is None else store_ms_of(record)
 
     def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import MAGIC_AT, MAGIC_BLANK, MAGIC_START, magic_of
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog, Damage, Entry, check_record
@@ -42,7 +43,6 @@ _GAP_MAX = 1_000_000
 _KEPT_MAX = 64 << 20
 _QUEUES_ASKED_MAX = 64
 _SECTOR = 512
-_MAGIC_START = b"\xda\xa3\x20"
 
 
 @dataclass
@@ -232,10 +232,10 @@ class Recovery:
             at = position - file.start
             end = file.data_end(at)
             while True:
-                magic_at = file.map.find(_MAGIC_START, at, end)
+                magic_at = file.map.find(MAGIC_START, at, end)
                 if magic_at < 0:
                     break
-                start = magic_at - 4
+                start = magic_at - MAGIC_AT
                 if start >= position - file.start and isinstance(
                     check_record(file.view, start, file.size, file.start + start), Entry
                 ):
@@ -382,7 +382,7 @@ class Recovery:
             return
         at = end - file.start
         rest = file.read(at, min(file.data_end(at) - at, _KEPT_MAX)).rstrip(b"\0")
-        if not rest or rest[4:8] == b"\xcb\xd4\x31\x94":
+        if not rest or magic_of(rest) == MAGIC_BLANK:
             return
         folder = os.path.join(self._root, "dropped")
         os.makedirs(folder, exist_ok=True)

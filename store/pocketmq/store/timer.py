@@ -28,14 +28,9 @@ from collections.abc import Callable
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (
-    Record,
-    add_property,
-    get_property,
-    read_record,
-    remove_property,
-)
+from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
 from pocketmq.store.message_store import MessageStore

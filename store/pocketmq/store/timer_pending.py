@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pocketmq.remoting.message_codec import Record, get_property, read_record
+from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit

@@ -10,8 +10,8 @@ Owner: MessageStore.
 
 import logging
 
-from pocketmq.remoting.message_codec import FIXED
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import HEAD, RECORD_SIZE_MIN, body_at, body_size_of
 from pocketmq.store.commit_log import CommitLog, Damage, Entry
 from pocketmq.store.consume_queue import BLANK_SIZE, ConsumeQueue
 from pocketmq.store.recovery import RecoveryReport
@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 _BLOCK = 64 << 10
 _SEARCH_MAX = 64 << 20
-_SIZE_MIN = 91
 
 
 class Verification:
@@ -56,10 +55,12 @@ class Verification:
         return position >= self.trusted_from or self._is_good(position)
 
     def _says_the_same(self, queue: ConsumeQueue, offset: int, position: int, size: int) -> bool:
-        record = self._log.slice(position, size) if position >= 0 and size >= _SIZE_MIN else None
+        record = (
+            self._log.slice(position, size) if position >= 0 and size >= RECORD_SIZE_MIN else None
+        )
         if record is None:
             return False
-        own_size, _, _, queue_id, _, queue_offset, own_position, sys_flag, _ = FIXED.unpack_from(
+        own_size, _, _, queue_id, _, queue_offset, own_position, sys_flag, _ = HEAD.unpack_from(
             record
         )
         if (own_size, queue_id, queue_offset, own_position) != (
@@ -69,8 +70,7 @@ class Verification:
             position,
         ):
             return False
-        body_at = 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
-        topic_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
+        topic_at = body_at(sys_flag) + body_size_of(record, sys_flag)
         return bool(record[topic_at : topic_at + len(queue.topic_part)] == queue.topic_part)
 
     def _is_good(self, position: int) -> bool:

@@ -22,14 +22,13 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import (
-    Record,
     add_property,
     get_property,
     offset_msg_id,
-    read_record,
     remove_property,
 )
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import MessageStore, StoreError
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.timer_properties import without_timer

@@ -30,8 +30,9 @@ from pocketmq.broker.pop.check_point import (
 from pocketmq.broker.pop.pop_state import PopState, QueueOf
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message_codec import Record, get_property, read_records
+from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
+from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, vers
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import ViewBrokerStatsDataHeader
-from pocketmq.remoting.message_codec import read_record
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 from pocketmq.store.timer import TimerService
 

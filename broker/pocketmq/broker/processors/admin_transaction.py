@@ -17,10 +17,10 @@ from pocketmq.remoting.message_codec import (
     add_property,
     get_property,
     parse_offset_msg_id,
-    read_record,
     remove_property,
 )
 from pocketmq.remoting.names import TRANS_HALF_TOPIC
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
 from pocketmq.remoting.headers import GetMessageTrackHeader
-from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id, read_record
+from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 
 

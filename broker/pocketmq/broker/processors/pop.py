@@ -17,7 +17,6 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 import logging
 import random
 from collections.abc import Callable
-from struct import Struct
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
@@ -60,13 +59,9 @@ from pocketmq.remoting.headers import (
     PopMessageResponseHeader,
     PullMessageHeader,
 )
-from pocketmq.remoting.message_codec import (
-    add_property,
-    get_property,
-    read_records,
-    write_record,
-)
+from pocketmq.remoting.message_codec import add_property, get_property
 from pocketmq.remoting.names import FAQ, RETRY_PREFIX
+from pocketmq.remoting.record import queue_offset_of, read_records, size_of, write_record
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
 
@@ -77,8 +72,6 @@ _TOO_LATE_MS = 500
 # A pop that has less time left than this is not held any more.
 _HOLD_MIN_MS = 50
 _SIZE_MAX = 262_144
-_SIZE = Struct(">i")
-_QUEUE_OFFSET = Struct(">q")
 _WRONG_PLACE = (
     ReadStatus.OFFSET_TOO_SMALL,
     ReadStatus.OFFSET_OVERFLOW_BADLY,
@@ -592,8 +585,8 @@ def _queue_offsets(buffer: memoryview) -> list[int]:
     found: list[int] = []
     at, end = 0, len(buffer)
     while at < end:
-        found.append(_QUEUE_OFFSET.unpack_from(buffer, at + 20)[0])
-        at += _SIZE.unpack_from(buffer, at)[0]
+        found.append(queue_offset_of(buffer, at))
+        at += size_of(buffer, at)
     return found
 
 

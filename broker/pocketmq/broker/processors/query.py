@@ -12,7 +12,8 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
     ViewMessageHeader,
 )
-from pocketmq.remoting.message_codec import get_property, read_record
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 
 # defaultQueryMaxNum: what a query by unique key looks at, whatever it asks for.

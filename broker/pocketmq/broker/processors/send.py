@@ -26,12 +26,7 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
-from pocketmq.remoting.message_codec import (
-    add_property,
-    get_property,
-    read_record,
-    remove_property,
-)
+from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import (
     FAQ,
     RETRY_PREFIX,
@@ -42,6 +37,7 @@ from pocketmq.remoting.names import (
     topic_fault,
 )
 from pocketmq.remoting.recall_handle import RecallHandle
+from pocketmq.remoting.record import read_record
 from pocketmq.store import (
     Appended,
     MessageIllegal,

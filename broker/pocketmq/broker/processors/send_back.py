@@ -24,14 +24,13 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import ConsumerSendMsgBackHeader
 from pocketmq.remoting.message_codec import (
-    Record,
     add_property,
     get_property,
     offset_msg_id,
-    read_record,
     remove_property,
 )
 from pocketmq.remoting.names import FAQ, dlq_topic, retry_topic
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

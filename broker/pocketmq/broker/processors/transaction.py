@@ -19,8 +19,9 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import EndTransactionHeader
-from pocketmq.remoting.message_codec import Record, get_property, read_record
+from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TRANS_HALF_TOPIC
+from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

@@ -6,22 +6,17 @@ the record, and only at those properties that the expression names.
 """
 
 from collections.abc import Callable
-from struct import Struct
 
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.filter import Filter
-from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message_codec import MAGIC_V2, get_property, properties_to_dict
+from pocketmq.remoting.message_codec import get_property, properties_to_dict
+from pocketmq.remoting.record import properties_of
 from pocketmq.store.consume_queue_ext import ExtUnit
 
-_INT = Struct(">i")
-_SHORT = Struct(">h")
 # Above this many names one pass over all properties is cheaper than a search for each.
 _NAMES_MAX = 3
 # Plain ints: an IntFlag costs a microsecond at every use.
-_BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
-_STORE_HOST_V6 = int(MessageSysFlag.STORE_HOST_V6)
 
 
 class ExpressionMessageFilter:
@@ -46,27 +41,6 @@ class ExpressionMessageFilter:
         if compiled is not None:
             passes = self.properties = _of_properties(compiled)
             self.record = lambda record: passes(properties_of(record))
-
-
-def properties_of(record: memoryview) -> bytes:
-    """The property bytes of a stored record, found by its lengths.
-
-    Layout: message_codec; fixed part 84 bytes up to the body's length with IPv4 hosts, 12 more for each
-    IPv6 host.
-    """
-    sys_flag = _INT.unpack_from(record, 36)[0]
-    at = 84
-    if sys_flag & _BORN_HOST_V6:
-        at += 12
-    if sys_flag & _STORE_HOST_V6:
-        at += 12
-    at += 4 + _INT.unpack_from(record, at)[0]
-    if _INT.unpack_from(record, 4)[0] == MAGIC_V2:
-        at += 2 + _SHORT.unpack_from(record, at)[0]
-    else:
-        at += 1 + record[at]
-    size = _SHORT.unpack_from(record, at)[0]
-    return bytes(record[at + 2 : at + 2 + size])
 
 
 def _of_properties(compiled: Filter) -> Callable[[bytes], bool]:
