@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.broker.members import Member
 
 from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.guard import Finding, GroupGuard, Loss
+from pocketmq.broker.guard import GroupGuard
+from pocketmq.remoting.agreement import Finding, Loss
 from pocketmq.remoting.clock import ManualClock
 
 GRACE_MS = 60_000

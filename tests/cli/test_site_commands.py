@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from tests.cli.servers import COMMAND, Server
 
-from pocketmq.admin import TrackType
-from pocketmq.admin.tracks import verdict
-from pocketmq.admin.types import GroupConnection
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.moments import parse_moment, show_moment
-from pocketmq.remoting.message import MessageExt
-from pocketmq.remoting.subscription import build_subscription
 
 Ask = Callable[..., Any]
 
@@ -223,26 +218,6 @@ def test_people_get_tables(namesrv: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "DefaultCluster" in capsys.readouterr().out
     with pytest.raises(CannotBegin, match="No such command"):
         run(["no-such-command"])
-
-
-@pytest.mark.parametrize(
-    ("expression", "tag", "found"),
-    [
-        ("*", None, TrackType.CONSUMED),
-        ("tagA", "tagA", TrackType.CONSUMED),
-        ("tagA || tagB", "tagB", TrackType.CONSUMED),
-        ("tagA", "tagB", TrackType.CONSUMED_BUT_FILTERED),
-        ("tagA", None, TrackType.CONSUMED_BUT_FILTERED),
-    ],
-)
-def test_a_message_behind_the_offset_is_consumed_unless_its_tag_is_not_subscribed(
-    expression: str, tag: str | None, found: TrackType
-) -> None:
-    """S89, E3b."""
-    connection = GroupConnection(
-        (), "CONSUME_PASSIVELY", "CLUSTERING", "", {"T": build_subscription("T", expression)}
-    )
-    assert verdict(connection, MessageExt("T", b"", tags=tag)) is found
 
 
 def test_times_are_read_as_people_write_them() -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.remoting.agreement import same
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.subscription import SubscriptionData
@@ -189,7 +190,7 @@ class ConsumerManager:
         group.consume_from_where = consume_from_where
         channel.subscriptions = {subscription.topic: subscription for subscription in subscriptions}
         known = group.channels.get(channel.connection)
-        asks_other = known is None or not _asks_same(known.subscriptions, channel.subscriptions)
+        asks_other = known is None or not same(known.subscriptions, channel.subscriptions)
         entered = group.update_channel(channel, self._clock.now_ms(), self._clock.monotonic_ms())
         self._groups_of.setdefault(channel.connection, set()).add(name)
         merged = None if self.merge is None else self.merge(group, channel)
@@ -272,12 +273,6 @@ class ConsumerManager:
     def _changed(self, group: ConsumerGroup) -> None:
         if self.on_change is not None and group.channels:
             self.on_change(group.name, list(group.channels))
-
-
-def _asks_same(old: dict[str, SubscriptionData], new: dict[str, SubscriptionData]) -> bool:
-    return old.keys() == new.keys() and all(
-        subscription.same_filter(new[topic]) for topic, subscription in old.items()
-    )
 
 
 def describe(subscription: SubscriptionData) -> str:

@@ -3,8 +3,8 @@
 RocketMQ keeps one subscription per group, that of the last member to change it; a member that asks for
 something else loses messages without a word (acceptance E2, E3; S90-S93). The guard changes nothing:
 
-1. It compares what the members themselves ask of each topic (ClientChannel.subscriptions). Members that
-   ask the same are a camp; two camps or more are a difference. Retry topics are left out.
+1. It compares what the members themselves ask of each topic (ClientChannel.subscriptions) by the rules of
+   remoting.agreement.
 2. A difference becomes a finding when it has looked the same for `grace_ms`: shorter ones are clients
    that start, or a change that is rolled out.
 3. A finding is raised once: one log line, one count, one call of the listener. It is raised again only
@@ -15,122 +15,26 @@ Owner: the Broker. A pure state machine: time and members come from outside.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
 
 from pocketmq.broker.allocation import averagely, utf16_order
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
+from pocketmq.remoting.agreement import Finding, Subscriptions, camps, differences, losses
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.names import RETRY_PREFIX
-from pocketmq.remoting.subscription import ALL, SubscriptionData
+from pocketmq.remoting.subscription import Wish
 
 log = logging.getLogger(__name__)
-
-_ACTIVELY = "CONSUME_ACTIVELY"
-# Clients named in a log line; the rest is counted.
-_NAMED_MAX = 4
-ADVICE = (
-    "give each subscription a group of its own, let all members subscribe the same, or set "
-    "groupMode=isolate"
-)
-
-# What a camp asks of a topic: (expression type, tags or the expression); None: it does not subscribe.
-Wish = tuple[str, tuple[str, ...]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Camp:
-    """Members that ask the same of a topic; expression is None when they do not subscribe it."""
-
-    wish: Wish
-    expression: str | None
-    client_ids: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "clientIds": list(self.client_ids),
-            "expression": self.expression,
-            "expressionType": None if self.wish is None else self.wish[0],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What is lost in some queues: `lost` (tags, or a text about them) to the clients of one camp.
-
-    holder: the client that has these queues; None when nobody asks for their messages.
-    """
-
-    queue_ids: tuple[int, ...]
-    holder: str | None
-    lost: str
-    lost_to: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "holder": self.holder,
-            "lost": self.lost,
-            "lostTo": list(self.lost_to),
-            "queueIds": list(self.queue_ids),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One group and topic whose members differ.
-
-    since_ms: wall time since which they have differed; raised: invariant 3; stored: the expression by
-    which the broker filters now, None when the group's subscription lacks the topic.
-    """
-
-    group: str
-    topic: str
-    since_ms: int
-    raised: bool
-    stored: str | None
-    camps: tuple[Camp, ...]
-    losses: tuple[Loss, ...]
-
-    @property
-    def text(self) -> str:
-        """One sentence for logs and terminals."""
-        camps = "; ".join(f"{_asks(camp)}: {_names(camp.client_ids)}" for camp in self.camps)
-        losses = "; ".join(
-            f"queue {','.join(map(str, loss.queue_ids))} ({loss.holder or 'nobody reads it'}) "
-            f"loses {loss.lost} of {_names(loss.lost_to)}"
-            for loss in self.losses
-        )
-        stored = "no longer knows the topic" if self.stored is None else f"filters by {self.stored}"
-        since = datetime.fromtimestamp(self.since_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-        return (
-            f"members of group {self.group} subscribe topic {self.topic} differently since {since}: "
-            f"{camps}. The broker {stored}. {losses or 'Nothing is lost at this moment'}. "
-            f"What to do: {ADVICE}"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "camps": [camp.to_json() for camp in self.camps],
-            "group": self.group,
-            "losses": [loss.to_json() for loss in self.losses],
-            "raised": self.raised,
-            "since": self.since_ms,
-            "stored": self.stored,
-            "text": self.text,
-            "topic": self.topic,
-        }
 
 
 @dataclass(slots=True)
 class _Difference:
     """One topic of a group. signature: what the camps ask; the ms are monotonic but since_ms."""
 
-    signature: frozenset[Wish]
+    signature: frozenset[Wish | None]
     since_ms: int
     looks_so_since: int
-    raised: frozenset[Wish] | None = None
+    raised: frozenset[Wish | None] | None = None
 
 
 @dataclass(slots=True)
@@ -174,10 +78,8 @@ class GroupGuard:
         watched = self._groups.get(group.name)
         known = watched.differences if watched is not None else {}
         different: dict[str, _Difference] = {}
-        for topic in _topics(group):
-            signature = frozenset(camp.wish for camp in _camps(group, topic))
-            if len(signature) < 2:
-                continue
+        for topic, found in differences(_asked(group), group.consume_type).items():
+            signature = frozenset(camp.wish for camp in found)
             old = known.get(topic)
             if old is None:
                 old = _Difference(signature, wall, now)
@@ -247,146 +149,31 @@ class GroupGuard:
         return found
 
     def _finding(self, group: ConsumerGroup, topic: str, difference: _Difference) -> Finding:
-        camps = _camps(group, topic)
+        found = camps(_asked(group), topic, group.consume_type)
         stored = group.subscriptions.get(topic)
         return Finding(
             group.name,
             topic,
             difference.since_ms,
             difference.raised is not None,
-            None if stored is None else _expression(stored),
-            tuple(camps),
-            tuple(self._losses(group, topic, camps, stored)),
+            None if stored is None else stored.expression,
+            tuple(found),
+            tuple(losses(found, stored, self._holders_of(group, topic))),
         )
 
-    def _losses(
-        self,
-        group: ConsumerGroup,
-        topic: str,
-        camps: list[Camp],
-        stored: SubscriptionData | None,
-    ) -> Iterable[Loss]:
-        """Invariant 4, queues with the same result together."""
+    def _holders_of(self, group: ConsumerGroup, topic: str) -> dict[int, str | None]:
+        """The client of each queue: who was seen to pull it, else whom the usual allocation gives it."""
         ids = sorted(group.client_ids(), key=utf16_order)
         queues = range(self._queue_count(topic))
-        holders = {
-            queue: client
-            for index, client in enumerate(ids)
-            for queue in averagely(queues, len(ids), index)
-        }
+        holders: dict[int, str | None] = dict.fromkeys(queues)
+        for index, client in enumerate(ids):
+            holders.update(dict.fromkeys(averagely(queues, len(ids), index), client))
         for queue, seen in self._holders(group.name, topic).items():
             if seen in ids and queue in holders:
                 holders[queue] = seen
-        wish_of = {client: camp.wish for camp in camps for client in camp.client_ids}
-        together: dict[tuple[str | None, str, tuple[str, ...]], list[int]] = {}
-        for queue in queues:
-            client = holders.get(queue)
-            own = None if client is None else wish_of.get(client)
-            holder = None if own is None else client
-            given = _both(None if stored is None else _wish(stored), own)
-            for camp in camps:
-                lost = _lost(camp.wish, given)
-                if lost is not None:
-                    together.setdefault((holder, lost, camp.client_ids), []).append(queue)
-        for (holder, lost, clients), queue_ids in together.items():
-            yield Loss(tuple(queue_ids), holder, lost, clients)
+        return holders
 
 
-# ------------------------------------------------------------ camps
-
-
-def _topics(group: ConsumerGroup) -> set[str]:
-    return {
-        topic
-        for channel in group.channels.values()
-        for topic in channel.subscriptions
-        if not topic.startswith(RETRY_PREFIX)
-    }
-
-
-def _camps(group: ConsumerGroup, topic: str) -> list[Camp]:
-    """The members by what they ask of the topic, the largest camp first."""
-    members: dict[Wish, tuple[str | None, list[str]]] = {}
-    for channel in group.channels.values():
-        asked = channel.subscriptions.get(topic)
-        if asked is None:
-            # A pull consumer chooses its queues itself and may have subscribed nothing at all.
-            if group.consume_type == _ACTIVELY:
-                continue
-            members.setdefault(None, (None, []))[1].append(channel.client_id)
-        else:
-            members.setdefault(_wish(asked), (_expression(asked), []))[1].append(channel.client_id)
-    camps = [
-        Camp(wish, expression, tuple(sorted(clients)))
-        for wish, (expression, clients) in members.items()
-    ]
-    return sorted(camps, key=lambda camp: (-len(camp.client_ids), camp.client_ids))
-
-
-def _wish(asked: SubscriptionData) -> Wish:
-    """Subscriptions that let the same through have the same wish, however they are written."""
-    if asked.is_tag:
-        return "TAG", tuple(sorted(asked.tags_set))
-    return asked.expression_type, (asked.sub_string,)
-
-
-def _expression(asked: SubscriptionData) -> str:
-    """Tags in one order, so that two ways to write one subscription look alike."""
-    return (" || ".join(sorted(asked.tags_set)) or ALL) if asked.is_tag else asked.sub_string
-
-
-# ------------------------------------------------------------ what is lost
-
-_EVERYTHING: Wish = ("TAG", ())
-
-
-def _both(stored: Wish, own: Wish) -> Wish:
-    """What passes the group's subscription and then the member's own; None: nothing.
-
-    A mix with SQL92 is named by its two texts, since only messages can tell what passes both.
-    """
-    if stored is None or own is None:
-        return None
-    if stored in (own, _EVERYTHING):
-        return own
-    if own == _EVERYTHING or own[0] != "TAG":
-        # The client looks at tags only: an expression of its own filters nothing there.
-        return stored
-    if stored[0] == "TAG":
-        common = tuple(sorted(set(stored[1]) & set(own[1])))
-        return ("TAG", common) if common else None
-    return "SQL92", (f"({stored[1][0]}) and tags {' || '.join(own[1])}",)
-
-
-def _lost(wish: Wish, given: Wish) -> str | None:
-    """What of a wish is not given; None: nothing, or nothing was wished.
-
-    >>> _lost(("TAG", ("A", "B")), ("TAG", ("B",))), _lost(("TAG", ()), ("TAG", ("B",)))
-    ('A', 'everything but B')
-    >>> _lost(("TAG", ("A",)), ("TAG", ())), _lost(None, None), _lost(("TAG", ()), None)
-    (None, None, 'everything')
-    """
-    if wish is None or given in (wish, _EVERYTHING):
-        return None
-    kind, parts = wish
-    if given is None:
-        return "everything" if wish == _EVERYTHING else " || ".join(parts)
-    if kind == "TAG" and given[0] == "TAG":
-        if not parts:
-            return "everything but " + " || ".join(given[1])
-        missing = [tag for tag in parts if tag not in given[1]]
-        return " || ".join(missing) or None
-    whole = "everything" if wish == _EVERYTHING else " || ".join(parts)
-    return f"{whole} as far as it is not {' || '.join(given[1])}"
-
-
-# ------------------------------------------------------------ texts
-
-
-def _asks(camp: Camp) -> str:
-    return "not subscribed" if camp.expression is None else f"[{camp.expression}]"
-
-
-def _names(clients: tuple[str, ...]) -> str:
-    more = len(clients) - _NAMED_MAX
-    return ", ".join(clients[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+def _asked(group: ConsumerGroup) -> list[tuple[str, Subscriptions]]:
+    """What each member asks for itself."""
+    return [(each.client_id, each.subscriptions) for each in group.channels.values()]

@@ -17,8 +17,8 @@ from pocketmq.broker.sub_group import (
     QueueState,
     Rewind,
     SubGroup,
-    signature,
 )
+from pocketmq.remoting.agreement import signature
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import retry_topic

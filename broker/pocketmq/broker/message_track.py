@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
+from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import Delivery, Event, EventKind, History
 from pocketmq.broker.guard import GroupGuard
@@ -27,10 +27,9 @@ from pocketmq.remoting.message_codec import get_property, offset_msg_id, propert
 from pocketmq.remoting.names import TOOLS_GROUP, dlq_topic, retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.subscription import ALL, parse_tags
-from pocketmq.remoting.track_type import TrackType
+from pocketmq.remoting.track import TrackType, track_type
 from pocketmq.store import MessageStore
 
-_ACTIVELY = "CONSUME_ACTIVELY"
 # As whom mqadmin, the consoles and our own tools read. Source: MixAll.TOOLS_CONSUMER_GROUP.
 
 
@@ -136,19 +135,15 @@ class MessageTracks:
     def _track_type(self, place: Place, group: str, online: ConsumerGroup | None) -> TrackType:
         if online is None:
             return TrackType.NOT_ONLINE
-        if online.consume_type == _ACTIVELY:
-            return TrackType.PULL
-        if online.message_model == BROADCASTING:
-            return TrackType.CONSUME_BROADCASTING
-        if self._offsets.query(group, place.topic, place.queue_id) <= place.offset:
-            return TrackType.NOT_CONSUME_YET
-        stored = online.subscriptions.get(place.topic)
-        if stored is None or not stored.tags_set or ALL in stored.tags_set:
-            return TrackType.CONSUMED
-        tags = None if place.record is None else get_property(place.record.properties, b"TAGS")
-        if tags is not None and tags.decode("utf-8", "replace") in stored.tags_set:
-            return TrackType.CONSUMED
-        return TrackType.CONSUMED_BUT_FILTERED
+        record = place.record
+        tags = None if record is None else get_property(record.properties, b"TAGS")
+        return track_type(
+            online.consume_type,
+            online.message_model,
+            online.subscriptions.get(place.topic),
+            None if tags is None else tags.decode("utf-8", "replace"),
+            is_passed=self._offsets.query(group, place.topic, place.queue_id) > place.offset,
+        )
 
     # ------------------------------------------------------------ ours
 

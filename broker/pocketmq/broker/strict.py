@@ -13,7 +13,7 @@ Owner: the Broker, on its event loop.
 from collections.abc import Mapping
 
 from pocketmq.broker.consumer_manager import ConsumerGroup
-from pocketmq.broker.sub_group import own_topics, signature
+from pocketmq.remoting.agreement import own_topics, same
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.subscription import SubscriptionData
 
@@ -33,11 +33,10 @@ class StrictGroups:
         subscriptions: Mapping[str, SubscriptionData],
     ) -> str | None:
         """The remark with which a heartbeat is refused; None: it may register (1, 4)."""
-        asked = signature(subscriptions)
         for other, member in group.channels.items() if group is not None else ():
             if other is connection or member.client_id == client_id:
                 continue
-            if signature(member.subscriptions) != asked:
+            if not same(member.subscriptions, subscriptions):
                 remark = (
                     f"group {name} is strict: client {client_id} subscribes {_text(subscriptions)}, but "
                     f"member {member.client_id} subscribes {_text(member.subscriptions)}. Let both "

@@ -4,8 +4,6 @@
 docs/decisions/0005-isolate-exactly-one.md says why.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,6 +12,7 @@ from typing import Any
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.remoting.agreement import own_topics, signature
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import RETRY_PREFIX
@@ -176,7 +175,7 @@ class SubGroup:
             own = self.subscriptions.get(topic)
             if own is None:
                 return False
-            if own.is_all or own.same_filter(asked):
+            if own.is_all or own.wish == asked.wish:
                 continue
             if not (own.is_tag and asked.is_tag) or asked.is_all:
                 return False
@@ -219,27 +218,6 @@ class SubGroup:
         return made
 
 
-def own_topics(subscriptions: Mapping[str, SubscriptionData]) -> dict[str, SubscriptionData]:
-    """A subscription without retry topics, in the order of the topics."""
-    return {
-        topic: subscriptions[topic]
-        for topic in sorted(subscriptions)
-        if not topic.startswith(RETRY_PREFIX)
-    }
-
-
-def signature(subscriptions: Mapping[str, SubscriptionData]) -> str:
-    """Eight hex digits that are equal for subscriptions that let the same messages through."""
-    asked = {
-        topic: ["TAG", *sorted(each.tags_set)]
-        if each.is_tag
-        else [each.expression_type, each.sub_string]
-        for topic, each in own_topics(subscriptions).items()
-    }
-    text = json.dumps(asked, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
 def merged(
     topics: Iterable[Mapping[str, SubscriptionData]], old: Mapping[str, SubscriptionData]
 ) -> list[SubscriptionData]:
@@ -272,7 +250,7 @@ def merged(
         before = old.get(topic)
         if (
             before is not None
-            and not before.same_filter(shown)
+            and before.wish != shown.wish
             and shown.sub_version <= before.sub_version
         ):
             shown.sub_version = before.sub_version + 1

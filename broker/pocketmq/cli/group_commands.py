@@ -11,7 +11,6 @@ from pocketmq.cli.options import Broker, Cluster, GroupName, Json, NameServer, Y
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, confirm, with_admin
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -24,20 +23,13 @@ def list_groups(namesrv: NameServer, as_json: Json = False) -> None:
     """Every group, with its members online and its lag."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        from pocketmq.admin.views import group_row
+
         rows = []
         for name in await admin.groups.names():
-            try:
-                members = len((await admin.groups.connection(name)).members)
-            except PocketMQError:
-                members = 0
-            progress = await admin.groups.progress(name)
+            row = await group_row(admin, name)
             rows.append(
-                {
-                    "group": name,
-                    "members": members,
-                    "topics": sorted({row.queue.topic for row in progress}),
-                    "lag": sum(row.lag for row in progress),
-                }
+                {"group": name, "members": row.members, "topics": row.topics, "lag": row.lag}
             )
         return rows
 

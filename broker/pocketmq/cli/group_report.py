@@ -1,49 +1,32 @@
-"""What is known of a group, and what is suspicious: for `group show` and `group doctor`.
+"""What is known of a group, and what is suspicious: for `group show` and `group doctor`."""
 
-A PocketMQ broker tells what each member asks for itself, the group's mode and the guard's findings (with what
-is lost, to whom, in which queues). Of an Apache broker the members are asked, and compared here.
-"""
-
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.site import SiteRefused
+from pocketmq.remoting.agreement import own_topics
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from pocketmq.admin import Admin, GroupConnection, QueueProgress
-
-_COMPATIBLE = "compatible"
-_DIFFERENT = (
-    "the members subscribe to different things: each gets only the queues that it is given, and the broker "
-    "filters all of them by the last heartbeat's expression, so messages are lost to everybody. Give members "
-    "with different topics or tags different groups, or set: pocketmq group mode GROUP isolate"
-)
+    from pocketmq.admin import Admin, QueueProgress
 
 
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     """All that is known of a group. Raises: SiteRefused when nothing is."""
-    from pocketmq.client.errors import ConsumerNotOnline
+    from pocketmq.admin.views import group_view
 
-    try:
-        connection = await admin.groups.connection(group)
-    except ConsumerNotOnline:
-        connection = None
-    progress = await admin.groups.progress(group, owners=connection is not None)
-    told = [each for rows in (await admin.doctor.groups(group)).values() for each in rows]
-    if connection is None and not progress:
+    view = await group_view(admin, group)
+    connection = view.connection
+    if connection is None and not view.progress:
         await check_known(admin, group)
     found: dict[str, Any] = {
         "group": group,
-        "mode": ", ".join(sorted({str(each["mode"]) for each in told})) or None,
+        "mode": view.mode,
         "members": [],
         "subscriptions": [],
-        "queues": [queue_row(row) for row in progress],
-        "findings": _once(each for group_ in told for each in group_["findings"]),
-        "warnings": [],
+        "queues": [queue_row(row) for row in view.progress],
+        "findings": [finding.to_json() for _, finding in view.findings],
+        "warnings": [finding.text for _, finding in view.findings],
     }
     if connection is None:
         return found
@@ -54,28 +37,19 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
         {"topic": topic, "expression": each.sub_string, "version": each.sub_version}
         for topic, each in sorted(connection.subscriptions.items())
     ]
-    own = await _own_subscriptions(admin, group, connection, told)
     found["members"] = [
         {
-            "client": member.client_id,
-            "address": member.address,
-            "language": member.language,
-            "version": version_name(member.version),
+            "client": each.member.client_id,
+            "address": each.member.address,
+            "language": each.member.language,
+            "version": version_name(each.member.version),
             "subscribes": [
-                f"{topic}: {text}" for topic, text in sorted(own[member.client_id].items())
+                f"{topic}: {asked.sub_string}"
+                for topic, asked in own_topics(each.own or {}).items()
             ],
         }
-        for member in connection.members
+        for each in view.members
     ]
-    found["warnings"] = [str(each["text"]) for each in found["findings"]]
-    known = [each for each in own.values() if each]
-    if (
-        found["mode"] in (None, _COMPATIBLE)
-        and not found["warnings"]
-        and any(each != known[0] for each in known[1:])
-    ):
-        # An Apache broker has no guard, and ours waits for a while before it speaks.
-        found["warnings"].append(_DIFFERENT.replace("GROUP", group))
     return found
 
 
@@ -114,38 +88,3 @@ def queue_row(row: "QueueProgress") -> dict[str, Any]:
         "last": show_moment(row.last_ms),
         "owner": row.owner,
     }
-
-
-async def _own_subscriptions(
-    admin: "Admin", group: str, connection: "GroupConnection", told: Iterable[dict[str, Any]]
-) -> dict[str, dict[str, str]]:
-    """What each member asks for itself, by client id and topic (E2, E3); {}: could not be learned."""
-    own: dict[str, dict[str, str]] = {}
-    for each in told:
-        for member in each["members"]:
-            own[str(member["clientId"])] = {
-                str(one["topic"]): str(one["subString"])
-                for one in member["subscriptions"]
-                if not str(one["topic"]).startswith(RETRY_PREFIX)
-            }
-    for member in connection.members:
-        if member.client_id not in own:
-            try:
-                info = await admin.groups.running_info(group, member.client_id)
-            except PocketMQError:
-                own[member.client_id] = {}
-            else:
-                own[member.client_id] = {
-                    topic: one.sub_string
-                    for topic, one in info.subscriptions.items()
-                    if not topic.startswith(RETRY_PREFIX)
-                }
-    return own
-
-
-def _once(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each broker has a finding of its own for the same difference; what they say of queues differs."""
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for each in findings:
-        seen.setdefault((each["topic"], each["text"]), each)
-    return list(seen.values())

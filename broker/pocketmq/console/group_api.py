@@ -5,18 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 from pocketmq.admin import GroupConfig
+from pocketmq.admin.views import group_row, group_view, member_count, subscriptions_of, users_first
 from pocketmq.broker.group_mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.group_members import count_members, member_rows, members_of, verdict
+from pocketmq.console.group_members import member_rows, verdict
 from pocketmq.console.json_rows import (
     group_config_row,
     progress_row,
     queue_row,
     subscription_rows,
-    subscriptions_of,
-    users_first,
 )
 from pocketmq.console.overview_warnings import warnings_of
 from pocketmq.console.state import Console
@@ -65,31 +64,18 @@ async def list_groups(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
+    found = await group_row(console.admin, name)
     row: dict[str, Any] = {
         "name": name,
         "type": _type(name),
         "mode": None,
-        "members": 0,
-        "consumeType": None,
-        "messageModel": None,
-        "lag": 0,
+        "members": found.members,
+        "consumeType": found.consume_type,
+        "messageModel": found.message_model,
+        "lag": found.lag,
         "out": None,
         "differs": differs if console.sampler.last.findings else None,
     }
-    try:
-        connection = await console.admin.groups.connection(name)
-        row["members"] = len(connection.members)
-        row["consumeType"] = connection.consume_type
-        row["messageModel"] = connection.message_model
-    except ConsumerNotOnline:
-        pass
-    except PocketMQError:
-        row["members"] = None
-    try:
-        progress = await console.admin.groups.progress(name, partial=True)
-        row["lag"] = sum(each.lag for each in progress)
-    except PocketMQError:
-        row["lag"] = None
     figures = console.sampler.groups.get(name)
     if figures is not None:
         row["out"] = round(figures.rate, 2)
@@ -103,14 +89,13 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     admin = console.admin
     await console.sampler.fresh()
     configs = (await _configs(console)).get(name, {})
-    members = await members_of(console, name)
-    progress = await admin.groups.progress(name, partial=True)
-    connection = members.connection
+    view = await group_view(admin, name)
+    connection = view.connection
     figures = console.sampler.groups.get(name)
-    rows = sorted(progress, key=lambda row: users_first(row.queue))
+    rows = sorted(view.progress, key=lambda row: users_first(row.queue))
     if not configs and connection is None and not rows:
-        if members.failure is not None:
-            raise members.failure
+        if view.failure is not None:
+            raise view.failure
         raise not_found(
             f"no broker knows a group {name!r}", "a group appears when its first consumer starts"
         )
@@ -118,16 +103,16 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
         "name": name,
         "exists": bool(configs),
         "online": connection is not None,
-        "mode": next((told["mode"] for told in members.told.values()), None),
+        "mode": view.mode,
         "consumeType": connection.consume_type if connection else None,
         "messageModel": connection.message_model if connection else None,
         "consumeFromWhere": connection.consume_from_where if connection else None,
         "configs": [group_config_row(broker, each) for broker, each in sorted(configs.items())],
-        "stored": subscription_rows(members.stored.values()),
-        "members": member_rows(members),
-        "verdict": verdict(name, members),
-        "queues": [progress_row(row, members.owners.get(row.queue)) for row in rows],
-        "lag": sum(row.lag for row in rows),
+        "stored": subscription_rows(view.stored.values()),
+        "members": member_rows(view),
+        "verdict": verdict(view),
+        "queues": [progress_row(row) for row in rows],
+        "lag": view.lag,
         "out": None if figures is None else round(figures.rate, 2),
         "subGroups": [
             {
@@ -139,7 +124,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
                     subscriptions_of(each["subscriptions"]).values()
                 ),
             }
-            for broker, told in sorted(members.told.items())
+            for broker, told in view.told.items()
             for each in told["subGroups"]
         ],
         "warnings": [each for each in warnings_of(console.sampler) if each["subject"] == name],
@@ -236,7 +221,7 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
     keep = call.query.flag("keepOffsets")
     if name not in await _configs(console):
         raise not_found(f"no broker has a group {name!r} configured")
-    online = await count_members(console, name)
+    online = await member_count(console.admin, name)
     call.confirm(
         "group.delete",
         {"group": name, "keepOffsets": keep, "members": online},

@@ -1,6 +1,6 @@
 """Rows of the API's answers, as API.md names their fields, from what administration tells."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pocketmq.admin import GroupConfig, OffsetReset, QueueProgress, QueueStatus, TopicConfig
@@ -13,11 +13,6 @@ def queue_row(queue: MessageQueue) -> dict[str, Any]:
     return {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
 
 
-def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
-    """Order of queues: a group's retry topic, which every member has besides, last."""
-    return queue.topic.startswith(RETRY_PREFIX), queue
-
-
 def status_row(status: QueueStatus) -> dict[str, Any]:
     return {
         "broker": status.queue.broker_name,
@@ -28,14 +23,14 @@ def status_row(status: QueueStatus) -> dict[str, Any]:
     }
 
 
-def progress_row(row: QueueProgress, owner: str | None) -> dict[str, Any]:
+def progress_row(row: QueueProgress) -> dict[str, Any]:
     return {
         **queue_row(row.queue),
         "brokerOffset": row.broker_offset,
         "consumerOffset": row.consumer_offset,
         "lag": row.lag,
         "lastTimestamp": row.last_ms or None,
-        "owner": owner,
+        "owner": row.owner,
     }
 
 
@@ -87,9 +82,3 @@ def subscription_rows(subscriptions: Iterable[SubscriptionData]) -> list[dict[st
             subscriptions, key=lambda each: (each.topic.startswith(RETRY_PREFIX), each.topic)
         )
     ]
-
-
-def subscriptions_of(data: Iterable[Mapping[str, Any]]) -> dict[str, SubscriptionData]:
-    """A member's subscriptions by topic, from the guard's JSON."""
-    found = [SubscriptionData.from_json(each) for each in data]
-    return {each.topic: each for each in found}

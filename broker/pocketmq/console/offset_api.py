@@ -3,9 +3,9 @@
 from typing import Any
 
 from pocketmq.admin import OffsetReset
+from pocketmq.admin.views import member_count
 from pocketmq.console.call import Call
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.group_members import count_members
 from pocketmq.console.json_rows import queue_row, step_row
 from pocketmq.console.state import Console
 from pocketmq.remoting.message import MessageQueue
@@ -75,7 +75,7 @@ async def place(console: Console, call: Call) -> dict[str, Any]:
         raise not_found(
             f"topic {queue.topic!r} has no queue {queue.queue_id} on {queue.broker_name!r}"
         )
-    if await count_members(console, group):
+    if await member_count(admin, group):
         raise ApiError(
             409,
             "CONFLICT",

@@ -3,10 +3,10 @@
 from typing import Any
 
 from pocketmq.admin import TopicConfig
+from pocketmq.admin.views import lag_of
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.group_members import owners_of
 from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
 from pocketmq.console.name_kinds import TOPIC_TYPES, kind_of_topic
 from pocketmq.console.state import Console
@@ -158,13 +158,12 @@ async def consumers(console: Console, call: Call) -> dict[str, Any]:
     name = call.path["topic"]
     groups: list[dict[str, Any]] = []
     for group in await console.admin.topics.groups(name):
-        rows = await console.admin.groups.progress(group, name, partial=True)
-        owners = await owners_of(console, group)
+        rows = await console.admin.groups.progress(group, name, owners=True, partial=True)
         groups.append(
             {
                 "group": group,
-                "lag": sum(row.lag for row in rows),
-                "queues": [progress_row(row, owners.get(row.queue)) for row in rows],
+                "lag": lag_of(rows),
+                "queues": [progress_row(row) for row in rows],
             }
         )
     return {"groups": groups}

@@ -192,11 +192,8 @@ class ServerCalls:
             connection = await self.admin.groups.connection(group)
         except PocketMQError:
             return found
-        for member in connection.members:
-            try:
-                info = await self.admin.groups.running_info(group, member.client_id)
-            except PocketMQError:
-                continue
+        infos = await self.admin.groups.running_infos(group, connection.members)
+        for info in infos.values():
             for queue, row in info.queues.items():
                 found[queue] = int(row.get("commitOffset", -1))
         return found

@@ -22,7 +22,7 @@ from pocketmq.admin.types import (
     RunningInfo,
     TopicConfig,
 )
-from pocketmq.remoting.track_type import TrackType
+from pocketmq.remoting.track import TrackType
 
 __all__ = [
     "Admin",

@@ -22,6 +22,8 @@ from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData
 
 _CALL_TIMEOUT_MS = 15_000
+_MEMBER_WITHIN_S = 5
+_ASKED_TOGETHER = 64
 
 
 class Groups:
@@ -210,25 +212,29 @@ class Groups:
         ]
 
     async def owners(self, group: str) -> dict[MessageQueue, str]:
-        """Which member has which queue, as the members say it."""
+        """Which member has which queue, as the members say it; several are joined by commas."""
         try:
             members = (await self.connection(group)).members
-        except ConsumerNotOnline:
+        except (ConsumerNotOnline, RemotingError):
             return {}
-        found: dict[MessageQueue, str] = {}
+        return owners_of(await self.running_infos(group, members))
 
-        async def ask(member: Member) -> None:
+    async def running_infos(self, group: str, members: Iterable[Member]) -> dict[str, RunningInfo]:
+        """What members say of themselves, by client id; those that do not answer soon are left out."""
+        found: dict[str, RunningInfo] = {}
+        turns = asyncio.Semaphore(_ASKED_TOGETHER)
+
+        async def ask(client_id: str) -> None:
             try:
-                info = await self.running_info(group, member.client_id)
-            except PocketMQError:
+                async with turns, asyncio.timeout(_MEMBER_WITHIN_S):
+                    found[client_id] = await self.running_info(group, client_id)
+            except (PocketMQError, TimeoutError):
                 return
-            for queue in info.queues:
-                found[queue] = member.client_id
 
         async with asyncio.TaskGroup() as tasks:
             for member in members:
-                tasks.create_task(ask(member))
-        return found
+                tasks.create_task(ask(member.client_id), name=f"ask {member.client_id}")
+        return {client_id: found[client_id] for client_id in sorted(found)}
 
     # ------------------------------------------------------------ offsets
 
@@ -330,6 +336,15 @@ class Groups:
             await self.place(target, row.queue, row.consumer_offset)
             steps.append(OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset))
         return steps
+
+
+def owners_of(infos: Mapping[str, RunningInfo]) -> dict[MessageQueue, str]:
+    """Who has a queue; several, where members broadcast or are isolated, joined by commas."""
+    found: dict[MessageQueue, list[str]] = {}
+    for client_id, info in infos.items():
+        for queue in info.queues:
+            found.setdefault(queue, []).append(client_id)
+    return {queue: ", ".join(clients) for queue, clients in found.items()}
 
 
 def _connection(data: Mapping[str, Any]) -> GroupConnection:

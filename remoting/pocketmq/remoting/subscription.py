@@ -16,6 +16,9 @@ ALL = "*"
 TAG = "TAG"
 SQL92 = "SQL92"
 
+# What is asked of a topic: (TAG, the tags; none is all) or (SQL92, the expression).
+Wish = tuple[str, tuple[str, ...]]
+
 
 @dataclass(slots=True)
 class SubscriptionData:
@@ -42,13 +45,17 @@ class SubscriptionData:
     def is_all(self) -> bool:
         return self.is_tag and self.sub_string in (ALL, "", None)
 
-    def same_filter(self, other: "SubscriptionData") -> bool:
-        """Whether both let the same messages through, whatever their versions."""
-        if self.topic != other.topic or self.is_tag != other.is_tag:
-            return False
+    @property
+    def wish(self) -> Wish:
+        """Equal for subscriptions of a topic that let the same through, however they are written."""
         if self.is_tag:
-            return self.tags_set == other.tags_set
-        return self.sub_string == other.sub_string
+            return TAG, tuple(sorted(self.tags_set))
+        return self.expression_type, (self.sub_string,)
+
+    @property
+    def expression(self) -> str:
+        """Its text with the tags in one order, so that two ways to write one subscription look alike."""
+        return " || ".join(self.wish[1]) or ALL
 
     def to_json(self) -> dict[str, Any]:
         """The object of a heartbeat, keys as RocketMQ names them (S38)."""

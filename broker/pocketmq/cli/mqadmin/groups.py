@@ -4,11 +4,11 @@ import time
 from typing import TYPE_CHECKING
 
 from pocketmq.admin import Admin, GroupConfig, Member, OffsetReset
+from pocketmq.admin.views import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import parse_time, print_columns, say, second
-from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode, version_name
 from pocketmq.remoting.errors import PocketMQError
@@ -101,17 +101,13 @@ async def _consume_tps(admin: Admin, group: str, topics: set[str]) -> float:
 async def _all_progress(admin: Admin) -> None:
     rows: list[tuple[object, ...]] = []
     for group in await admin.groups.names():
-        progress = await admin.groups.progress(group)
-        try:
-            found = await admin.groups.connection(group)
-        except ConsumerNotOnline:
-            about: tuple[object, ...] = (0, "OFFLINE", "", "")
-        else:
-            oldest = min(member.version for member in found.members)
-            about = (len(found.members), version_name(oldest))
-            about += (_TYPES.get(found.consume_type, ""), found.message_model)
-        tps = await _consume_tps(admin, group, {row.queue.topic for row in progress})
-        rows.append((group, *about, int(tps), sum(row.lag for row in progress)))
+        row = await group_row(admin, group)
+        about = (0, "OFFLINE", "", "")
+        if row.members and row.version is not None:
+            kind = _TYPES.get(row.consume_type or "", "")
+            about = (row.members, version_name(row.version), kind, row.message_model or "")
+        tps = await _consume_tps(admin, group, set(row.topics))
+        rows.append((group, *about, int(tps), row.lag or 0))
     heads = ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
     rows.sort(key=lambda row: -int(str(row[-1])))
     print_columns("%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s", heads, rows)

@@ -1,0 +1,274 @@
+"""Views: one account of a group, for every face that shows it (console, command line, mqadmin).
+
+PocketMQ's brokers tell each member's own subscription and what their guard has found. Elsewhere each member
+is asked (GET_CONSUMER_RUNNING_INFO), as rocketmq-dashboard does, and compared by the same rules.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.admin.admin import Admin
+from pocketmq.admin.groups import owners_of
+from pocketmq.admin.types import GroupConnection, Member, QueueProgress, RunningInfo
+from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.remoting.agreement import Finding, Subscriptions, differences, differing, losses
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import is_retry_topic
+from pocketmq.remoting.subscription import SubscriptionData
+
+
+@dataclass(slots=True)
+class GroupRow:
+    """A group in one row. members, lag: None when no broker that was reached could tell."""
+
+    group: str
+    members: int | None = 0
+    consume_type: str | None = None
+    message_model: str | None = None
+    version: int | None = None
+    topics: list[str] = field(default_factory=list)
+    lag: int | None = 0
+
+
+@dataclass(slots=True)
+class MemberView:
+    """own: what it asks for itself, None when it could not be learned; last_update_ms: its last heartbeat."""
+
+    member: Member
+    own: Subscriptions | None
+    differs: list[str]
+    info: RunningInfo | None
+    last_update_ms: int | None
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that it has, by its own word; the group's retry topic last."""
+        return [] if self.info is None else sorted(self.info.queues, key=users_first)
+
+
+@dataclass(slots=True)
+class GroupView:
+    """All that is known of a group.
+
+    connection: None when nobody is online, or those that were reached know of nobody (failure). told: what
+    each PocketMQ broker says, by its name. findings: where members differ, with the broker that says so, None
+    where it was compared here. known: members whose own subscription is known.
+    """
+
+    group: str
+    connection: GroupConnection | None
+    failure: RemotingError | None
+    members: list[MemberView]
+    progress: list[QueueProgress]
+    told: dict[str, dict[str, Any]]
+    findings: list[tuple[str | None, Finding]]
+
+    @property
+    def stored(self) -> Subscriptions:
+        """What the broker keeps for the group."""
+        return {} if self.connection is None else self.connection.subscriptions
+
+    @property
+    def mode(self) -> str | None:
+        """`compatible`, `strict` or `isolate`; several where brokers differ; None: no broker has modes."""
+        return ", ".join(sorted({str(each["mode"]) for each in self.told.values()})) or None
+
+    @property
+    def known(self) -> int:
+        return sum(each.own is not None for each in self.members)
+
+    @property
+    def lag(self) -> int:
+        return lag_of(self.progress)
+
+    @property
+    def sub_groups(self) -> int:
+        """Sub-groups that an isolated group has now."""
+        counts = (
+            sum(each["state"] == "active" for each in told["subGroups"])
+            for told in self.told.values()
+        )
+        return max(counts, default=0)
+
+    @property
+    def agreement(self) -> tuple[str, bool | None, str]:
+        """Who says it (guard, members, none), whether the members agree (None: unknown), one sentence."""
+        count = len(self.members)
+        if not count and self.failure is not None:
+            return (
+                "none",
+                None,
+                f"Nobody of this group is known to those brokers that answer: {self.failure}",
+            )
+        if not count:
+            return "none", None, "Nobody of this group is online."
+        source = "guard" if self.told else "members"
+        if self.findings:
+            return source, False, " ".join(finding.text for _, finding in self.findings)
+        if not self.told and self.known < 2 < count + 1:
+            text = f"{count - self.known} of {count} members did not say what they want."
+            return "none", None, text
+        if self.sub_groups > 1:
+            return (
+                source,
+                True,
+                f"The members subscribe differently, and the group is isolated: {self.sub_groups} "
+                "sub-groups, each with offsets of its own. Nothing is lost.",
+            )
+        if count == 1:
+            return source, True, "The only member subscribes what the broker keeps for the group."
+        return source, True, f"All {count} members subscribe to the same."
+
+
+def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
+    """Order of queues: a group's retry topic, which every member has besides, last."""
+    return is_retry_topic(queue.topic), queue
+
+
+def lag_of(rows: Iterable[QueueProgress]) -> int:
+    """Messages behind, over all queues; one that has committed beyond the end is not ahead of others."""
+    return sum(max(0, row.lag) for row in rows)
+
+
+async def group_row(admin: Admin, group: str) -> GroupRow:
+    """A group in one row; what cannot be reached is None."""
+    row = GroupRow(group)
+    try:
+        connection = await admin.groups.connection(group)
+        row.members = len(connection.members)
+        row.consume_type = connection.consume_type
+        row.message_model = connection.message_model
+        row.version = min((each.version for each in connection.members), default=None)
+    except ConsumerNotOnline:
+        pass
+    except PocketMQError:
+        row.members = None
+    try:
+        progress = await admin.groups.progress(group, partial=True)
+        row.topics = sorted({each.queue.topic for each in progress})
+        row.lag = lag_of(progress)
+    except PocketMQError:
+        row.lag = None
+    return row
+
+
+async def member_count(admin: Admin, group: str) -> int:
+    """How many members are online."""
+    try:
+        return len((await admin.groups.connection(group)).members)
+    except ConsumerNotOnline:
+        return 0
+
+
+async def group_view(admin: Admin, group: str) -> GroupView:
+    """All that can be learned of a group; members and brokers that do not answer are left out."""
+    connection, failure = None, None
+    try:
+        connection = await admin.groups.connection(group)
+    except ConsumerNotOnline:
+        pass
+    except RemotingError as error:
+        failure = error
+    doctor = await admin.doctor.groups(group)
+    told = {broker: groups[0] for broker, groups in sorted(doctor.items()) if groups}
+    members = () if connection is None else connection.members
+    infos = await admin.groups.running_infos(group, members)
+    owners = owners_of(infos)
+    progress = [
+        QueueProgress(
+            row.queue, row.broker_offset, row.consumer_offset, row.last_ms, owners.get(row.queue)
+        )
+        for row in await admin.groups.progress(group, partial=True)
+    ]
+    own, seen_ms = _own(told, infos)
+    stored: Subscriptions = {} if connection is None else connection.subscriptions
+    views = []
+    for member in members:
+        asked = own.get(member.client_id)
+        views.append(
+            MemberView(
+                member,
+                asked,
+                [] if asked is None else differing(asked, stored),
+                infos.get(member.client_id),
+                seen_ms.get(member.client_id),
+            )
+        )
+    view = GroupView(group, connection, failure, views, progress, told, [])
+    view.findings = _told_findings(told) if told else _compared(view)
+    return view
+
+
+def _own(
+    told: Mapping[str, Mapping[str, Any]], infos: Mapping[str, RunningInfo]
+) -> tuple[dict[str, Subscriptions], dict[str, int]]:
+    """Each member's own subscription and last heartbeat, by client id."""
+    own: dict[str, Subscriptions] = {}
+    seen_ms: dict[str, int] = {}
+    for member in (each for group in told.values() for each in group["members"]):
+        client_id = str(member["clientId"])
+        own[client_id] = subscriptions_of(member["subscriptions"])
+        seen_ms[client_id] = max(int(member["lastUpdate"]), seen_ms.get(client_id, 0))
+    for client_id, info in infos.items():
+        own.setdefault(client_id, info.subscriptions)
+    return own, seen_ms
+
+
+def subscriptions_of(data: Iterable[Mapping[str, Any]]) -> dict[str, SubscriptionData]:
+    """A member's subscriptions by topic, from a broker's answer."""
+    found = [SubscriptionData.from_json(each) for each in data]
+    return {each.topic: each for each in found}
+
+
+def _told_findings(told: Mapping[str, Mapping[str, Any]]) -> list[tuple[str | None, Finding]]:
+    found = [
+        (broker, Finding.from_json(each))
+        for broker, group in told.items()
+        for each in group["findings"]
+    ]
+    return once(found)
+
+
+def once(found: Iterable[tuple[str | None, Finding]]) -> list[tuple[str | None, Finding]]:
+    """Members register at every broker, so each has a finding of its own for the same difference."""
+    seen: dict[tuple[Any, ...], tuple[str | None, Finding]] = {}
+    for broker, each in found:
+        seen.setdefault((each.group, each.topic, each.camps), (broker, each))
+    return list(seen.values())
+
+
+def _compared(view: GroupView) -> list[tuple[str | None, Finding]]:
+    """Findings in the guard's shape, from what the members themselves have said."""
+    if view.connection is None:
+        return []
+    own = [(each.member.client_id, each.own) for each in view.members if each.own is not None]
+    found: list[tuple[str | None, Finding]] = []
+    for topic, camps in differences(own, view.connection.consume_type).items():
+        stored = view.stored.get(topic)
+        finding = Finding(
+            view.group,
+            topic,
+            None,
+            True,
+            None if stored is None else stored.expression,
+            tuple(camps),
+            tuple(losses(camps, stored, _holders(view, topic))),
+        )
+        found.append((None, finding))
+    return found
+
+
+def _holders(view: GroupView, topic: str) -> dict[int, str | None]:
+    """Who has which queue of a topic, at one of its brokers: the others' queues are shared out alike."""
+    holders: dict[MessageQueue, str | None] = dict.fromkeys(row.queue for row in view.progress)
+    for member in view.members:
+        holders.update(dict.fromkeys(member.queues, member.member.client_id))
+    of_topic = {queue: who for queue, who in sorted(holders.items()) if queue.topic == topic}
+    first = next(iter(of_topic), None)
+    return {
+        queue.queue_id: who
+        for queue, who in of_topic.items()
+        if first is not None and queue.broker_name == first.broker_name
+    }
