@@ -1,15 +1,15 @@
 """Who may do what: signatures, accounts, permissions, addresses, and files that change."""
 
-import base64
-import hashlib
-import hmac
+import json
 import logging
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.broker.signing import signed
 
-from pocketmq.broker.acl import ADMIN_CODES, AccessDenied, PlainAccessValidator, needs_of
+from pocketmq.broker.acl import AccessDenied, PlainAccessValidator
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
@@ -52,21 +52,6 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def validator(path: Path) -> PlainAccessValidator:
     return PlainAccessValidator(path, ManualClock().monotonic_ms)
-
-
-def signed(
-    code: int,
-    ext: dict[str, str],
-    body: bytes = b"",
-    *,
-    key: str = "RocketMQ",
-    secret: str = "12345678",
-    leave_out: str = "",
-) -> RemotingCommand:
-    fields = {**ext, "AccessKey": key}
-    content = "".join(fields[name] for name in sorted(fields) if name != leave_out).encode() + body
-    digest = hmac.new(secret.encode(), content, hashlib.sha1).digest()
-    return RemotingCommand(code, {**fields, "Signature": base64.b64encode(digest).decode()}, body)
 
 
 def send(topic: str, **how: str) -> RemotingCommand:
@@ -122,6 +107,19 @@ def test_the_signature_is_the_one_of_the_official_clients(validator: PlainAccess
             "No default permission for group:groupA",
         ),
         (
+            # As the client does that could not send a message back: its group is no part of the request.
+            signed(RequestCode.SEND_MESSAGE_V2, {"a": "groupB", "b": "%RETRY%groupA"}, b"x"),
+            "No default permission for group:groupA",
+        ),
+        (
+            signed(RequestCode.GET_MAX_OFFSET, {"topic": "topicA", "queueId": "0"}),
+            "No default permission for topic:topicA",
+        ),
+        (
+            signed(RequestCode.PULL_MESSAGE, {"topic": "topicC"}),
+            "the request does not name its consumerGroup",
+        ),
+        (
             signed(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "topicB"}),
             "Need admin permission for request code=17, but accessKey=RocketMQ is not",
         ),
@@ -140,7 +138,7 @@ def test_what_is_refused_and_in_which_words(
 
 
 def test_what_an_account_may_do_is_let_through(validator: PlainAccessValidator) -> None:
-    """Listed permissions, the group's default, a valid signature alone for other codes, traces."""
+    """Listed permissions, the group's default, traces; everything for an administrator."""
     pull = {"topic": "topicC", "consumerGroup": "anything"}
     for request in (
         send("topicB"),
@@ -148,7 +146,8 @@ def test_what_an_account_may_do_is_let_through(validator: PlainAccessValidator) 
         send("%RETRY%groupB"),
         signed(RequestCode.PULL_MESSAGE, pull),
         signed(RequestCode.LITE_PULL_MESSAGE, pull),
-        signed(RequestCode.GET_MAX_OFFSET, {"topic": "topicA", "queueId": "0"}),
+        signed(RequestCode.GET_MAX_OFFSET, {"topic": "topicC", "queueId": "0"}),
+        signed(RequestCode.HEART_BEAT, {}, b'{"producerDataSet":[{"groupName":"p"}]}'),
         # Either side may leave the mark of a unique-key query out of the content.
         signed(12, {"topic": "topicC", "_UNIQUE_KEY_QUERY": "true"}),
         signed(12, {"topic": "topicC", "_UNIQUE_KEY_QUERY": "true"}, leave_out="_UNIQUE_KEY_QUERY"),
@@ -156,7 +155,7 @@ def test_what_an_account_may_do_is_let_through(validator: PlainAccessValidator) 
         signed(12, {"topic": "topicC", "SecurityToken": "t"}, leave_out="SecurityToken"),
     ):
         validator.check(request, PEER)
-    for code in ADMIN_CODES:
+    for code in RequestCode:
         validator.check(signed(code, {"topic": "any"}, key="rocketmq2"), PEER)
 
 
@@ -171,13 +170,38 @@ def test_addresses_that_are_listed_need_no_signature(validator: PlainAccessValid
             validator.check(request, peer)
 
 
-def test_a_heartbeat_needs_every_group_and_topic_in_it() -> None:
-    body = (
-        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
-        b'[{"topic":"T"},{"topic":"%RETRY%g"}]}],"producerDataSet":[{"groupName":"p"}]}'
-    )
-    needs = needs_of(RemotingCommand(RequestCode.HEART_BEAT, {}, body))
-    assert [name for name, _ in needs] == ["%RETRY%g", "T", "%RETRY%g"]
+@pytest.mark.parametrize(
+    ("groups", "topics", "says"),
+    [
+        (["groupB"], ["topicC", "%RETRY%groupB"], None),
+        (["groupB", "groupA"], ["topicC"], "group:groupA"),
+        (["groupB"], ["topicC", "other"], "topic:other"),
+        (["groupB"], ["topicC", "%RETRY%groupA"], "group:groupA"),
+    ],
+)
+def test_a_heartbeat_needs_every_group_and_topic_in_it(
+    validator: PlainAccessValidator, groups: list[str], topics: list[str], says: str | None
+) -> None:
+    subscriptions = [{"topic": topic} for topic in topics]
+    consumers = [{"groupName": each, "subscriptionDataSet": subscriptions} for each in groups]
+    body = json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
+    with nullcontext() if says is None else pytest.raises(AccessDenied, match=says):
+        validator.check(signed(RequestCode.HEART_BEAT, {}, body), PEER)
+
+
+@pytest.mark.parametrize(
+    "name", ["RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"]
+)
+def test_no_default_opens_what_holds_the_messages_of_others(path: Path, name: str) -> None:
+    """Delayed messages of any topic can be read there; who may is written down by name."""
+    text = "accounts:\n  - {accessKey: RocketMQ, secretKey: '12345678', defaultTopicPerm: SUB"
+    text += ", defaultGroupPerm: SUB"
+    pull = signed(RequestCode.PULL_MESSAGE, {"topic": name, "consumerGroup": "g"})
+    path.write_text(text + "}", encoding="utf-8")
+    with pytest.raises(AccessDenied, match=f"topic:{name}"):
+        PlainAccessValidator(path, ManualClock().monotonic_ms).check(pull, PEER)
+    path.write_text(text + f", topicPerms: [{name}=SUB]}}", encoding="utf-8")
+    PlainAccessValidator(path, ManualClock().monotonic_ms).check(pull, PEER)
 
 
 @pytest.mark.parametrize(

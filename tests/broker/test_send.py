@@ -19,7 +19,7 @@ from pocketmq.remoting.message_codec import (
     parse_offset_msg_id,
     properties_to_dict,
 )
-from pocketmq.remoting.names import SEND_FORBIDDEN_TOPICS
+from pocketmq.remoting.names import BROKER_ONLY_TOPICS, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.remoting.record import read_record
 from pocketmq.store import FlushFailed
 
@@ -197,7 +197,9 @@ async def test_a_bad_topic_name_is_refused(
     assert list(broker.store.queues()) == []
 
 
-@pytest.mark.parametrize("topic", sorted(SEND_FORBIDDEN_TOPICS))
+@pytest.mark.parametrize(
+    "topic", [*sorted(BROKER_ONLY_TOPICS), TIMER_TOPIC, REVIVE_TOPIC_PREFIX + "DefaultCluster"]
+)
 async def test_nobody_may_send_to_the_brokers_own_topics(peer: Peer, topic: str) -> None:
     answer = await peer.produce(topic)
     assert answer.code == ResponseCode.NO_PERMISSION

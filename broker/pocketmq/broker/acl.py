@@ -9,14 +9,16 @@ The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it c
 
 1. A request passes when its address is on the global list, or on its account's; else its signature must be
    right, and then the account must have what the request needs. Nothing else lets a request pass.
-2. Five codes need an admin; an admin without lists of permissions of its own may do everything.
+2. A code without an entry in `_ACCESS` needs an admin; an admin without lists of permissions of its own may
+   do everything. Topics and groups of the broker itself need an entry of their own, no default counts.
 3. A file that cannot be read when the broker starts keeps it from starting; later the accounts that are
    known stay, and the log says why.
 4. When the file has changed the new accounts hold from the next tick on.
 
-RocketMQ 4.9 signs but does not check batches, light pulls and what came with 5.0; here they need what their
-plain twins need, as in 5.x. A content signed without the mark of unique-key queries or without the security
-token is accepted as well, since official clients differ there.
+RocketMQ 4.9 names an admin for five codes and looks at the topics of a dozen others; all the rest needs a
+signature only, so that an account with no right may reset offsets, delete log files or end transactions.
+Here whatever is not known to be a client's own business is an admin's. A content signed without the mark of
+unique-key queries or without the security token is accepted as well, since official clients differ there.
 Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7. Owner: Broker.
 """
 
@@ -24,19 +26,26 @@ import base64
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.acl_address import AddressPattern
+from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.remoting.names import RETRY_PREFIX, TRACE_TOPIC
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
+from pocketmq.remoting.names import (
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    is_internal,
+    is_retry_topic,
+    retry_topic,
+)
 
 log = logging.getLogger(__name__)
 
@@ -68,18 +77,6 @@ _WORDS = {
     "SUB|PUB": Permission.PUB | Permission.SUB,
 }
 
-ADMIN_CODES = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        # 5.x: how a whole group gets its messages.
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-    }
-)
-
 Need = tuple[str, Permission]
 """A topic, or %RETRY%group for a group, and what is needed there."""
 
@@ -87,74 +84,109 @@ Need = tuple[str, Permission]
 # ------------------------------------------------------------ what a request needs
 
 
-def _send(topic: str, group: str) -> Callable[[Mapping[str, str]], Iterator[Need]]:
-    def needs(ext: Mapping[str, str]) -> Iterator[Need]:
-        name = ext.get(topic)
-        if name is not None and name.startswith(RETRY_PREFIX):
-            yield from _group(ext.get(group))
-        elif name is not None:
-            yield name, Permission.PUB
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a request needs, by the fields that name its topics and groups.
 
-    return needs
+    publish, subscribe, either: topics; group: what the account must be able to subscribe as. Fields of the
+    header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`.
+    optional: a request without such a field needs nothing.
+    """
 
-
-def _read(topic: str | None, group: str | None) -> Callable[[Mapping[str, str]], Iterator[Need]]:
-    def needs(ext: Mapping[str, str]) -> Iterator[Need]:
-        if topic is not None and ext.get(topic) is not None:
-            yield ext[topic], Permission.SUB
-        if group is not None:
-            yield from _group(ext.get(group))
-
-    return needs
+    publish: str | None = None
+    subscribe: str | None = None
+    either: str | None = None
+    group: str | None = None
+    in_body: bool = False
+    optional: bool = False
 
 
-def _group(name: str | None) -> Iterator[Need]:
-    if name is not None:
-        yield RETRY_PREFIX + name, Permission.SUB
+SIGNED = Access()
+_READ = Access(subscribe="topic", group="consumerGroup")
+_QUEUE = Access(either="topic")
+_PUBLISH, _PUBLISH_V2 = Access(publish="topic"), Access(publish="b")
+_LOCKS = Access(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
 
-
-_NEEDS: dict[int, Callable[[Mapping[str, str]], Iterator[Need]]] = {
-    RequestCode.SEND_MESSAGE: _send("topic", "group"),
-    RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
-    RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: _read(None, "group"),
-    RequestCode.PULL_MESSAGE: _read("topic", "consumerGroup"),
-    RequestCode.LITE_PULL_MESSAGE: _read("topic", "consumerGroup"),
-    RequestCode.POP_MESSAGE: _read("topic", "consumerGroup"),
-    RequestCode.PEEK_MESSAGE: _read("topic", "consumerGroup"),
-    RequestCode.NOTIFICATION: _read("topic", "consumerGroup"),
-    # The topic of a receipt can be the group's pop retry topic.
-    RequestCode.ACK_MESSAGE: _read(None, "consumerGroup"),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read(None, "consumerGroup"),
-    RequestCode.QUERY_MESSAGE: _read("topic", None),
-    RequestCode.UNREGISTER_CLIENT: _read(None, "consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(None, "consumerGroup"),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _read("topic", "consumerGroup"),
+# A code that is not listed needs an administrator.
+_ACCESS: dict[int, Access] = {
+    RequestCode.SEND_MESSAGE: _PUBLISH,
+    RequestCode.SEND_MESSAGE_V2: _PUBLISH_V2,
+    RequestCode.SEND_BATCH_MESSAGE: _PUBLISH_V2,
+    RequestCode.SEND_REPLY_MESSAGE: _PUBLISH,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _PUBLISH_V2,
+    RequestCode.RECALL_MESSAGE: _PUBLISH,
+    RequestCode.END_TRANSACTION: SIGNED,
+    RequestCode.CONSUMER_SEND_MSG_BACK: Access(group="group"),
+    RequestCode.PULL_MESSAGE: _READ,
+    RequestCode.LITE_PULL_MESSAGE: _READ,
+    RequestCode.QUERY_MESSAGE: Access(subscribe="topic"),
+    RequestCode.QUERY_CONSUMER_OFFSET: _READ,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _READ,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _QUEUE,
+    RequestCode.GET_MAX_OFFSET: _QUEUE,
+    RequestCode.GET_MIN_OFFSET: _QUEUE,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _QUEUE,
+    RequestCode.HEART_BEAT: Access(
+        subscribe="consumerDataSet.subscriptionDataSet.topic",
+        group="consumerDataSet.groupName",
+        in_body=True,
+        optional=True,
+    ),
+    RequestCode.UNREGISTER_CLIENT: Access(group="consumerGroup", optional=True),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Access(group="consumerGroup"),
+    RequestCode.LOCK_BATCH_MQ: _LOCKS,
+    RequestCode.UNLOCK_BATCH_MQ: _LOCKS,
+    RequestCode.CHECK_CLIENT_CONFIG: Access(
+        subscribe="subscriptionData.topic", group="group", in_body=True
+    ),
+    RequestCode.QUERY_ASSIGNMENT: Access(subscribe="topic", group="consumerGroup", in_body=True),
+    RequestCode.POP_MESSAGE: _READ,
+    RequestCode.PEEK_MESSAGE: _READ,
+    RequestCode.NOTIFICATION: _READ,
+    RequestCode.POLLING_INFO: _READ,
+    RequestCode.ACK_MESSAGE: _READ,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _READ,
+    RequestCode.BATCH_ACK_MESSAGE: Access(subscribe="acks.t", group="acks.c", in_body=True),
 }
+# The topic of their receipt can be the group's own pop retry topic.
+_ACKS = (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 
 
-def needs_of(request: RemotingCommand) -> list[Need]:
-    """What an account must have for this request. Raises: PocketMQError for a body that is none."""
-    if request.code == RequestCode.HEART_BEAT:
-        return list(_needs_of_heartbeat(request.body))
-    if request.code == RequestCode.BATCH_ACK_MESSAGE:
-        return list(_needs_of_batch_ack(request.body))
-    needs = _NEEDS.get(request.code)
-    return list(needs(request.ext or {})) if needs is not None else []
+def needs_of(request: RemotingCommand, access: Access) -> Iterator[Need]:
+    """What an account must have for this request.
+
+    Raises: AccessDenied for a request that does not say what it is about; PocketMQError for a body that
+    is no JSON.
+    """
+    values: Any = fastjson.loads(bytes(request.body)) if access.in_body else request.ext or {}
+    groups = _named(values, access.group, access)
+    yield from ((retry_topic(group), Permission.SUB) for group in groups)
+    for topic in _named(values, access.publish, access):
+        yield write_need(topic)
+    for topic in _named(values, access.either, access):
+        yield topic, Permission.PUB | Permission.SUB
+    for topic in _named(values, access.subscribe, access):
+        own = normal_topic(topic, groups[0]) if request.code in _ACKS else topic
+        yield own, Permission.SUB
 
 
-def _needs_of_heartbeat(body: bytes | bytearray | memoryview) -> Iterator[Need]:
-    data = fastjson.loads(bytes(body))
-    for consumer in data.get("consumerDataSet") or ():
-        yield from _group(str(consumer.get("groupName")))
-        for subscription in consumer.get("subscriptionDataSet") or ():
-            yield str(subscription.get("topic")), Permission.SUB
+def write_need(topic: str) -> Need:
+    """A retry topic belongs to its group, whatever group the request names."""
+    return topic, Permission.SUB if is_retry_topic(topic) else Permission.PUB
 
 
-def _needs_of_batch_ack(body: bytes | bytearray | memoryview) -> Iterator[Need]:
-    data = fastjson.loads(bytes(body))
-    for ack in data.get("acks") or ():
-        yield from _group(str(ack.get("c")))
+def _named(values: Any, path: str | None, access: Access) -> list[str]:
+    """The names at `path`."""
+    if path is None:
+        return []
+    found = [values]
+    for word in path.split("."):
+        below = [each.get(word) for each in found if isinstance(each, Mapping)]
+        found = [item for each in below for item in (each if isinstance(each, list) else [each])]
+    names = [str(each) for each in found if each is not None]
+    if not names and not access.optional:
+        raise AccessDenied(f"the request does not name its {path}")
+    return names
 
 
 # ------------------------------------------------------------ accounts
@@ -192,17 +224,22 @@ class Account:
             perms,
         )
 
-    def check(self, code: int, needs: Iterable[Need]) -> None:
-        """Raises: AccessDenied (invariant 2)."""
-        if code in ADMIN_CODES and not self.admin:
+    def check(self, request: RemotingCommand, access: Access | None) -> None:
+        """access None: for administrators only. Raises: AccessDenied (invariant 2)."""
+        if access is None and not self.admin:
             raise AccessDenied(
-                f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
+                f"Need admin permission for request code={request.code}, "
+                f"but accessKey={self.access_key} is not"
             )
-        if self.admin and not self.perms:
+        if access is None or (self.admin and not self.perms):
             return
-        for name, wanted in needs:
-            is_group = name.startswith(RETRY_PREFIX)
+        for name, wanted in needs_of(request, access):
+            if name == TRACE_TOPIC and wanted == Permission.PUB:
+                continue
+            is_group = is_retry_topic(name)
             default = self.group_default if is_group else self.topic_default
+            if is_internal(name):
+                default = Permission.DENY
             if not self.perms.get(name, default) & wanted:
                 what = f"group:{name.removeprefix(RETRY_PREFIX)}" if is_group else f"topic:{name}"
                 raise AccessDenied(f"No default permission for {what}")
@@ -310,12 +347,18 @@ class PlainAccessValidator:
 
     # ------------------------------------------------------------ requests
 
-    def guarded(self, handler: Handler) -> Handler:
-        """The handler behind the check."""
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        """The handler of a code behind the check."""
+        return self._guarded(handler, _ACCESS.get(code))
 
+    def refusing(self, handler: Handler) -> Handler:
+        """The handler of codes that are not served: whoever signs is told so."""
+        return self._guarded(handler, SIGNED)
+
+    def _guarded(self, handler: Handler, access: Access | None) -> Handler:
         def checked(request: RemotingCommand, connection: Connection) -> Any:
             try:
-                self.check(request, connection.peer)
+                self._check(request, connection.peer, access)
             except AccessDenied as denied:
                 self._note(request, connection, denied)
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
@@ -340,6 +383,9 @@ class PlainAccessValidator:
 
     def check(self, request: RemotingCommand, peer: str) -> None:
         """peer: ip:port. Raises: AccessDenied (invariant 1)."""
+        self._check(request, peer, _ACCESS.get(request.code))
+
+    def _check(self, request: RemotingCommand, peer: str, access: Access | None) -> None:
         address = peer.rpartition(":")[0]
         accounts = self._accounts
         if any(pattern.matches(address) for pattern in accounts.white_addresses):
@@ -356,12 +402,9 @@ class PlainAccessValidator:
         if not _signature_holds(account.secret_key, ext, request.body):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
         try:
-            needs = needs_of(request)
-        except (PocketMQError, AttributeError, TypeError) as error:
+            account.check(request, access)
+        except ProtocolError as error:
             raise AccessDenied(f"what the request is about cannot be read: {error}") from error
-        if (TRACE_TOPIC, Permission.PUB) in needs:
-            return
-        account.check(request.code, needs)
 
 
 def _signature_holds(

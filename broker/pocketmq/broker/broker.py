@@ -177,8 +177,8 @@ class Broker:
         handlers = self._make_handlers(store_host)
         default: Handler = not_supported
         if self._acl is not None:
-            handlers = {code: self._acl.guarded(each) for code, each in handlers.items()}
-            default = self._acl.guarded(not_supported)
+            handlers = {code: self._acl.guarded(code, each) for code, each in handlers.items()}
+            default = self._acl.refusing(not_supported)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,

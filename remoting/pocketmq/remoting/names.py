@@ -58,8 +58,8 @@ BROKER_ONLY_TOPICS = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-# Ours: what stands in the timer's topic is delivered to the topic that it names, whatever that is.
-SEND_FORBIDDEN_TOPICS = BROKER_ONLY_TOPICS | {TIMER_TOPIC}
+# RocketMQ's clients send their traces there, to the second when they are set for a cloud (TraceConstants).
+CLIENT_SYSTEM_TOPICS = (TRACE_TOPIC.lower(), "rmq_sys_trace_data_")
 # Groups that exist without being created (SubscriptionGroupManager.init).
 BUILT_IN_GROUPS = (
     TOOLS_GROUP,
@@ -131,6 +131,23 @@ def is_group_topic(topic: str) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Topics that brokers keep for themselves; %RETRY% and %DLQ% topics hold users' messages."""
     return topic in SYSTEM_TOPICS or topic.lower().startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_broker_only(topic: str) -> bool:
+    """Topics that nobody but the broker writes.
+
+    Ours: RocketMQ takes what is sent to the timer's topic, from where it is delivered to whatever topic it
+    names, and to the revive log, where it counts as an acknowledgement.
+    """
+    if topic in BROKER_ONLY_TOPICS:
+        return True
+    lower = topic.lower()
+    return lower.startswith(SYSTEM_TOPIC_PREFIX) and not lower.startswith(CLIENT_SYSTEM_TOPICS)
+
+
+def is_internal(name: str) -> bool:
+    """Topics that hold what others sent, and retry topics of the broker's own groups."""
+    return is_broker_only(name) or name.startswith(RETRY_PREFIX + SYSTEM_GROUP_PREFIX)
 
 
 def is_system_group(group: str) -> bool:

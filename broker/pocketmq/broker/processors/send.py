@@ -30,10 +30,10 @@ from pocketmq.remoting.message_codec import add_property, get_property, remove_p
 from pocketmq.remoting.names import (
     FAQ,
     RETRY_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     dlq_topic,
+    is_broker_only,
     topic_fault,
 )
 from pocketmq.remoting.recall_handle import RecallHandle
@@ -322,7 +322,7 @@ class SendMessageProcessor:
         fault = topic_fault(name)
         if fault is not None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, fault)
-        if name in SEND_FORBIDDEN_TOPICS:
+        if is_broker_only(name):
             raise SendRefused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
