@@ -564,21 +564,6 @@ async def test_queues_of_unknown_topics_are_cleaned(site: Site) -> None:
     assert site.broker.store.max_offset("T", 0) == 1
 
 
-async def test_a_slave_refuses_changes(tmp_path: Path) -> None:
-    """S84's other half: topics and groups come from the master."""
-    clock = SystemClock()
-    async with (
-        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
-        RemotingClient({}, clock) as client,
-    ):
-        site = Site(tmp_path, namesrv, client)
-        site.broker = site.make(broker_role="SLAVE", broker_id=1)
-        async with site.broker:
-            answer = await site.make_topic("T")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "slave broker" in (answer.remark or "")
-
-
 async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site) -> None:
     position = site.put(
         "TRANS_CHECK_MAX_TIME_TOPIC",

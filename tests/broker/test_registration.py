@@ -11,10 +11,11 @@ from tests.broker.serving import Peer, serving, until
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.data_version import DataVersion
-from pocketmq.broker.registration import BrokerIdentity, parse_addresses
+from pocketmq.broker.registration import BrokerIdentity, Registration, parse_addresses
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.store import StoreConfig
 
@@ -121,18 +122,16 @@ async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path:
 
 
 async def test_a_slave_learns_its_master(tmp_path: Path) -> None:
-    async with name_server() as server:
-        async with serving(tmp_path / "m", namesrv_addr=server.address, ha_listen_port=7) as master:
-            async with serving(
-                tmp_path / "s", namesrv_addr=server.address, broker_role="SLAVE", broker_id=1
-            ) as slave:
-                assert slave.registration.master_address == master.address
-                assert slave.registration.master_ha_address == "127.0.0.1:7"
-                assert master.registration.master_address == ""
-                assert server.routes._brokers["b"].addresses == {
-                    0: master.address,
-                    1: slave.address,
-                }
+    clock = SystemClock()
+    async with name_server() as server, RemotingClient({}, clock) as client:
+        async with serving(tmp_path, namesrv_addr=server.address, ha_listen_port=7) as master:
+            identity = BrokerIdentity("DefaultCluster", "b", 1, "127.0.0.1:1", "127.0.0.1:2")
+            registration = Registration(master.config, identity, master.topics, client, None)
+            await registration.start()
+            assert registration.master_address == master.address
+            assert registration.master_ha_address == "127.0.0.1:7"
+            assert master.registration.master_address == ""
+            assert server.routes._brokers["b"].addresses == {0: master.address, 1: "127.0.0.1:1"}
 
 
 class Told:

@@ -275,17 +275,6 @@ async def test_sends_before_their_time_are_refused(broker: Broker, peer: Peer) -
     assert answer.remark.startswith("broker unable to service, until 2")
 
 
-async def test_a_slave_takes_no_message(tmp_path: Path) -> None:
-    """S84."""
-    async with serving(tmp_path, broker_role="SLAVE", broker_id=1) as broker:
-        broker.topics.topics["T"] = TopicConfig("T")
-        async with await Peer.at(broker) as peer:
-            for topic in ("T", "Unknown"):
-                answer = await peer.produce(topic)
-                assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-                assert "slave" in (answer.remark or "")
-
-
 async def test_a_oneway_send_is_stored_and_not_answered(broker: Broker, peer: Peer) -> None:
     await peer.produce("T")
     ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from pocketmq.broker.acl import PlainAccessValidator
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import BrokerConfig, check_role
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
@@ -51,6 +51,7 @@ from pocketmq.broker.processors.transaction import EndTransactionProcessor
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
+from pocketmq.broker.role import Role, Service
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.stats import BrokerStats, Totals
@@ -122,8 +123,13 @@ class Broker:
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """name_server: the one of this process, told by calls; others come from namesrvAddr."""
+        """name_server: the one of this process, told by calls; others come from namesrvAddr.
+
+        Raises: IllegalArgument for a role that needs replication.
+        """
+        check_role(config)
         self.config = config
+        self.role = Role()
         self.store_config = store_config
         self.clock: Clock = clock or SystemClock()
         self._name_server = name_server
@@ -206,13 +212,17 @@ class Broker:
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         stack.push_async_callback(tasks.__aexit__, None, None, None)
         start = tasks.create_task
+        services = (
+            Service("delay", self.delay.run),
+            Service("timer", self.timer.run),
+            Service("pop", self.pop.run),
+            Service("transaction-check", self._check.run),
+        )
+        self.role.begin(services, handlers, tasks)
+        stack.push_async_callback(self.role.stop)
         running = [
-            start(self.delay.run(), name="delay"),
-            start(self.timer.run(), name="timer"),
             start(self.long_polling.watch(), name="long-polling"),
-            start(self.pop.run(), name="pop"),
             start(self._tick(), name="broker-tick"),
-            start(self._check.run(), name="transaction-check"),
         ]
         for task in running:
             stack.callback(task.cancel)
@@ -466,6 +476,7 @@ class Broker:
             self.modes,
             self.strict,
             self.isolated,
+            self.role,
         )
         consumer_manage = ConsumerManageProcessor(
             store, self.consumers, self.offsets, self.locks, self.isolated, self.deliveries
@@ -494,6 +505,7 @@ class Broker:
                 self.strict,
                 self.isolated,
                 self.deliveries,
+                self.role,
                 store_host=store_host,
             ).handlers(),
             self._clients.handlers(),

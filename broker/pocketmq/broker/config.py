@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID, TRACE_TOPIC
 from pocketmq.remoting.settings import Settings, key, nearest
 from pocketmq.store import StoreConfig
@@ -28,13 +29,16 @@ class BrokerConfig(Settings):
         "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."
     )
     broker_id: int = key(
-        MASTER_ID, name="brokerId", min=0, help="0 is the master; slaves have other numbers."
+        MASTER_ID,
+        name="brokerId",
+        min=0,
+        help="0, the master's; a slave's number ends the start with a sentence.",
     )
     broker_role: str = key(
         "ASYNC_MASTER",
         name="brokerRole",
         choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-        help="SLAVE refuses producers; the two master roles are the same without slaves.",
+        help="ASYNC_MASTER only: the other two need replication, and end the start with a sentence.",
     )
     listen_address: str = key(
         "127.0.0.1",
@@ -397,9 +401,19 @@ class BrokerConfig(Settings):
         if not self.broker_name:
             self.broker_name = _host_name()
 
-    @property
-    def is_slave(self) -> bool:
-        return self.broker_role == "SLAVE"
+
+def check_role(config: BrokerConfig) -> None:
+    """Raises: IllegalArgument, one sentence, for a role that nobody can fill yet."""
+    if config.broker_role != "ASYNC_MASTER":
+        raise IllegalArgument(
+            f"brokerRole={config.broker_role} needs replication, which PocketMQ does not have yet: "
+            "set brokerRole=ASYNC_MASTER, or leave it out"
+        )
+    if config.broker_id != MASTER_ID:
+        raise IllegalArgument(
+            f"brokerId={config.broker_id} is a slave's number, and PocketMQ does not replicate yet: "
+            "set brokerId=0, or leave it out"
+        )
 
 
 def _host_name() -> str:
@@ -422,7 +436,9 @@ def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, Store
     not allowed.
     """
     warn_of_unknown(properties)
-    return BrokerConfig.from_properties(properties), StoreConfig.from_properties(properties)
+    config = BrokerConfig.from_properties(properties)
+    check_role(config)
+    return config, StoreConfig.from_properties(properties)
 
 
 def warn_of_unknown(properties: Mapping[str, str]) -> None:

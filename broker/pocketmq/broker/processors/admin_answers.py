@@ -36,15 +36,6 @@ def topic_missing(request: RemotingCommand, topic: str) -> RemotingCommand:
     return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
 
 
-def slave_refusal(request: RemotingCommand) -> RemotingCommand:
-    """A slave takes its topics and groups from its master."""
-    return request.answer(
-        ResponseCode.SYSTEM_ERROR,
-        "Can't modify topic or subscription group from slave broker, please execute it from master "
-        "broker.",
-    )
-
-
 def page(table: Mapping[str, _V], begin: int, count: int | None) -> dict[str, _V]:
     """Entries `begin` to `begin + count` of a table by name, as 5.x tools and slaves ask for them."""
     names = sorted(table)[max(0, begin) :]

@@ -10,7 +10,7 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.group_mode import merge_attributes
-from pocketmq.broker.processors.admin_answers import json_answer, page, slave_refusal
+from pocketmq.broker.processors.admin_answers import json_answer, page
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.remoting import fastjson
@@ -65,8 +65,6 @@ class AdminGroupProcessor:
     def _update(
         self, request: RemotingCommand, rows: list[Any], connection: Connection
     ) -> RemotingCommand:
-        if self._config.is_slave:
-            return slave_refusal(request)
         try:
             wanted = [SubscriptionGroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -86,8 +84,6 @@ class AdminGroupProcessor:
         return request.answer(ResponseCode.SUCCESS)
 
     def delete_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if self._config.is_slave:
-            return slave_refusal(request)
         header = DeleteSubscriptionGroupHeader.parse(request.ext)
         group = header.group_name
         self._groups.delete(group)

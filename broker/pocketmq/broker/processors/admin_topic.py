@@ -17,7 +17,6 @@ from pocketmq.broker.processors.admin_answers import (
     json_answer,
     page,
     queue_key,
-    slave_refusal,
     topic_missing,
 )
 from pocketmq.broker.stats import BrokerStats
@@ -75,8 +74,6 @@ class AdminTopicProcessor:
     # ------------------------------------------------------------ changing
 
     def update_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if self._config.is_slave:
-            return slave_refusal(request)
         header = CreateTopicHeader.parse(request.ext)
         # 4.9 drops `order` of this request: a topic is ordered by the name server's ORDER_TOPIC_CONFIG.
         wanted = TopicConfig(
@@ -95,8 +92,6 @@ class AdminTopicProcessor:
         return request.answer(ResponseCode.SUCCESS, UNSET_REMARK)
 
     def update_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if self._config.is_slave:
-            return slave_refusal(request)
         data = fastjson.loads(request.body)
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
@@ -153,8 +148,6 @@ class AdminTopicProcessor:
         return None
 
     def delete_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if self._config.is_slave:
-            return slave_refusal(request)
         topic = DeleteTopicHeader.parse(request.ext).topic
         fault = topic_fault(topic)
         if fault is None and self._topics.is_system(topic):

@@ -13,6 +13,7 @@ from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.role import Role
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.strict import StrictGroups
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
@@ -48,7 +49,9 @@ class ClientManageProcessor:
         modes: GroupModes,
         strict: StrictGroups,
         isolated: IsolatedGroups,
+        role: Role,
     ) -> None:
+        self._role = role
         self._config = config
         self._topics = topics
         self._groups = groups
@@ -94,7 +97,7 @@ class ClientManageProcessor:
             notify = group.notify_consumer_ids_changed_enable
             topic = retry_topic(name)
             # Ours: a name too long for a topic has no retry topic, instead of one that nobody can use.
-            if topic_fault(topic) is None and not self._config.is_slave:
+            if topic_fault(topic) is None and self._role.leads:
                 unit = _UNIT_SUB if consumer.get("unitMode") is True else 0
                 self._topics.create_internal(topic, group.retry_queue_nums, sys_flag=unit)
         subscriptions = [

@@ -22,6 +22,7 @@ from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.isolated_group import IsolatedGroup, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.role import Role
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
@@ -90,10 +91,12 @@ class PullMessageProcessor:
         strict: StrictGroups,
         isolated: IsolatedGroups,
         deliveries: DeliveryRecord,
+        role: Role,
         *,
         store_host: bytes,
     ) -> None:
         self._deliveries = deliveries
+        self._role = role
         self._strict = strict
         self._isolated = isolated
         self._config = config
@@ -226,7 +229,7 @@ class PullMessageProcessor:
     def _commit(self, header: PullMessageHeader, connection: Connection) -> None:
         """The offset that came with a pull (invariant 4)."""
         offset = header.commit_offset
-        if offset < 0 or self._config.is_slave:
+        if offset < 0 or not self._role.leads:
             return
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if group in self._isolated.groups and self._isolated.commit(

@@ -82,8 +82,6 @@ class RecallMessageProcessor:
         config = self._config
         if not config.recall_message_enable:
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
-        if config.is_slave:
-            return ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
         if (
             self._now_ms() < config.start_accept_send_request_time_stamp
             or not config.broker_permission & Perm.WRITE

@@ -85,7 +85,7 @@ class ReplyMessageProcessor:
         if failure is None:
             # A client decodes msgId even when nothing is stored.
             ext |= {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
-        if self._config.store_reply_message_enable and not self._config.is_slave:
+        if self._config.store_reply_message_enable:
             ext |= self._store(request, connection, header, queue_id)
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
         return request.answer(code, failure, ext)

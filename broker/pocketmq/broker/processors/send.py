@@ -349,8 +349,6 @@ class SendMessageProcessor:
         name = header.topic
         is_retry = name.startswith(RETRY_PREFIX)
         log.warning("the topic %s not exist, producer: %s", name, connection.peer)
-        if self._config.is_slave:
-            raise self._slave_refusal()
         unit = (_UNIT_SUB if is_retry else _UNIT) if header.unit_mode else 0
         topic = self._topics.create_in_send(
             name, header.default_topic, connection.peer, header.default_topic_queue_nums, unit
@@ -364,12 +362,6 @@ class SendMessageProcessor:
             )
         return topic
 
-    def _slave_refusal(self) -> SendRefused:
-        return SendRefused(
-            ResponseCode.SERVICE_NOT_AVAILABLE,
-            _not_available("this broker is a slave: send to its master"),
-        )
-
     def _remember(self, topic: TopicConfig, count: int) -> None:
         """Let the next plain message to this topic take the short way."""
         if (
@@ -377,7 +369,6 @@ class SendMessageProcessor:
             or topic.topic_filter_type != "SINGLE_TAG"
             or topic.topic_name.startswith(RETRY_PREFIX)
             or topic.topic_name in self._targets
-            or self._config.is_slave
         ):
             return
         self._targets[topic.topic_name] = _Target(count)
@@ -389,8 +380,6 @@ class SendMessageProcessor:
         header: AnySendHeader,
         topic: TopicConfig,
     ) -> Reply:
-        if self._config.is_slave:
-            raise self._slave_refusal()
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queue_nums)
@@ -486,8 +475,6 @@ class SendMessageProcessor:
         header: AnySendHeader,
         topic: TopicConfig,
     ) -> Reply:
-        if self._config.is_slave:
-            raise self._slave_refusal()
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queue_nums)

@@ -74,7 +74,7 @@ class SendBackProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group} {FAQ}",
             )
-        if not self._config.broker_permission & Perm.WRITE or self._config.is_slave:
+        if not self._config.broker_permission & Perm.WRITE:
             return request.answer(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden",

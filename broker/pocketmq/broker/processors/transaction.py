@@ -48,9 +48,6 @@ class EndTransactionProcessor:
     def end(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
         """Commit (8) or roll back (12); 0 means `not decided` and is not answered, as in RocketMQ."""
         header = EndTransactionHeader.parse(request.ext)
-        if self._config.is_slave:
-            log.warning("Message store is slave mode, so end transaction is forbidden.")
-            return request.answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         decision = header.commit_or_rollback
         if header.from_transaction_check or decision != _COMMIT:
             log.warning(

@@ -1,0 +1,121 @@
+"""Role: what runs and what is answered only while this broker is the master of its name.
+
+A master writes of its own accord: delayed messages that are due, transaction checks, messages that are
+popped again, topics that a client's first use makes. A broker that follows a master must do none of it:
+its log is the master's, byte for byte. All of it is listed here, and nowhere else is it asked who leads.
+
+1. The services are tasks; `lead` starts them, `follow` ends them and waits for their end.
+2. MASTER_ONLY names the requests that a follower refuses. While it follows they stand in the table of
+   handlers instead of the real ones; while it leads nothing is in a request's way.
+3. `leads` answers for what a request does beside its answer: a heartbeat makes no retry topic and a pull
+   stores no offset while the broker follows.
+PocketMQ does not replicate yet, so every broker leads from its start to its end (`config.check_role`).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+
+_C, _R = RequestCode, ResponseCode
+
+_SEND = (
+    _R.SERVICE_NOT_AVAILABLE,
+    "service not available now: this broker is a slave, send to its master",
+)
+_POP = (_R.SERVICE_NOT_AVAILABLE, "this broker is a slave: pop and acknowledge at its master")
+_TABLE = (
+    _R.SYSTEM_ERROR,
+    "Can't modify topic or subscription group from slave broker, please execute it from master "
+    "broker.",
+)
+
+# Request -> code and remark of a follower's answer. Source of the codes: the checks of
+# `BrokerRole.SLAVE` in the processors of RocketMQ 4.9.7.
+MASTER_ONLY: Mapping[int, tuple[ResponseCode, str]] = {
+    _C.SEND_MESSAGE: _SEND,
+    _C.SEND_MESSAGE_V2: _SEND,
+    _C.SEND_BATCH_MESSAGE: _SEND,
+    _C.SEND_REPLY_MESSAGE: _SEND,
+    _C.SEND_REPLY_MESSAGE_V2: _SEND,
+    _C.CONSUMER_SEND_MSG_BACK: (_R.NO_PERMISSION, "the broker is a slave: send back to its master"),
+    _C.END_TRANSACTION: (_R.SLAVE_NOT_AVAILABLE, "the broker is a slave: end it at its master"),
+    _C.RECALL_MESSAGE: (
+        _R.SLAVE_NOT_AVAILABLE,
+        "recall failed, broker service not available",
+    ),
+    _C.RESUME_CHECK_HALF_MESSAGE: _SEND,
+    _C.POP_MESSAGE: _POP,
+    _C.ACK_MESSAGE: _POP,
+    _C.BATCH_ACK_MESSAGE: _POP,
+    _C.CHANGE_MESSAGE_INVISIBLETIME: _POP,
+    _C.UPDATE_AND_CREATE_TOPIC: _TABLE,
+    _C.UPDATE_AND_CREATE_TOPIC_LIST: _TABLE,
+    _C.DELETE_TOPIC_IN_BROKER: _TABLE,
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _TABLE,
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _TABLE,
+    _C.DELETE_SUBSCRIPTIONGROUP: _TABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Something that only a master does; run: works until it is cancelled, may be run again."""
+
+    name: str
+    run: Callable[[], Coroutine[Any, Any, None]]
+
+
+class Role:
+    """Owner of the services' tasks and of the requests that a follower refuses."""
+
+    def __init__(self) -> None:
+        self._services: tuple[Service, ...] = ()
+        self._handlers: dict[int, Handler] = {}
+        self._masters: dict[int, Handler] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+        self.leads = False
+
+    def begin(
+        self, services: Iterable[Service], handlers: dict[int, Handler], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Lead. handlers: the table that the server looks into; tasks: the parent of the services."""
+        self._services = tuple(services)
+        self._handlers = handlers
+        self._masters = {code: handlers[code] for code in MASTER_ONLY}
+        self._tasks = tasks
+        self.lead()
+
+    def lead(self) -> None:
+        """Be the master, from now on."""
+        assert self._tasks is not None
+        self.leads = True
+        self._handlers.update(self._masters)
+        self._running = [
+            self._tasks.create_task(each.run(), name=each.name) for each in self._services
+        ]
+
+    async def follow(self) -> None:
+        """Be silent; returns when every service has ended."""
+        self.leads = False
+        self._handlers.update({code: _refusal(*why) for code, why in MASTER_ONLY.items()})
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End the services, and wait for their end."""
+        running, self._running = self._running, []
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _refusal(code: ResponseCode, remark: str) -> Handler:
+    def refuse(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return request.answer(code, remark, {})
+
+    return refuse
