@@ -142,6 +142,10 @@ async def consumer_status(admin: Admin, given: Given) -> None:
         say("Same subscription in the same group of consumer")
 
 
+# RocketMQ has two names for it.
+consumer = consumer_status
+
+
 async def consumer_connection(admin: Admin, given: Given) -> None:
     found = await admin.groups.connection(given["g"])
     print_columns(
