@@ -10,7 +10,6 @@ from tests.namesrv.recordings import exchanges
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.broker.pop.assignment import pop_share, pull_share
 from pocketmq.broker.registration import BrokerIdentity
 from pocketmq.broker.topic_config import TopicConfig
@@ -18,6 +17,7 @@ from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.store import StoreConfig
 

@@ -10,13 +10,13 @@ from tests.broker.serving import Peer, serving, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.broker.registration import BrokerIdentity, Registration, parse_addresses
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.store import StoreConfig
 
 
@@ -95,7 +95,7 @@ async def test_unchanged_tables_are_not_sent_when_the_settings_say_so(tmp_path: 
             broker.topics.topics["T"] = TopicConfig("T")
             await broker.registration._register_all(check_order=False, force=False)
             assert route(server, "T") is None
-            broker.topics.data_version.next(broker.clock.now_ms())
+            broker.topics.data_version = broker.topics.data_version.next(broker.clock.now_ms())
             assert await broker.registration._is_news(server.address, 3_000)
             await broker.registration._register_all(check_order=False, force=False)
             assert route(server, "T") == (16, 16, 6)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.client import batch, unique_key
-from pocketmq.client.acl import Credentials
+from pocketmq.client import batch
 from pocketmq.client.config import config_of, parse_name_servers
 from pocketmq.client.errors import (
     AnswerTimeout,
@@ -45,9 +44,11 @@ from pocketmq.client.route import (
     TopicRoute,
 )
 from pocketmq.client.send import SendAttempts, may_retry
+from pocketmq.remoting import unique_key
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.message import Message, Property
 from pocketmq.remoting.message_codec import properties_to_dict

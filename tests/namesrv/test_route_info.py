@@ -6,13 +6,10 @@ import zlib
 
 import pytest
 
-from pocketmq.namesrv.registration_body import (
-    DataVersion,
-    QueueData,
-    decode_registration,
-)
+from pocketmq.namesrv.registration_body import QueueData, decode_registration
 from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import ProtocolError
 
 

@@ -12,7 +12,7 @@ from tests.spark.broker_topics import make_topic, send, wait_readable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient, sign
+from pocketmq.spark.broker_client import Access, BrokerClient
 from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, read_ranges
 from pocketmq.store.bulk_offsets import LossRule
 from pocketmq.store.bulk_scan import Read
@@ -141,18 +141,6 @@ def test_a_group_begins_where_its_offsets_stand(
             client.commit_offset(queue, "SparkGroupReads", end - 4)
     frame = load(subscribe=topic, startingOffsets="group", group="SparkGroupReads")
     assert frame.count() == 4 * len(queues)
-
-
-def test_the_signature_is_that_of_the_known_answer() -> None:
-    """HMAC-SHA1 over the values in the order of their names, then the body; Base64."""
-    ext = {"b": "2", "AccessKey": "ak", "a": "1"}
-    assert sign(ext, b"body", "secret") == sign(dict(sorted(ext.items())), b"body", "secret")
-    import base64
-    import hashlib
-    import hmac
-
-    wanted = hmac.new(b"secret", b"ak12body", hashlib.sha1).digest()
-    assert sign(ext, b"body", "secret") == base64.b64encode(wanted).decode()
 
 
 @pytest.fixture

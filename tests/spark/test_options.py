@@ -80,6 +80,7 @@ BAD_VALUES = [
     ("group", "", "is empty"),
     ("accessKey", "a", "give both or none"),
     ("secretKey", "s", "give both or none"),
+    ("securityToken", "t", "belongs to accessKey and secretKey"),
     ("includeSystemTopics", "some", "true or false"),
 ]
 
@@ -93,7 +94,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def plan(name: str, value: str, root: str) -> None:
     """Everything that happens in the driver before the first task of a query, without Spark."""
-    needs_brokers = name in ("accessKey", "secretKey", "nameServer")
+    needs_brokers = name in ("accessKey", "secretKey", "securityToken", "nameServer")
     where = {"nameServer": "127.0.0.1:1"} if needs_brokers else {"path": root}
     if name in WRITE_ONLY:
         where = {"nameServer": "127.0.0.1:1", "topic": "T"}

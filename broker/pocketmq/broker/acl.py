@@ -23,7 +23,6 @@ Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7
 """
 
 import base64
-import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +37,13 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.credentials import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    digest,
+    signing_order,
+)
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 from pocketmq.remoting.names import (
     RETRY_PREFIX,
@@ -49,7 +55,6 @@ from pocketmq.remoting.names import (
 
 log = logging.getLogger(__name__)
 
-_ACCESS_KEY, _SIGNATURE, _SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
@@ -391,7 +396,7 @@ class PlainAccessValidator:
         if any(pattern.matches(address) for pattern in accounts.white_addresses):
             return
         ext = request.ext or {}
-        access_key = ext.get(_ACCESS_KEY)
+        access_key = ext.get(ACCESS_KEY)
         if access_key is None:
             raise AccessDenied("No accessKey is configured")
         account = accounts.by_key.get(access_key)
@@ -410,19 +415,17 @@ class PlainAccessValidator:
 def _signature_holds(
     secret_key: str, ext: Mapping[str, str], body: bytes | bytearray | memoryview
 ) -> bool:
-    given = ext.get(_SIGNATURE, "")
+    given = ext.get(SIGNATURE, "")
     try:
         raw = base64.b64decode(given, validate=True)
     except ValueError:
         return False
-    names = sorted(set(ext) - {_SIGNATURE}, key=lambda name: name.encode("utf-16-be"))
+    names = signing_order(set(ext) - {SIGNATURE})
     # 4.9's server leaves the mark out, its clients sign it; Go's client leaves the token out.
-    for without in (None, _UNIQUE_KEY_QUERY, _SECURITY_TOKEN):
+    for without in (None, _UNIQUE_KEY_QUERY, SECURITY_TOKEN):
         if without is not None and without not in ext:
             continue
-        content = "".join(ext[name] for name in names if name != without)
-        digest = hmac.new(secret_key.encode(), content.encode(), hashlib.sha1)
-        digest.update(body)
-        if hmac.compare_digest(digest.digest(), raw):
+        made = digest(secret_key, (ext[name] for name in names if name != without), body)
+        if hmac.compare_digest(made.digest(), raw):
             return True
     return False

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.broker.topic_config import READ_WRITE, TopicConfig, TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.headers import (
     QueryDataVersionHeader,

@@ -10,8 +10,8 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.names import BUILT_IN_GROUPS, MASTER_ID, SYSTEM_GROUP_PREFIX, group_is_legal
 from pocketmq.store import ConfigFile
 
@@ -105,7 +105,7 @@ class SubscriptionGroupManager(ConfigManager):
                 continue
             self.groups[group.group_name] = group
         if isinstance(data, dict):
-            self.data_version = DataVersion.from_json(data.get("dataVersion"))
+            self.data_version = DataVersion.of_file(data.get("dataVersion"))
         log.info("subscription groups loaded count=%d", len(self.groups))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -146,5 +146,5 @@ class SubscriptionGroupManager(ConfigManager):
         self._changed()
 
     def _changed(self) -> None:
-        self.data_version.next(self._clock.now_ms())
+        self.data_version = self.data_version.next(self._clock.now_ms())
         self.persist_soon()

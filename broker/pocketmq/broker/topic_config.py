@@ -13,8 +13,8 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
@@ -159,7 +159,7 @@ class TopicConfigManager(ConfigManager):
                 continue
             self.topics[topic.topic_name] = topic
         if isinstance(data, dict):
-            self.data_version = DataVersion.from_json(data.get("dataVersion"))
+            self.data_version = DataVersion.of_file(data.get("dataVersion"))
         log.info("topics loaded count=%d", len(self.topics))
 
     # ------------------------------------------------------------ asking
@@ -265,7 +265,7 @@ class TopicConfigManager(ConfigManager):
                 )
         if changed:
             # Nobody is told: it is the name server that said so.
-            self.data_version.next(self._clock.now_ms())
+            self.data_version = self.data_version.next(self._clock.now_ms())
             self.persist()
 
     def delete(self, topic: str) -> bool:
@@ -275,20 +275,20 @@ class TopicConfigManager(ConfigManager):
             log.warning("delete topic config failed, topic: %s not exists", topic)
             return False
         log.info("delete topic config OK, topic: %s", old)
-        self.data_version.next(self._clock.now_ms())
+        self.data_version = self.data_version.next(self._clock.now_ms())
         self.persist()
         self._tell([])
         return True
 
     def tell_again(self) -> None:
         """Every topic looks different from outside: the broker's permission was changed."""
-        self.data_version.next(self._clock.now_ms())
+        self.data_version = self.data_version.next(self._clock.now_ms())
         self.persist()
         self._tell(list(self.topics.values()))
 
     def _put(self, topic: TopicConfig) -> None:
         self.topics[topic.topic_name] = topic
-        self.data_version.next(self._clock.now_ms())
+        self.data_version = self.data_version.next(self._clock.now_ms())
         self.persist()
         self._tell([topic])
 

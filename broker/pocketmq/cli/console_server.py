@@ -80,7 +80,7 @@ def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) ->
     options: ClientOptions = {"name_server": name_servers}
     if config.access_key:
         # Light to import, unlike the rest of the client.
-        from pocketmq.client.acl import Credentials
+        from pocketmq.remoting.credentials import Credentials
 
         options["credentials"] = Credentials(config.access_key, config.secret_key)
     if tls.mode == "enforcing":

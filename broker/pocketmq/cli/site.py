@@ -41,7 +41,7 @@ def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) ->
     options: ClientOptions = {"name_server": namesrv}
     keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
     if any(keys):
-        from pocketmq.client.acl import Credentials
+        from pocketmq.remoting.credentials import Credentials
 
         options["credentials"] = Credentials(*keys)
     if environment.get("POCKETMQ_TLS_ENABLE", "").lower() == "true":

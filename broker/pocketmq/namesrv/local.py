@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.registration_body import DataVersion, QueueData
+from pocketmq.namesrv.registration_body import QueueData
 from pocketmq.namesrv.route_info import Registration, RouteInfo
+from pocketmq.remoting.data_version import DataVersion
 
 
 class Identity(Protocol):

@@ -11,17 +11,13 @@ from typing import Any
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.registration_body import (
-    DataVersion,
-    QueueData,
-    decode_registration,
-    decode_route_queues,
-)
+from pocketmq.namesrv.registration_body import QueueData, decode_registration, decode_route_queues
 from pocketmq.namesrv.route_info import Registration, RouteInfo
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.headers import (
     BrokerHeartbeatHeader,

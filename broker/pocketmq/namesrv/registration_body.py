@@ -1,4 +1,4 @@
-"""The body of REGISTER_BROKER: a broker's topic table and its DataVersion, in both forms (wire.md 2.8).
+"""The body of REGISTER_BROKER: a broker's topic table and its DataVersion, in both forms.
 
     plain       {"filterServerList":[],"topicConfigSerializeWrapper":
                     {"dataVersion":{..},"topicConfigTable":{topic:TopicConfig}}}
@@ -13,36 +13,14 @@ Source: RegisterBrokerBody, TopicConfig, DataVersion, RocketMQ 4.9.7 and 5.3.3.
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
 
 # A table of 100,000 topics takes about 13 MiB; a bomb stops here.
 _UNPACKED_SIZE_MAX = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """The version of a table; two are the same when all three numbers are. `timestamp` in ms."""
-
-    timestamp: int = 0
-    counter: int = 0
-    state_version: int = 0
-
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Raises: HeaderError when it is not an object of numbers."""
-        if not isinstance(data, Mapping):
-            raise HeaderError("a dataVersion is not an object")
-        return cls(
-            _number(data, "timestamp", 0),
-            _number(data, "counter", 0),
-            _number(data, "stateVersion", 0),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {"counter": self.counter, "timestamp": self.timestamp}
 
 
 @dataclass(slots=True)

@@ -23,8 +23,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pocketmq.namesrv.registration_body import DataVersion, QueueData
+from pocketmq.namesrv.registration_body import QueueData
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import MASTER_ID
 

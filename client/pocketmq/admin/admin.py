@@ -22,10 +22,10 @@ from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client.api import MQClientApi, Remoting
 from pocketmq.client.config import ClientConfig, ClientOptions
-from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.tls import client_context
+from pocketmq.remoting.unique_key import UniqueKeys
 
 
 class Admin:

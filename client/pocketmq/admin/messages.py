@@ -11,7 +11,6 @@ from pocketmq.admin.types import ConsumeResultOfOne
 from pocketmq.client.errors import NoRoute, QueryNotFound
 from pocketmq.client.pull_result import PullStatus
 from pocketmq.client.send_result import SendResult
-from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,6 +19,7 @@ from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text, to_messages
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, TOOLS_GROUP
 from pocketmq.remoting.record import read_records
+from pocketmq.remoting.unique_key import UniqueKeys
 
 SENDER_GROUP = "TOOLS_PRODUCER"
 _FOREVER_MS = (1 << 63) - 1

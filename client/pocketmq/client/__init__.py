@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pocketmq.client.acl import Credentials
     from pocketmq.client.allocate import (
         AllocateStrategy,
         averagely,
@@ -49,12 +48,13 @@ if TYPE_CHECKING:
     from pocketmq.client.request_reply import ReplyTimeout, reply_to
     from pocketmq.client.send_result import SendResult, SendStatus
     from pocketmq.client.transaction import TransactionProducer, TransactionResult, TransactionState
+    from pocketmq.remoting.credentials import Credentials
     from pocketmq.remoting.errors import PocketMQError
     from pocketmq.remoting.flags import Compression
     from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 
 _HOME = {
-    "pocketmq.client.acl": ("Credentials",),
+    "pocketmq.remoting.credentials": ("Credentials",),
     "pocketmq.client.allocate": (
         "AllocateStrategy",
         "averagely",

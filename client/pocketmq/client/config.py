@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-from pocketmq.client.acl import Credentials
 from pocketmq.client.top_addressing import is_lookup, look_up
 from pocketmq.remoting.clock import Clock, SystemClock
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import nearest
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from pocketmq.client import batch
 from pocketmq.client.errors import IllegalMessage, MessageTooLarge
 from pocketmq.client.namespace import with_namespace
-from pocketmq.client.unique_key import UniqueKeys
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
@@ -25,6 +24,7 @@ from pocketmq.remoting.message import Message, MessageQueue, Property
 from pocketmq.remoting.message_codec import compress, properties_to_text
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC, is_retry_topic
 from pocketmq.remoting.record import PROPERTIES_SIZE_MAX
+from pocketmq.remoting.unique_key import UniqueKeys
 
 REPLY = "reply"
 # Plain strings: asking an enum member for its value costs as much as the look-up it is for.

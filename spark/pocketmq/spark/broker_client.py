@@ -4,9 +4,6 @@ Connections are made when first used and again after a failure. Requests that on
 is not (the sink decides). Routes come from the first name server that answers.
 """
 
-import base64
-import hashlib
-import hmac
 import itertools
 import socket
 import ssl
@@ -18,6 +15,7 @@ from typing import Any, Self
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -58,25 +56,29 @@ class Access:
     access_key: str = ""
     secret_key: str = ""
     use_tls: bool = False
+    security_token: str = ""
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self.access_key, self.secret_key, self.security_token or None)
 
     @classmethod
     def of(cls, options: Options) -> "Access":
         """Raises: IllegalArgument when only one of the two keys is given."""
         if bool(options.access_key) != bool(options.secret_key):
             raise IllegalArgument("accessKey and secretKey belong together: give both or none")
+        if options.security_token and not options.access_key:
+            raise IllegalArgument(
+                "securityToken belongs to accessKey and secretKey: give these, too"
+            )
         return cls(
             options.name_server,
             options.pull_timeout_ms,
             options.access_key,
             options.secret_key,
             options.use_tls,
+            options.security_token,
         )
-
-
-def sign(ext: dict[str, str], body: bytes | memoryview, secret_key: str) -> str:
-    """The ACL signature of a request: its values in the order of their names, then the body."""
-    content = "".join(ext[name] for name in sorted(ext)).encode() + bytes(body)
-    return base64.b64encode(hmac.digest(secret_key.encode(), content, hashlib.sha1)).decode()
 
 
 class Connection:
@@ -107,10 +109,9 @@ class Connection:
     def request(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> int:
         """Sends a request; returns what answer() wants. Raises: ConnectionLost."""
         ext = header.ext() if header is not None else {}
-        if self._access.access_key:
-            ext["AccessKey"] = self._access.access_key
-            ext["Signature"] = sign(ext, body, self._access.secret_key)
         command = RemotingCommand(code, ext, body, opaque=next(self._opaque))
+        if self._access.access_key:
+            self._access.credentials.sign(command)
         try:
             self._socket.settimeout(self._access.timeout_ms / 1000)
             self._socket.sendall(encode(command))

@@ -163,6 +163,9 @@ class Options(Settings):
     )
     access_key: str = key("", name="accessKey", help="ACL access key.")
     secret_key: str = key("", name="secretKey", help="ACL secret key.")
+    security_token: str = key(
+        "", name="securityToken", help="Token of temporary ACL keys, where there is one."
+    )
     use_tls: bool = key(False, name="useTLS", help="Connect by TLS.")
     delivery: str = key(
         "atleastonce",
@@ -279,6 +282,7 @@ _ANY_USE = {
     "group",
     "accessKey",
     "secretKey",
+    "securityToken",
     "useTLS",
     "batchBytes",
     "pullTimeoutMs",

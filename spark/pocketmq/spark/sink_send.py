@@ -9,10 +9,11 @@
 
 import hashlib
 import os
+import socket
 import time
 from collections import deque
-from datetime import UTC, datetime
 
+from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, Refused, RemotingError
@@ -20,6 +21,7 @@ from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.record import encode_batch
+from pocketmq.remoting.unique_key import UniqueKeys
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.sink_rows import Outgoing
 
@@ -37,22 +39,6 @@ SPARK_ID = "SPARK_ID"
 
 class SendFailed(PocketMQError):
     """A task could not send all of its rows; the text says how many are out."""
-
-
-class UniqueKeys:
-    """The client's message ids as RocketMQ's tools read them: 10 bytes of ours, time, counter."""
-
-    def __init__(self) -> None:
-        self._prefix = os.urandom(10).hex().upper()
-        now = datetime.now(UTC)
-        self._month = datetime(now.year, now.month, 1, tzinfo=UTC).timestamp() * 1000
-        self._count = 0
-
-    def next(self) -> str:
-        """32 hex digits."""
-        ms = int(time.time() * 1000 - self._month) & 0xFFFF_FFFF
-        self._count = (self._count + 1) & 0xFFFF
-        return f"{self._prefix}{ms:08X}{self._count:04X}"
 
 
 class Half:
@@ -98,7 +84,8 @@ class TaskSender:
         self._selector = selector
         self._batch_bytes = batch_bytes
         self._half = half
-        self._keys = UniqueKeys()
+        # An address of chance: executors of many hosts can have one IP address and one process id.
+        self._keys = UniqueKeys(socket.inet_ntoa(os.urandom(4)), SystemClock())
         self._lanes: dict[BrokerQueue, _Lane] = {}
         self._routes: dict[str, list[BrokerQueue]] = {}
         self._index = 0
@@ -113,7 +100,7 @@ class TaskSender:
         lane = self._lanes.get(queue)
         if lane is None:
             lane = self._lanes[queue] = _Lane(queue)
-        key = self._keys.next()
+        key = self._keys.make()
         ids = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02{SPARK_ID}\x01{self._id_prefix}/{self._index}\x02"
         self._index += 1
         properties = (message.properties + ids).encode()

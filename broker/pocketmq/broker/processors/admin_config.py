@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.data_version import DataVersion
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Settings, format_properties, parse_properties
 from pocketmq.store import StoreConfig

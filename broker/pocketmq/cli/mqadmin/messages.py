@@ -328,7 +328,7 @@ async def query_cq(admin: Admin, given: Given) -> None:
 
 
 async def decode_message_id(admin: Admin, given: Given) -> None:
-    from pocketmq.client.unique_key import parse
+    from pocketmq.remoting.unique_key import parse
 
     parts = parse(given.text("i"), time.time_ns() // 1_000_000)
     say(f"ip={parts.ip}")

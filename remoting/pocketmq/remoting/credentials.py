@@ -1,4 +1,4 @@
-"""Credentials and how a request is signed with them (wire.md 7.1).
+"""Credentials, and how a request is signed with them: the one rule of clients and brokers.
 
 The content is the values of all header fields, AccessKey among them, in the order of their names,
 followed by the body; the signature is Base64 of its HMAC-SHA1. It is made last, when every other field
@@ -8,6 +8,7 @@ stands. Source: AclClientRPCHook, AclUtils, AclSigner, RocketMQ 4.9.7 and 5.5.0.
 import base64
 import hashlib
 import hmac
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pocketmq.remoting.command import RemotingCommand
@@ -16,6 +17,20 @@ from pocketmq.remoting.errors import IllegalArgument
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
+
+
+def signing_order(names: Iterable[str]) -> list[str]:
+    """Names of fields in the order in which their values are signed: that of Java's strings."""
+    return sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+
+
+def digest(
+    secret_key: str, values: Iterable[str], body: bytes | bytearray | memoryview
+) -> hmac.HMAC:
+    """The HMAC-SHA1 over the values, in the order in which they come, and the body."""
+    made = hmac.new(secret_key.encode(), "".join(values).encode(), hashlib.sha1)
+    made.update(body)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +55,7 @@ class Credentials:
         ext[SIGNATURE] = self.signature(ext, command.body)
         command.ext = ext
 
-    def signature(self, fields: dict[str, str], body: bytes | bytearray | memoryview) -> str:
+    def signature(self, fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> str:
         """Base64 of the HMAC-SHA1 over the fields' values in order of their names, and the body."""
-        names = sorted(fields, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-        content = "".join(fields[name] for name in names).encode("utf-8") + bytes(body)
-        digest = hmac.new(self.secret_key.encode("utf-8"), content, hashlib.sha1).digest()
-        return base64.b64encode(digest).decode("ascii")
+        made = digest(self.secret_key, (fields[name] for name in signing_order(fields)), body)
+        return base64.b64encode(made.digest()).decode("ascii")
