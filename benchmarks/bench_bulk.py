@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 from benchmarks import bulk_store
 
+from pocketmq import bulk
 from pocketmq.remoting.message_codec import properties_to_dict, unpack_host
 from pocketmq.remoting.record import read_record
-from pocketmq.store import bulk
 
 GIB_OF_MESSAGES = 874_000
 SIXTEEN = (
@@ -228,7 +228,7 @@ def main() -> int:
         if options.verify:
             print(verify(root, largest))
         figures = decoder_figures(root, largest, options.rounds)
-        print_table(f"store.bulk, one core, {largest} messages", figures)
+        print_table(f"pocketmq.bulk, one core, {largest} messages", figures)
         for part in (16, 4, 1):
             small = make_store(folder, largest // part)
             print_table(

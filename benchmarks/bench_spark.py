@@ -146,7 +146,7 @@ def main() -> int:
         root = make_store(folder, messages)
         below = [] if options.spark_only else decoder_figures(root, messages, options.rounds)
         if below:
-            print_table(f"store.bulk, one core, {messages} messages", below)
+            print_table(f"pocketmq.bulk, one core, {messages} messages", below)
         for part in (16, 4, 1) if below else ():
             small = make_store(folder, messages // part)
             selective = selective_figures(small, messages // part, options.rounds)

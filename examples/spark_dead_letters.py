@@ -10,10 +10,10 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pocketmq.bulk import find_roots
+from pocketmq.bulk.side_files import read_side_file
+from pocketmq.bulk.store import Store
 from pocketmq.spark import session
-from pocketmq.store.bulk import find_roots
-from pocketmq.store.bulk_side_files import read_side_file
-from pocketmq.store.bulk_store import Store
 
 _LIMITS = "`group` string, retryMaxTimes int"
 _RETRY_MAX_TIMES = 16

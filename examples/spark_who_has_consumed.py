@@ -11,10 +11,10 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pocketmq.bulk import find_roots
+from pocketmq.bulk.side_files import offset_rows
+from pocketmq.bulk.store import Store
 from pocketmq.spark import session
-from pocketmq.store.bulk import find_roots
-from pocketmq.store.bulk_side_files import offset_rows
-from pocketmq.store.bulk_store import Store
 
 _OFFSETS = "brokerName string, `group` string, topic string, queueId int, nextOffset bigint"
 

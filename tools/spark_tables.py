@@ -6,8 +6,8 @@ those of `columns` its columns. tests/spark/test_docs.py compares them with what
 
 from pathlib import Path
 
+from pocketmq.bulk.schema import COLUMNS
 from pocketmq.spark import options
-from pocketmq.store.bulk_schema import COLUMNS
 
 PAGE = Path(__file__).parents[1] / "docs" / "spark.md"
 

@@ -9,14 +9,14 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
 
+from pocketmq.bulk.offsets import LossRule
+from pocketmq.bulk.scanner import Read
+from pocketmq.bulk.schema import ALL
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient
 from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, read_ranges
-from pocketmq.store.bulk_offsets import LossRule
-from pocketmq.store.bulk_scan import Read
-from pocketmq.store.bulk_schema import ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

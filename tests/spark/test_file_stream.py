@@ -16,13 +16,13 @@ import pytest
 from tests.spark.conftest import need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
+from pocketmq.bulk.errors import DataLoss
+from pocketmq.bulk.offsets import Offsets, QueueKey, each
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.stream import HAS_LIMITS, from_offset, share_out, to_offset
-from pocketmq.store.bulk_errors import DataLoss
-from pocketmq.store.bulk_offsets import Offsets, QueueKey, each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def test_retention_past_the_checkpoint_is_reported_or_skipped(store: WrittenStor
 
 
 def _positions(store: WrittenStore) -> dict[int, list[int]]:
-    from pocketmq.store import bulk
+    from pocketmq import bulk
 
     table = bulk.scan(str(store.root), columns="queueId,commitLogOffset").read_all().to_pylist()
     found: dict[int, list[int]] = {}

@@ -66,7 +66,7 @@ def test_the_zip_reads_a_store(bundle: Path, bare: Path, tmp_path: Path) -> None
     store.add(Message(body=b"%d" % i) for i in range(10))
     code = (
         f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
-        "from pocketmq.store import bulk\n"
+        "from pocketmq import bulk\n"
         f"print(bulk.scan({str(store.root)!r}).read_all().num_rows)"
     )
     answer = run(bare, code)
@@ -80,7 +80,7 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
     with zipfile.ZipFile(bundle) as archive:
         names = archive.namelist()
     assert "pocketmq/" in names
-    assert "pocketmq/store/" in names
+    assert "pocketmq/bulk/" in names
     assert not any(n.startswith("pocketmq/broker") for n in names)
 
 

@@ -100,7 +100,7 @@ def test_a_spark_connect_session_reads_streams_and_writes(
 _FRAMES = """
 import sys
 import duckdb, polars
-from pocketmq.store import bulk
+from pocketmq import bulk
 
 def scan(**options):
     return bulk.scan(sys.argv[1], **options)

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.bulk_stores import Message, WrittenStore, rows_of_record, table_rows
 
+from pocketmq import bulk
+from pocketmq.bulk.body import unpack
+from pocketmq.bulk.decode import decode
+from pocketmq.bulk.properties import PropertyTable
+from pocketmq.bulk.schema import ALL, COLUMNS, STANDARD, resolve, schema_of
+from pocketmq.bulk.walk import record_starts
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.message_codec import compress, properties_to_dict
 from pocketmq.remoting.record import encode_batch
-from pocketmq.store import bulk
-from pocketmq.store.bulk_body import unpack
-from pocketmq.store.bulk_decode import decode
-from pocketmq.store.bulk_properties import PropertyTable
-from pocketmq.store.bulk_schema import ALL, COLUMNS, STANDARD, resolve, schema_of
-from pocketmq.store.bulk_walk import record_starts
 
 # Text that may hold the separators, line ends, several alphabets and characters beyond the BMP.
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

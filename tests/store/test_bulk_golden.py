@@ -18,7 +18,7 @@ from tests.store.bulk_stores import (
     unpack,
 )
 
-from pocketmq.store import bulk
+from pocketmq import bulk
 
 TORN = {n for n in GOLDEN_NAMES if "torn" in n}
 # Their manifests show what recovery made of the log (index rebuilt or filled in again, or cut behind

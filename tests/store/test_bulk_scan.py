@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from tests.store.bulk_stores import Message, WrittenStore
 
+from pocketmq import bulk
+from pocketmq.bulk import fetch
+from pocketmq.bulk import store as layout
+from pocketmq.bulk.export import export_parquet
+from pocketmq.bulk.offsets import LossRule, Positions
+from pocketmq.bulk.planner import Planner, Sizes, Topics
+from pocketmq.bulk.scanner import Read, read_partition
+from pocketmq.bulk.store import Root, find_roots
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store import bulk, bulk_fetch
-from pocketmq.store import bulk_store as layout
-from pocketmq.store.bulk_export import export_parquet
-from pocketmq.store.bulk_offsets import LossRule, Positions
-from pocketmq.store.bulk_plan import Planner, Sizes, Topics
-from pocketmq.store.bulk_scan import Read, read_partition
-from pocketmq.store.bulk_store import Root, find_roots
 
 START_MS = 1_700_000_000_000
 
@@ -235,7 +236,7 @@ def test_other_file_systems_give_the_same_rows(
     local = bulk.scan(str(written.root), columns="all").read_all()
 
     def through_arrow(path: str) -> tuple[Any, str]:
-        return bulk_fetch.ArrowFolders(fs.LocalFileSystem()), path
+        return fetch.ArrowFolders(fs.LocalFileSystem()), path
 
     monkeypatch.setattr(layout, "folders_of", through_arrow)
     assert bulk.scan(str(written.root), columns="all").read_all() == local
@@ -318,16 +319,16 @@ def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path:
 
 
 def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
-    """store.bulk may import numpy, pyarrow and our two lowest floors only."""
+    """It may import numpy, pyarrow and pocketmq.remoting only: executors get no more."""
     code = (
-        "import sys; before = set(sys.modules); import pocketmq.store.bulk, pocketmq.store.bulk_export\n"
+        "import sys; before = set(sys.modules); import pocketmq.bulk.api, pocketmq.bulk.export\n"
         "ours = {m.split('.')[1] for m in sys.modules if m.startswith('pocketmq.')}\n"
         "print(sorted(ours), 'pyspark' in sys.modules, 'pandas' in sys.modules)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "['remoting', 'store'] False False"
+    assert answer.stdout.strip() == "['bulk', 'remoting'] False False"
 
 
 def test_a_file_missing_between_two_others_is_reported_with_and_without_index(

@@ -390,7 +390,7 @@ def _export_parquet(folder: str, out: str, topic: str | None) -> int:
     try:
         import pyarrow.parquet as pq
 
-        from pocketmq.store import bulk
+        from pocketmq import bulk
     except ImportError as error:
         raise CannotBegin(
             "Parquet needs pyarrow: pip install 'pocketmq[spark]', or export JSON lines"

@@ -6,7 +6,7 @@
     spark.read.format("pocketmq").load("/data/broker-a/store")
     spark.read.format("pocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "orders").load()
 
-May import pocketmq.remoting and pocketmq.store; executors need these two and this package, numpy and pyarrow.
+May import pocketmq.remoting and pocketmq.bulk; executors need these two and this package, numpy and pyarrow.
 """
 
 from typing import TYPE_CHECKING, Any

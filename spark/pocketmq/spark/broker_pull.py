@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.bulk.offsets import LossRule
+from pocketmq.bulk.scanner import Read, decode_joined
+from pocketmq.bulk.walk import record_starts
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
@@ -19,9 +22,6 @@ from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from pocketmq.remoting.record import read_records
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
-from pocketmq.store.bulk_offsets import LossRule
-from pocketmq.store.bulk_scan import Read, decode_joined
-from pocketmq.store.bulk_walk import record_starts
 
 # A group that every broker has, so that a read needs no subscription group of its own.
 _IN_FLIGHT = 4

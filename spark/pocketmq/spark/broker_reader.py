@@ -8,6 +8,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pocketmq.bulk.offsets import (
+    LossRule,
+    Offsets,
+    Positions,
+    QueueKey,
+    each,
+    ending_offset,
+    lookup,
+    starting_offset,
+    store_at,
+)
+from pocketmq.bulk.planner import Filters, Sizes, Topics
+from pocketmq.bulk.scanner import Read
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument, Refused
 from pocketmq.remoting.flags import Perm
@@ -26,19 +39,6 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.store.bulk_offsets import (
-    LossRule,
-    Offsets,
-    Positions,
-    QueueKey,
-    each,
-    ending_offset,
-    lookup,
-    starting_offset,
-    store_at,
-)
-from pocketmq.store.bulk_plan import Filters, Sizes, Topics
-from pocketmq.store.bulk_scan import Read
 
 
 class BrokerBounds:

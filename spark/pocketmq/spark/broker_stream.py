@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey, each
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient
@@ -23,7 +24,6 @@ from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
-from pocketmq.store.bulk_offsets import Bounds, LossRule, Offsets, QueueKey, each
 
 _log = logging.getLogger("pocketmq.spark")
 

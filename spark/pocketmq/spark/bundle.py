@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-# pocketmq.remoting whole but for what needs an event loop; of pocketmq.store the readers of files.
+# pocketmq.remoting whole but for what needs an event loop.
 _ASYNC = {"connection.py", "client.py", "server.py"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def members() -> dict[str, bytes]:
     """Path in the zip -> content."""
     found: dict[str, bytes] = {}
-    for package in ("remoting", "store", "spark"):
+    for package in ("remoting", "bulk", "spark"):
         for source in sorted(_modules(package), key=lambda s: s.name):
             if _belongs(package, source.name):
                 found[f"pocketmq/{package}/{source.name}"] = source.read_bytes()
@@ -37,10 +37,7 @@ def _modules(package: str) -> list[Traversable]:
 
 
 def _belongs(package: str, name: str) -> bool:
-    if package == "store":
-        # Without its __init__, which loads the whole store, pocketmq.store is a namespace of the readers.
-        return name.startswith("bulk")
-    return package == "spark" or name not in _ASYNC
+    return package != "remoting" or name not in _ASYNC
 
 
 def write_bundle(path: Path) -> list[str]:

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pocketmq.bulk import schema as bulk_schema
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store import bulk_schema
 
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),

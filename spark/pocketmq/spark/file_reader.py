@@ -12,6 +12,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
+from pocketmq.bulk.planner import Filters, Partition, Planner
+from pocketmq.bulk.scanner import Read, read_partition
+from pocketmq.bulk.side_files import group_offsets
+from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.options import Options
@@ -24,11 +29,6 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.store.bulk_offsets import LossRule, Offsets, each, store_at
-from pocketmq.store.bulk_plan import Filters, Partition, Planner
-from pocketmq.store.bulk_scan import Read, read_partition
-from pocketmq.store.bulk_side_files import group_offsets
-from pocketmq.store.bulk_store import Root, Store, find_roots
 
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query

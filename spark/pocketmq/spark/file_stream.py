@@ -6,17 +6,17 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pocketmq.bulk.bounds import FileBounds
+from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
+from pocketmq.bulk.planner import Planner
+from pocketmq.bulk.side_files import group_offsets
+from pocketmq.bulk.store import find_roots
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
-from pocketmq.store.bulk_bounds import FileBounds
-from pocketmq.store.bulk_offsets import Bounds, LossRule, Offsets, QueueKey
-from pocketmq.store.bulk_plan import Planner
-from pocketmq.store.bulk_side_files import group_offsets
-from pocketmq.store.bulk_store import find_roots
 
 
 class FileStream(OffsetStream):

@@ -2,10 +2,10 @@
 
 import re
 
+from pocketmq.bulk.offsets import Positions, parse_offsets
+from pocketmq.bulk.planner import Filters, Sizes, Topics
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.options import Options
-from pocketmq.store.bulk_offsets import Positions, parse_offsets
-from pocketmq.store.bulk_plan import Filters, Sizes, Topics
 
 GROUP = "group"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader
 
-from pocketmq.store.bulk_offsets import Bounds
+from pocketmq.bulk.offsets import Bounds
 
 _NAMES = ("topic", "brokerName", "queueId", "tags")
 _NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")

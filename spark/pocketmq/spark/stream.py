@@ -20,9 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.spark.options import Options
-from pocketmq.store.bulk_offsets import (
+from pocketmq.bulk.offsets import (
     Bounds,
     LossRule,
     Offsets,
@@ -36,6 +34,8 @@ from pocketmq.store.bulk_offsets import (
     store_at,
     to_json,
 )
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.options import Options
 
 _VERSION = 1
 

@@ -9,10 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import is_system_topic
-from pocketmq.store.bulk_bounds import FileBounds
-from pocketmq.store.bulk_offsets import (
+from pocketmq.bulk.bounds import FileBounds
+from pocketmq.bulk.offsets import (
     LossRule,
     Offsets,
     Positions,
@@ -23,7 +21,9 @@ from pocketmq.store.bulk_offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.store.bulk_store import Root, Store
+from pocketmq.bulk.store import Root, Store
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.names import is_system_topic
 
 MIB = 1 << 20
 

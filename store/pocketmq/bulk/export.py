@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pocketmq import bulk
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store import bulk
 
 _OPEN_MAX = 64
 _ROW_GROUP_BYTES = 64 << 20

@@ -9,17 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.bulk.decode import Known, decode
+from pocketmq.bulk.fetch import LocalFile
+from pocketmq.bulk.gather import Bools, Int64s
+from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
+from pocketmq.bulk.planner import Filters, Partition, QueueRange
+from pocketmq.bulk.queue import Entries, Queue
+from pocketmq.bulk.schema import parts_of
+from pocketmq.bulk.store import LogFile, Store
+from pocketmq.bulk.walk import walk
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.names import SCHEDULE_TOPIC
-from pocketmq.store.bulk_decode import Known, decode
-from pocketmq.store.bulk_fetch import LocalFile
-from pocketmq.store.bulk_gather import Bools, Int64s
-from pocketmq.store.bulk_offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
-from pocketmq.store.bulk_plan import Filters, Partition, QueueRange
-from pocketmq.store.bulk_queue import Entries, Queue
-from pocketmq.store.bulk_schema import parts_of
-from pocketmq.store.bulk_store import LogFile, Store
-from pocketmq.store.bulk_walk import walk
 
 # Places and properties of a batch stay in the second-level cache: with 65,536 rows tags and properties cost
 # a third more. Where only the index is read there is nothing to keep there.

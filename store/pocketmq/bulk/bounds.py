@@ -7,11 +7,11 @@ can be newer than its log, and a recovered broker leaves old entries behind the 
 overwritten.
 """
 
+from pocketmq.bulk.offsets import LossRule, QueueKey
+from pocketmq.bulk.queue import IndexEntry, Queue
+from pocketmq.bulk.store import LogFile, Store
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
-from pocketmq.store.bulk_offsets import LossRule, QueueKey
-from pocketmq.store.bulk_queue import IndexEntry, Queue
-from pocketmq.store.bulk_store import LogFile, Store
 
 
 class FileBounds:

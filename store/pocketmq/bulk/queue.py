@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.bulk_fetch import Entry, File, Folders, list_or_empty
+from pocketmq.bulk.fetch import Entry, File, Folders, list_or_empty
 
 ENTRY = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 BATCH_ENTRY = np.dtype(

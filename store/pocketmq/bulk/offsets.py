@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from pocketmq.bulk.errors import DataLoss
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store.bulk_errors import DataLoss
 
 EARLIEST = -2
 LATEST = -1

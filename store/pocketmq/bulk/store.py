@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pocketmq.bulk.errors import NotAStore
+from pocketmq.bulk.fetch import File, Folders, folders_of, list_or_empty
+from pocketmq.bulk.queue import Queue, index_files
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store.bulk_errors import NotAStore
-from pocketmq.store.bulk_fetch import File, Folders, folders_of, list_or_empty
-from pocketmq.store.bulk_queue import Queue, index_files
 
 
 class LogFile(NamedTuple):

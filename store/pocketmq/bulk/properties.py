@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.store.bulk_gather import Int64s, gather, gather_at, offsets_and_data
-from pocketmq.store.bulk_schema import STRING_MAP
+from pocketmq.bulk.gather import Int64s, gather, gather_at, offsets_and_data
+from pocketmq.bulk.schema import STRING_MAP
 
 
 class PropertyTable:
@@ -25,7 +25,7 @@ class PropertyTable:
     """
 
     def __init__(self, texts: pa.StringArray) -> None:
-        """texts: properties of each record, valid UTF-8 (see bulk_gather.to_text), none null."""
+        """texts: properties of each record, valid UTF-8 (see gather.to_text), none null."""
         self.count = len(texts)
         self._layout: list[bytes] | None = None
         offsets, self.data = offsets_and_data(texts)

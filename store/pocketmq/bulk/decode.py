@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.remoting.record import RECORD_SIZE_MIN
-from pocketmq.store.bulk_body import INNER as _INNER
-from pocketmq.store.bulk_body import BadBody, open_batches, unpack_bodies, wrong_crcs
-from pocketmq.store.bulk_gather import (
+from pocketmq.bulk.body import INNER as _INNER
+from pocketmq.bulk.body import BadBody, open_batches, unpack_bodies, wrong_crcs
+from pocketmq.bulk.gather import (
     Bools,
     Int64s,
     constant_text,
@@ -27,10 +26,11 @@ from pocketmq.store.bulk_gather import (
     integers,
     to_text,
 )
-from pocketmq.store.bulk_ids import host_texts, offset_ids
-from pocketmq.store.bulk_properties import PropertyTable
-from pocketmq.store.bulk_record import FixedPart, VariableParts
-from pocketmq.store.bulk_schema import COLUMNS, parts_of, schema_of
+from pocketmq.bulk.ids import host_texts, offset_ids
+from pocketmq.bulk.properties import PropertyTable
+from pocketmq.bulk.record import FixedPart, VariableParts
+from pocketmq.bulk.schema import COLUMNS, parts_of, schema_of
+from pocketmq.remoting.record import RECORD_SIZE_MIN
 
 # Spark and Python show the years 1 to 9999; a producer's clock may claim anything.
 _MS_MIN = -62_135_596_800_000

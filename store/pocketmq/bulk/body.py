@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import COMPRESSION_MASK, Compression, MessageSysFlag
 from pocketmq.remoting.message_codec import decompress
 from pocketmq.remoting.record import decode_batch
-from pocketmq.store.bulk_gather import Bools, Int64s
 
 COMPRESSED = int(MessageSysFlag.COMPRESSED)
 INNER = int(MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH)

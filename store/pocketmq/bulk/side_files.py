@@ -6,10 +6,10 @@ Read only. A file that is missing or empty falls back to its .bak, as in RocketM
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pocketmq.bulk.errors import BulkError
+from pocketmq.bulk.offsets import Offsets, QueueKey, store_at
+from pocketmq.bulk.store import Store
 from pocketmq.remoting import fastjson
-from pocketmq.store.bulk_errors import BulkError
-from pocketmq.store.bulk_offsets import Offsets, QueueKey, store_at
-from pocketmq.store.bulk_store import Store
 
 
 def read_side_file(store: Store, name: str) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pocketmq.bulk.gather import Bools, Int64s, bytes_at, uint16_at, windows
 from pocketmq.remoting.record import (
     BORN_HOST_AT,
     BORN_V6,
@@ -31,7 +32,6 @@ from pocketmq.remoting.record import (
     TAIL_FIELDS,
     numpy_fields,
 )
-from pocketmq.store.bulk_gather import Bools, Int64s, bytes_at, uint16_at, windows
 
 _HOSTS = (("born_host", f"V{HOST_SIZE}"), ("store_ms", ">i8"), ("store_host", f"V{HOST_SIZE}"))
 _HEAD = np.dtype(numpy_fields(HEAD_FIELDS))

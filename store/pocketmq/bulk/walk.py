@@ -8,6 +8,9 @@ log, behind which stale bytes may lie.
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.bulk.gather import Int64s
+from pocketmq.bulk.offsets import LossRule
+from pocketmq.bulk.store import LogFile, Store
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import TRANSACTION_MASK, MessageSysFlag
 from pocketmq.remoting.record import (
@@ -20,9 +23,6 @@ from pocketmq.remoting.record import (
     SIZE_AND_MAGIC,
     read_record,
 )
-from pocketmq.store.bulk_gather import Int64s
-from pocketmq.store.bulk_offsets import LossRule
-from pocketmq.store.bulk_store import LogFile, Store
 
 _UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANSACTION_ROLLBACK))
 
