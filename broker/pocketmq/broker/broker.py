@@ -415,6 +415,7 @@ class Broker:
             EventKind.RESET, (group, topic, queue_id), old, offset, "by a reset of the group"
         )
         self._offset_copied(group, topic, queue_id, offset)
+        self.long_polling.wake_topic(topic)
 
     def _offset_copied(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A group goes on elsewhere than where its members are."""

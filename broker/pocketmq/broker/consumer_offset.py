@@ -6,10 +6,18 @@ Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is taken, a
 only leaves a log line. A group without members keeps its offsets, however far it is behind: without them
 it would begin at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (whose scanUnsubscribedTopic is
 called by nobody, in 5.x too).
+
+A reset of a queue (5.x, server side) is stored like any offset and marked until a member knows of it:
+
+1. The next pull of the queue is answered with the new offset; a pull that comes from there needs no answer,
+   and a client that has been told and pulls from elsewhere knows what it does: both end the mark.
+2. Until then what members commit of the queue does not count, nor what comes with a pull. Java's clients
+   commit their old offset for 10 s after they were told, and RocketMQ takes it. Ours.
 """
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.config_manager import ConfigManager
@@ -20,12 +28,24 @@ log = logging.getLogger(__name__)
 SEPARATOR = "@"
 
 
+@dataclass(slots=True)
+class _Reset:
+    """A queue's new offset, and the connection of the client that has been told of it."""
+
+    offset: int
+    told: object = None
+
+
 class ConsumerOffsetManager(ConfigManager):
-    """Owner of the offset table."""
+    """Owner of the offset table.
+
+    resets: the marks by (group, topic, queue id); not saved, as members that connect ask for the offset.
+    """
 
     def __init__(self, file: ConfigFile) -> None:
         super().__init__(file)
         self.offsets: dict[str, dict[int, int]] = {}
+        self.resets: dict[tuple[str, str, int], _Reset] = {}
         # Called with (group, topic) whose offsets were removed, and with (group, topic, queue id, offset)
         # that were copied from another group.
         self.on_remove: Callable[[str, str], None] | None = None
@@ -67,8 +87,33 @@ class ConsumerOffsetManager(ConfigManager):
 
     def place(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """The group's next offset is `offset`, as the broker itself has worked out."""
+        if self.resets:
+            self.resets.pop((group, topic, queue_id), None)
         self.offsets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.dirty = True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group is to go on at `offset`, which its members are told."""
+        self.place(group, topic, queue_id, offset)
+        self.resets[group, topic, queue_id] = _Reset(offset)
+
+    def reset_to(
+        self, group: str, topic: str, queue_id: int, offset: int, client: object
+    ) -> int | None:
+        """Where `client`, which pulls from `offset`, is to go on; None: where it is (invariant 1)."""
+        reset = self.resets.get((group, topic, queue_id))
+        if reset is None:
+            return None
+        if reset.offset == offset or reset.told is client:
+            del self.resets[group, topic, queue_id]
+            return None
+        reset.told = client
+        return reset.offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a member that commits `offset` does not count, as it may not know of a reset yet."""
+        reset = self.resets.get((group, topic, queue_id))
+        return reset is not None and reset.offset != offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset; -1 when nothing is stored."""
@@ -114,6 +159,8 @@ class ConsumerOffsetManager(ConfigManager):
             if which(topic, group):
                 del self.offsets[f"{topic}{SEPARATOR}{group}"]
                 self.dirty = True
+                for queue in [key for key in self.resets if key[:2] == (group, topic)]:
+                    del self.resets[queue]
                 if self.on_remove is not None:
                     self.on_remove(group, topic)
                 log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)

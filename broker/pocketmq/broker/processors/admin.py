@@ -73,7 +73,7 @@ def admin_handlers(
             address=address,
         ).handlers(),
         AdminClientCallProcessor(
-            config, store, topics, offsets, consumers, on_reset=on_reset
+            config, store, topics, groups, offsets, consumers, on_reset=on_reset
         ).handlers(),
         AdminStoreProcessor(store, topics, consumers).handlers(),
         AdminStatsProcessor(

@@ -1,5 +1,5 @@
 """Requests that a consumer answers in the end, and offset reset. Source: AdminBrokerProcessor,
-Broker2Client, RocketMQ 4.9.7; wire.md 2.4, 3.6.
+Broker2Client, RocketMQ 4.9.7; for one queue 5.5.0.
 
 Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the
 connection of the asker goes on serving meanwhile, because these handlers are coroutines.
@@ -15,6 +15,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.processors.admin_answers import json_answer, queue_key
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version, version_name
@@ -49,6 +50,7 @@ class AdminClientCallProcessor:
         config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         consumers: ConsumerManager,
         *,
@@ -58,6 +60,7 @@ class AdminClientCallProcessor:
         self._broker_name = config.broker_name
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
         self._on_reset = on_reset
@@ -77,7 +80,10 @@ class AdminClientCallProcessor:
     # ------------------------------------------------------------ reset
 
     def reset_offset(self, request: RemotingCommand, connection: Connection) -> Reply:
-        """Tell every member the new offsets; they write them themselves. Answer: those offsets."""
+        """Tell every member the new offsets; they write them themselves. Answer: those offsets.
+
+        Of one queue the broker writes the offset, and tells each member with its next pull (5.x).
+        """
         header = ResetOffsetHeader.parse(request.ext)
         topic, group = header.topic, header.group
         log.info(
@@ -88,6 +94,8 @@ class AdminClientCallProcessor:
             header.timestamp,
             str(header.is_force).lower(),
         )
+        if header.queue_id is not None and header.queue_id >= 0:
+            return self._reset_queue(request, header, header.queue_id)
         config = self._topics.get(topic)
         if config is None:
             return request.answer(
@@ -121,6 +129,41 @@ class AdminClientCallProcessor:
             for queue_id, offset in table.items()
         }
         return json_answer(request, {"offsetTable": content})
+
+    def _reset_queue(
+        self, request: RemotingCommand, header: ResetOffsetHeader, queue_id: int
+    ) -> RemotingCommand:
+        topic, group = header.topic, header.group
+        config = self._topics.get(topic)
+        if config is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if group not in self._groups.groups:
+            return request.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+            )
+        # Ours: RocketMQ takes queues that nobody reads, and an offset that passes over the next message.
+        if queue_id >= config.read_queue_nums:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+            )
+        offset = header.offset
+        if offset is None or offset == -1:
+            offset = self._offset_at(topic, queue_id, max(-1, header.timestamp))
+        begin, end = (
+            self._store.min_offset(topic, queue_id),
+            self._store.max_offset(topic, queue_id),
+        )
+        if not begin <= offset <= end:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {offset} not in consume queue range [{begin}-{end}]",
+            )
+        self._on_reset(group, topic, queue_id, offset)
+        self._offsets.reset(group, topic, queue_id, offset)
+        key = queue_key(self._broker_name, topic, queue_id)
+        return json_answer(request, {"offsetTable": {key: offset}})
 
     def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         if time_ms == -1:

@@ -133,7 +133,15 @@ class ConsumerManageProcessor:
                 return request.answer(ResponseCode.SUCCESS, None, {})
             self._isolated.reset(group, topic, queue_id, header.commit_offset)
         online = self._consumers.get(group)
-        if online is None or connection not in online.channels:
+        is_member = online is not None and connection in online.channels
+        if self._offsets.resets:
+            # Members commit one-way, some over another connection (vipChannelEnabled); administrators do not.
+            may_be_old = is_member or request.is_oneway
+            if may_be_old and self._offsets.is_reset(group, topic, queue_id, header.commit_offset):
+                log.info("an offset does not count, the queue was reset %s", header)
+                return request.answer(ResponseCode.SUCCESS, "Offset has been previously reset", {})
+            self._offsets.resets.pop((group, topic, queue_id), None)
+        if not is_member:
             old = self._offsets.query(group, topic, queue_id)
             key = (group, topic, queue_id)
             text = f"by {connection.peer}, which is no member"

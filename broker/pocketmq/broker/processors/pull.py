@@ -201,6 +201,13 @@ class PullMessageProcessor:
             if may_hold and header.sys_flag & _COMMIT:
                 self._commit(header, connection)
             return self._sent_back(request, header, group, moved.offset)
+        if self._offsets.resets:
+            offset = self._offsets.reset_to(
+                group_name, topic_name, queue_id, header.queue_offset, connection
+            )
+            # An isolated group has sent its member there by itself.
+            if offset is not None and isolated is None:
+                return self._sent_back(request, header, group, offset)
         result = self._store.read(
             topic_name,
             queue_id,
@@ -346,10 +353,9 @@ class PullMessageProcessor:
         group: SubscriptionGroupConfig,
         offset: int,
     ) -> RemotingCommand:
-        """Ours, mode isolate: the client must go on at `offset`; clients know this answer."""
+        """The client must go on at `offset`: after a reset and, ours, in mode isolate."""
         log.info(
-            "member sent back: messages that it has passed have become its group=%s topic=%s queue=%d "
-            "from=%d to=%d",
+            "member sent to another offset group=%s topic=%s queue=%d from=%d to=%d",
             header.consumer_group,
             header.topic,
             header.queue_id,

@@ -1,0 +1,161 @@
+"""Reset of one queue by the broker itself, as RocketMQ 5.x does: members learn of it with their next pull."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, body_of, number, records, serving, until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+
+COMMIT, SUSPEND, OWN = 1, 2, 4
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """Forty messages in queue 0 of T, four in queue 1; g has consumed all of them and is offline."""
+    async with serving(tmp_path) as made, await Peer.at(made) as peer:
+        for n in range(40):
+            await peer.produce("T", b"%d" % n)
+        for n in range(4):
+            await peer.produce("T", b"other %d" % n, queue_id=1)
+        made.groups.find("g")
+        for queue_id, offset in ((0, 40), (1, 4)):
+            made.offsets.place("g", "T", queue_id, offset)
+        yield made
+
+
+async def reset(peer: Peer, **more: Any) -> RemotingCommand:
+    ext = {"topic": "T", "group": "g", "timestamp": 0, "isForce": True, "queueId": 0, **more}
+    return await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext, version=513)
+
+
+async def stored(peer: Peer, queue_id: int = 0) -> int:
+    ext = {"consumerGroup": "g", "topic": "T", "queueId": queue_id}
+    return number(await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, ext), "offset")
+
+
+async def commit(peer: Peer, offset: int, *, oneway: bool = True) -> None:
+    ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": offset}
+    if oneway:
+        peer.send(RequestCode.UPDATE_CONSUMER_OFFSET, ext, oneway=True)
+    else:
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+
+async def test_one_queue_of_an_offline_group_is_reset_and_only_what_is_behind_comes(
+    broker: Broker,
+) -> None:
+    """Five messages, not the topic."""
+    async with await Peer.at(broker) as peer:
+        answer = await reset(peer, offset=35)
+        (queue,) = body_of(answer)["offsetTable"].items()
+        assert (queue[0].get("queueId"), queue[1]) == (0, 35)
+        assert (await stored(peer), await stored(peer, 1)) == (35, 4)
+        found = await peer.pull("g", "T", 35, sys_flag=OWN, subscription="*")
+        assert [int(record.body) for record in records(found)] == [35, 36, 37, 38, 39]
+
+
+async def test_a_member_learns_of_the_reset_with_its_pull_and_its_old_offsets_do_not_count(
+    broker: Broker,
+) -> None:
+    """Not those that come with the pull, nor those that a client goes on committing for a while."""
+    async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
+        await member.heartbeat("g", {"T": "*"})
+        await reset(admin, offset=35)
+        await commit(member, 40)
+        assert await stored(member) == 35
+        told = await member.pull("g", "T", 40, sys_flag=COMMIT, commitOffset=40)
+        assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+        assert number(told, "nextBeginOffset") == 35
+        await commit(member, 40)
+        assert await stored(member) == 35
+        # It has dropped the queue, and takes it anew.
+        await commit(member, 35)
+        found = await member.pull("g", "T", 35, sys_flag=COMMIT, commitOffset=35)
+        assert len(records(found)) == 5
+        await commit(member, 40)
+        assert await stored(member) == 40
+
+
+async def test_a_pull_that_waits_is_told_at_once(broker: Broker) -> None:
+    async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
+        await member.heartbeat("g", {"T": "*"})
+        waiting = member.send_pull("g", "T", 40, sys_flag=SUSPEND)
+        await until(lambda: broker.long_polling.polling("T", 0) == 1)
+        await reset(admin, offset=35)
+        told = await member.answer(waiting)
+        assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+
+
+async def test_a_client_that_does_not_go_where_it_is_told_is_told_once(broker: Broker) -> None:
+    """A pull consumer keeps offsets of its own."""
+    async with await Peer.at(broker) as peer:
+        await reset(peer, offset=35)
+        told = await peer.pull("g", "T", 10, sys_flag=OWN, subscription="*")
+        assert told.code == ResponseCode.PULL_OFFSET_MOVED
+        found = await peer.pull("g", "T", 10, sys_flag=OWN, subscription="*")
+        assert len(records(found)) == 30
+
+
+async def test_an_administrator_overrides_a_reset_that_no_member_knows_yet(broker: Broker) -> None:
+    async with await Peer.at(broker) as peer:
+        await reset(peer, offset=35)
+        await commit(peer, 20, oneway=False)
+        assert await stored(peer) == 20
+        found = await peer.pull("g", "T", 20, sys_flag=OWN, subscription="*")
+        assert len(records(found)) == 20
+
+
+async def test_a_group_that_pops_goes_on_at_the_reset_offset(broker: Broker) -> None:
+    """Nothing of the reset is left for a group that pulls later."""
+    async with await Peer.at(broker) as peer:
+        await reset(peer, offset=35)
+        popper = Popper(peer, broker.clock.now_ms)
+        assert await popper.bodies() == [b"35", b"36", b"37", b"38", b"39"]
+        found = await peer.pull("g", "T", 10, sys_flag=OWN, subscription="*")
+        assert len(records(found)) == 30
+
+
+async def test_without_an_offset_the_time_decides(broker: Broker) -> None:
+    async with await Peer.at(broker) as peer:
+        await reset(peer, timestamp=0, offset=-1)
+        assert await stored(peer) == 0
+        await reset(peer, timestamp=-1)
+        assert await stored(peer) == 40
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "remark"),
+    [
+        ({"topic": "X"}, ResponseCode.TOPIC_NOT_EXIST, "Topic X does not exist"),
+        ({"group": "x"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group x does not exist"),
+        (
+            {"offset": 99},
+            ResponseCode.SYSTEM_ERROR,
+            "Target offset 99 not in consume queue range [0-40]",
+        ),
+        # RocketMQ takes these two: the next message would be passed over, or nothing reset.
+        (
+            {"offset": 41},
+            ResponseCode.SYSTEM_ERROR,
+            "Target offset 41 not in consume queue range [0-40]",
+        ),
+        (
+            {"queueId": 7, "offset": 0},
+            ResponseCode.SYSTEM_ERROR,
+            "queueId[7] is illegal, topic:[T] topicConfig.readQueueNums:[4]",
+        ),
+    ],
+)
+async def test_a_reset_that_cannot_be_is_refused(
+    broker: Broker, more: dict[str, Any], code: int, remark: str
+) -> None:
+    async with await Peer.at(broker) as peer:
+        answer = await reset(peer, **{"offset": 3, **more})
+        assert (answer.code, answer.remark) == (code, remark)
+        assert await stored(peer) == 40
