@@ -43,12 +43,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
-
-
 async def ask(
     peer: Peer, account: str, code: int, ext: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:

@@ -1,7 +1,6 @@
 """Heartbeats, consumer lists, offsets and locks over real connections."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,6 @@ from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import PEER_ENCODINGS, RemotingCommand
 
 CODE = RequestCode
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with serving(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
 
 
 async def members(peer: Peer, group: str) -> RemotingCommand:

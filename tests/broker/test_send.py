@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,6 @@ from pocketmq.remoting.record import read_record
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with serving(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
 
 
 async def stored(broker: Broker, answer: RemotingCommand) -> Any:

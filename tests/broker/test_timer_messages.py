@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import properties_to_dict, properties_to_text
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.recall_handle import RecallHandle
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with serving(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
 
 
 async def send(peer: Peer, topic: str = "T", **properties: object) -> RemotingCommand:

@@ -31,6 +31,7 @@ from pocketmq.remoting.record import (
     V6_EXTRA,
     fixed_struct,
     middle_struct,
+    read_record,
     store_ms_of,
 )
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
@@ -389,6 +390,20 @@ class MessageStore(OpenStore):
         if not isinstance(found, Entry):
             return None
         return self._log.slice(position, found.size)
+
+    def message_at(self, position: int) -> memoryview | None:
+        """The record at a position that somebody outside names; None where none begins.
+
+        Ours: RocketMQ takes whatever looks like a record, also within the body of a message that somebody
+        has made for it. Here the queue entry of the record must point back at it.
+        """
+        data = self.record_at(position)
+        if data is None:
+            return None
+        record = read_record(data, check_crc=False)
+        queue = self._queues.get((record.topic, record.queue_id))
+        entry = None if queue is None else queue.entry(record.queue_offset)
+        return None if entry is None or entry[0] != position else data
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int

@@ -278,7 +278,7 @@ class AdminClientCallProcessor:
             _, position = parse_offset_msg_id(header.msg_id or "")
         except MessageCodecError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        record = self._store.record_at(position)
+        record = self._store.message_at(position)
         if record is None:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"

@@ -19,13 +19,14 @@ from pocketmq.remoting.message_codec import (
     parse_offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import TRANS_HALF_TOPIC
+from pocketmq.remoting.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
 _CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
+_HALF_TOPICS = (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
@@ -46,7 +47,7 @@ class AdminTransactionProcessor:
             _, position = parse_offset_msg_id(header.msg_id or "")
         except MessageCodecError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{_FAILED} {error}")
-        data = self._store.record_at(position)
+        data = self._store.message_at(position)
         if data is None:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR,
@@ -54,7 +55,7 @@ class AdminTransactionProcessor:
             )
         record = read_record(data)
         # Ours: any other message would wait in the half queue for a decision that nobody can take.
-        if get_property(record.properties, b"REAL_TOPIC") is None:
+        if record.topic not in _HALF_TOPICS or not get_property(record.properties, b"REAL_TOPIC"):
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"{_FAILED} The message is not transactional."
             )

@@ -87,4 +87,4 @@ class MessageTrackProcessor:
             _, position = parse_offset_msg_id(msg_id)
         except (IllegalArgument, ValueError):
             return None
-        return self._store.record_at(position)
+        return self._store.message_at(position)

@@ -64,7 +64,7 @@ class QueryMessageProcessor:
 
     def view_message(self, request: RemotingCommand, connection: Connection) -> Reply:
         header = ViewMessageHeader.parse(request.ext)
-        record = self._store.record_at(header.offset)
+        record = self._store.message_at(header.offset)
         if record is None:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"

@@ -89,7 +89,7 @@ class SendBackProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
             )
         queue_id = self._random_below(group.retry_queue_nums)
-        stored = self._store.record_at(header.offset)
+        stored = self._store.message_at(header.offset)
         if stored is None:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"

@@ -79,7 +79,7 @@ class EndTransactionProcessor:
 
     def _find(self, header: EndTransactionHeader) -> Record | str:
         """The half record, or RocketMQ's remark on why it is not (invariant 3)."""
-        stored = self._store.record_at(header.commit_log_offset)
+        stored = self._store.message_at(header.commit_log_offset)
         if stored is None:
             return "Find prepared transaction message failed"
         try:
