@@ -6,7 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -42,6 +42,12 @@ async def serving(
         yield broker
 
 
+class Listens(Protocol):
+    """A broker that clients can reach, in this process or another."""
+
+    listen_address: str
+
+
 class Peer:
     """One TCP connection to a broker: frames out, frames in, nothing hidden."""
 
@@ -51,7 +57,7 @@ class Peer:
         self._early: list[RemotingCommand] = []
 
     @classmethod
-    async def at(cls, broker: Broker) -> Self:
+    async def at(cls, broker: Listens) -> Self:
         host, _, port = broker.listen_address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 

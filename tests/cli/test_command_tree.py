@@ -244,7 +244,7 @@ def test_with_the_client_alone_installed_a_command_says_what_to_install(
     """`pip install pocketmq` brings the commands too, but not what they need: no stack trace then."""
     program = (
         "import sys\n"
-        "for each in ('typer', 'rich', 'mmh3', 'numpy', 'orjson', 'lark', 'uvloop', 'lz4'):\n"
+        "for each in ('typer', 'rich', 'mmh3', 'numpy', 'orjson', 'uvloop', 'lz4'):\n"
         "    sys.modules[each] = None\n"
         "words = sys.argv[1:]\n"
         "if words[0] == 'mqadmin':\n"

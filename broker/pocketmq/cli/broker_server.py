@@ -14,7 +14,7 @@ from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.namesrv_server import start_name_server
-from pocketmq.cli.server import cannot_listen, check_port, say_ready
+from pocketmq.cli.server import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
@@ -162,6 +162,7 @@ class BrokerServer:
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
             metrics = await metrics_port(stack, self.metrics, config.listen_address, broker)
+            settle()
             say_ready(
                 {
                     "namesrv": namesrv,

@@ -1,7 +1,4 @@
-"""SQL92 filters as RocketMQ understands them: compile_expression(text).matches(properties).
-
-lark is imported by the first expression that is compiled, not with the broker.
-"""
+"""SQL92 filters as RocketMQ understands them: compile_expression(text).matches(properties)."""
 
 from pocketmq.broker.sql92.errors import SelectorError
 from pocketmq.broker.sql92.expression import EvaluationError

@@ -16,6 +16,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from pocketmq.broker.sql92 import java_values
@@ -48,17 +49,20 @@ class Kind(Enum):
     NOTHING = "nothing"
     """Always None: what a minus makes of anything but a number."""
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python.
+
 
 NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Node:
     """One part of an expression.
 
     is_boolean: may stand alone, under NOT, AND, OR; a property is made so by `as_boolean`.
     is_constant: a literal of the grammar with `constant` as its value; minus and NOT take that away.
     name: of the property when the node is one. chain: parts of an AND or OR, for joining.
+    cost: parts that an evaluation visits at most.
     """
 
     kind: Kind
@@ -69,6 +73,7 @@ class Node:
     constant: Value = None
     name: str | None = None
     depth: int = 1
+    cost: int = 1
     chain: tuple[str, list[Evaluate]] | None = None
 
 
@@ -129,12 +134,12 @@ def negated(node: Node) -> Node:
     evaluate, text = node.evaluate, f"-{node.text}"
     if node.kind in NUMBERS:
         value = -evaluate({})
-        return Node(node.kind, lambda _: value, text, depth=_deeper(node))
+        return Node(node.kind, lambda _: value, text, depth=_deeper(node), cost=node.cost + 1)
 
     def nothing(properties: Properties) -> None:
         evaluate(properties)
 
-    return Node(Kind.NOTHING, nothing, text, depth=_deeper(node))
+    return Node(Kind.NOTHING, nothing, text, depth=_deeper(node), cost=node.cost + 1)
 
 
 def inverted(node: Node) -> Node:
@@ -280,11 +285,12 @@ _READERS: Mapping[Kind, Callable[[str], Value]] = {
 
 
 def _condition(evaluate: Evaluate, text: str, *parts: Node) -> Node:
-    return Node(Kind.BOOLEAN, evaluate, text, is_boolean=True, depth=_deeper(*parts))
+    cost = 1 + sum([part.cost for part in parts])
+    return Node(Kind.BOOLEAN, evaluate, text, is_boolean=True, depth=_deeper(*parts), cost=cost)
 
 
 def _deeper(*parts: Node) -> int:
-    depth = 1 + max(part.depth for part in parts)
+    depth = 1 + max([part.depth for part in parts])
     if depth > DEPTH_MAX:
         raise IllegalExpression(f"more than {DEPTH_MAX} operators are nested in each other")
     return depth
@@ -304,6 +310,7 @@ def _chained(
         left.text if joined else text,
         is_boolean=True,
         depth=max(left.depth, _deeper(right)) if joined else _deeper(left, right),
+        cost=left.cost + right.cost,
         chain=(word, parts),
     )
 
@@ -377,6 +384,7 @@ def _property_against_whole(symbol: str, name: str, right: Node) -> Evaluate:
     return evaluate
 
 
+@cache
 def _sameness(left: Kind, right: Kind) -> Callable[[Value, Value], bool]:
     if left is Kind.BOOLEAN and right is Kind.TEXT:
         # RocketMQ casts the wrong side and throws ClassCastException: `TRUE = a` matches nothing,
@@ -398,6 +406,7 @@ def _boolean_against_text(_boolean: Value, text: Value) -> bool:
     )
 
 
+@cache
 def _comparison(left: Kind, right: Kind) -> Callable[[Value, Value], int]:
     """The sign of left - right for two values that are not None; ValueError for text that is no number."""
     if left is Kind.TEXT and right is Kind.TEXT:

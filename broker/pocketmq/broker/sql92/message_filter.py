@@ -13,9 +13,12 @@ from pocketmq.broker.sql92.filter import Filter
 from pocketmq.remoting.message_codec import get_property, properties_to_dict
 from pocketmq.remoting.record import properties_of
 from pocketmq.store.consume_queue_ext import ExtUnit
+from pocketmq.store.message_reader import RECORD_SCAN_MAX
 
 # Above this many names one pass over all properties is cheaper than a search for each.
 _NAMES_MAX = 3
+# Parts of an expression that take as long as finding and decoding a record's properties.
+_CHEAP_COST = 8
 # Plain ints: an IntFlag costs a microsecond at every use.
 
 
@@ -23,10 +26,11 @@ class ExpressionMessageFilter:
     """The store's EntryFilter for one SQL92 subscription.
 
     Attributes: codes (None: tags do not matter), record (whether a stored record passes), unit (whether it
-    may, by the bit map of consumequeue_ext; None without a bloom filter), data.
+    may, by the bit map of consumequeue_ext; None without a bloom filter), scan_max (records that one read
+    looks at), data.
     """
 
-    __slots__ = ("codes", "data", "properties", "record", "unit")
+    __slots__ = ("codes", "data", "properties", "record", "scan_max", "unit")
 
     def __init__(self, data: ConsumerFilterData, bloom: BloomFilter | None = None) -> None:
         self.data = data
@@ -38,9 +42,12 @@ class ExpressionMessageFilter:
         # Whether a record with these property bytes passes: what a held pull asks of a new message.
         self.properties: Callable[[bytes], bool] | None = None
         self.record: Callable[[memoryview], bool] | None = None
+        # Records that one read looks at: many for a cheap expression, few for a costly one.
+        self.scan_max = RECORD_SCAN_MAX
         if compiled is not None:
             passes = self.properties = _of_properties(compiled)
             self.record = lambda record: passes(properties_of(record))
+            self.scan_max = max(1, RECORD_SCAN_MAX * _CHEAP_COST // (_CHEAP_COST + compiled.cost))
 
 
 def _of_properties(compiled: Filter) -> Callable[[bytes], bool]:

@@ -1,4 +1,13 @@
-"""The grammar of RocketMQ's SQL92 filters. The one module that imports lark; imported when first needed.
+"""The grammar of RocketMQ's SQL92 filters, read by operator precedence.
+
+    level  operators, all to the left              right side
+    1      OR                                      level 2
+    2      AND                                     level 3
+    3      = <> IS [NOT] NULL                      level 4
+    4      > >= < <= [NOT] BETWEEN x AND y         level 5
+           [NOT] IN ('a', ...)  [NOT] CONTAINS, STARTSWITH, ENDSWITH 'a'
+    5      + - NOT, before their operand           level 5
+           (expression) 'text' 1 1.5 TRUE FALSE NULL property
 
 Source: SelectorParser.jj, RocketMQ 4.9.7 and 5.3.3. Its oddities are kept:
 
@@ -7,98 +16,87 @@ Source: SelectorParser.jj, RocketMQ 4.9.7 and 5.3.3. Its oddities are kept:
 2. A line comment needs its line end: `--5` at the end of the text is minus minus 5.
 3. Tokens are as long as possible: `007` is 0, 0 and 7, of which only the first is read.
 4. CONTAINS, STARTSWITH and ENDSWITH are words, as in 5.x; 4.9 takes them for names of properties.
+
+Ours: the cost is linear in the text, brackets cost no stack, and TOKENS_MAX tokens are read at most, so that
+an expression holds up the event loop for 20 ms at the worst.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any
-
-from lark import Lark, Transformer
-from lark.exceptions import UnexpectedToken
-from lark.lexer import Lexer, Token
+from functools import partial
+from typing import NamedTuple, NoReturn
 
 from pocketmq.broker.sql92 import expression
 from pocketmq.broker.sql92.errors import SelectorError
 from pocketmq.broker.sql92.expression import IllegalExpression, Kind, Node
 
-_GRAMMAR = """
-start: any
-?any: all | any OR all                                  -> either
-?all: equality | all AND equality                       -> both
-?equality: comparison
-    | equality EQUAL comparison                         -> equal
-    | equality UNEQUAL comparison                       -> unequal
-    | equality IS NULL                                  -> is_null
-    | equality IS NOT NULL                              -> is_not_null
-?comparison: unary
-    | comparison (GREATER | GREATER_EQUAL | LESS | LESS_EQUAL) unary  -> ordered
-    | comparison BETWEEN unary AND unary                -> between
-    | comparison NOT BETWEEN unary AND unary            -> not_between
-    | comparison IN "(" texts ")"                       -> is_in
-    | comparison NOT IN "(" texts ")"                   -> is_not_in
-    | comparison (CONTAINS | STARTSWITH | ENDSWITH) TEXT        -> part
-    | comparison NOT (CONTAINS | STARTSWITH | ENDSWITH) TEXT    -> not_part
-?unary: primary
-    | PLUS unary                                        -> unchanged
-    | MINUS unary                                       -> negated
-    | NOT unary                                         -> inverted
-?primary: "(" any ")"
-    | TEXT                                              -> text
-    | DECIMAL                                           -> decimal
-    | FLOATING                                          -> floating
-    | TRUE                                              -> true
-    | FALSE                                             -> false
-    | NULL                                              -> null
-    | NAME                                              -> property_
-texts: TEXT ("," TEXT)*
-"""
+TOKENS_MAX = 4_096
+"""Words, signs, numbers and texts of an expression. Ours: RocketMQ has no limit but the frame's."""
 
-_WORDS = (
-    *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
-    *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+_PARTS = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
+_WORDS = frozenset(
+    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"} | _PARTS,
 )
-_SIGNS = {
-    "=": "EQUAL",
-    "<>": "UNEQUAL",
-    ">": "GREATER",
-    ">=": "GREATER_EQUAL",
-    "<": "LESS",
-    "<=": "LESS_EQUAL",
-    "+": "PLUS",
-    "-": "MINUS",
-    "(": "LPAR",
-    ")": "RPAR",
-    ",": "COMMA",
-}
 _TOKEN = re.compile(
     r"""
-      (?P<SKIP> [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) )
+    [ \t\n\r\f]*+ (?:
+      (?P<NAME> [A-Za-z_$][A-Za-z0-9_$]* )
+    | (?P<SIGN> <> | >= | <= | [=<>+\-(),] )
     | (?P<COMMENT> /\* )
     | (?P<FLOATING> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?
                   | \.[0-9]+(?:[eE][+-]?[0-9]+)? | [0-9]+[eE][+-]?[0-9]+ )
     | (?P<DECIMAL> 0 | [1-9][0-9]*[lL]? )
     | (?P<TEXT> '(?:''|[^'])*' )
-    | (?P<NAME> [A-Za-z_$][A-Za-z0-9_$]* )
-    | (?P<SIGN> <> | >= | <= | [=<>+\-(),] )
-    """,
+    | (?P<END> \Z )
+    )""",
     re.VERBOSE,
 )
-_NAMED = [name for name in _SIGNS.values() if name not in ("LPAR", "RPAR", "COMMA")]
+_LINE_END = re.compile(r"\r\n|\n|\r")
 _VALUE = "a value (a property, a number, 'text', TRUE, FALSE, NULL, NOT, a sign or a bracket)"
-_VALUES = frozenset(
-    {"NAME", "DECIMAL", "FLOATING", "TEXT", "TRUE", "FALSE", "NULL", "LPAR", "PLUS", "MINUS"}
-)
-_SPELLED = {name: sign for sign, name in _SIGNS.items()} | {"TEXT": "'text'"}
+_OPERATOR = "an operator (AND, OR, =, <>, <, >, IS, IN, BETWEEN, ...)"
+_END = "END"
 
 
-class _Misplaced(Exception):
-    """RocketMQ's checks refuse the part at `position`."""
+Token = tuple[str, str, int]
+"""Kind (a group of _TOKEN, or the word or sign itself), text, position."""
 
-    def __init__(self, reason: str, position: int) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.position = position
+
+class _Operator(NamedTuple):
+    """One that waits for its right side: `build(*operands)` takes the last `arity` values.
+
+    A bracket has level 0 and no build; BETWEEN that waits for its AND has level -1.
+    """
+
+    level: int
+    token: Token
+    build: Callable[..., Node] | None = None
+    arity: int = 2
+
+
+_BRACKET, _BETWEEN, _OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 0, -1, 1, 2, 3, 4, 5
+
+_INFIX: dict[str, tuple[int, Callable[[Node, Node], Node]]] = {
+    "OR": (_OR, expression.disjunction),
+    "AND": (_AND, expression.conjunction),
+    "=": (_EQUALITY, expression.equal),
+    "<>": (_EQUALITY, expression.unequal),
+    **{sign: (_COMPARISON, partial(expression.ordered, sign)) for sign in (">", ">=", "<", "<=")},
+}
+_BEHIND_IS_NULL = frozenset({"AND", "OR", "=", "<>", "IS", ")"})
+_PREFIXES: dict[str, Callable[[Node], Node]] = {
+    "+": lambda node: node,
+    "-": expression.negated,
+    "NOT": expression.inverted,
+}
+_VALUES: dict[str, Callable[[str], Node]] = {
+    "NAME": expression.property_,
+    "TEXT": expression.text_literal,
+    "DECIMAL": expression.decimal,
+    "FLOATING": expression.floating,
+    "TRUE": lambda image: expression.literal(Kind.BOOLEAN, True, image),
+    "FALSE": lambda image: expression.literal(Kind.BOOLEAN, False, image),
+    "NULL": lambda image: expression.literal(Kind.BOOLEAN, None, image),
+}
 
 
 def parse(text: str) -> tuple[Node, frozenset[str]]:
@@ -106,49 +104,215 @@ def parse(text: str) -> tuple[Node, frozenset[str]]:
 
     Raises: SelectorError with the position.
     """
-    driver: Any = _parser().parse_interactive("")
-    names: set[str] = set()
-    unexpected: UnexpectedToken | None = None
-    try:
-        for token in _tokens(text):
-            try:
-                driver.feed_token(token)
-            except UnexpectedToken as error:
-                unexpected = error
-                break
-            if token.type == "NAME":
-                names.add(str(token))
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """One text. values and operators: what has been read and waits for its right side."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._values: list[Node] = []
+        self._operators: list[_Operator] = []
+        self._brackets = 0
+        # Behind IS NULL nothing can follow that binds more strongly.
+        self._behind_is_null = False
+        self._names: set[str] = set()
+
+    def parse(self) -> tuple[Node, frozenset[str]]:
+        """See the function of this name."""
+        self._operand(next(self._tokens))
+        while self._goes_on(token := next(self._tokens)):
+            pass
+        operators = self._operators
+        if operators and operators[-1].level == _BETWEEN:
+            self._wrong(token, "AND")
+        if self._brackets:
+            self._wrong(token, f") or {_OPERATOR}")
+        self._reduce(_OR)
+        condition = self._built(("", "", 0), expression.as_boolean, self._values.pop())
+        return condition, frozenset(self._names)
+
+    def _operand(self, token: Token) -> None:
+        """Signs, brackets and a value."""
+        while True:
+            kind = token[0]
+            value = _VALUES.get(kind)
+            if value is not None:
+                if kind == "NAME":
+                    self._names.add(token[1])
+                self._values.append(self._built(token, value, token[1]))
+                self._reduce(_PREFIX)
+                return
+            if kind == "(":
+                self._brackets += 1
+                self._operators.append(_Operator(_BRACKET, token))
+            elif kind in _PREFIXES:
+                self._operators.append(_Operator(_PREFIX, token, _PREFIXES[kind], 1))
+            else:
+                self._wrong(token, _VALUE)
+            token = next(self._tokens)
+
+    def _goes_on(self, token: Token) -> bool:
+        """Take what stands behind a value; False when the expression ends before it (oddity 1)."""
+        kind = token[0]
+        operators = self._operators
+        if self._behind_is_null and kind not in _BEHIND_IS_NULL:
+            return False
+        self._behind_is_null = False
+        if operators and operators[-1].level == _BETWEEN:
+            # x BETWEEN y was read: only its AND may follow.
+            if kind != "AND":
+                return False
+            waiting = operators.pop()
+            operators.append(_Operator(_COMPARISON, waiting.token, waiting.build, 3))
+            self._operand(next(self._tokens))
+        elif (infix := _INFIX.get(kind)) is not None:
+            level, build = infix
+            self._reduce(level)
+            operators.append(_Operator(level, token, build))
+            self._operand(next(self._tokens))
+        elif kind == ")" and self._brackets:
+            self._reduce(_OR)
+            self._brackets -= 1
+            operators.pop()
+            self._reduce(_PREFIX)
+        elif kind == "IS":
+            self._is_null(token)
+        elif kind == "NOT":
+            self._tested(next(self._tokens), wanted=False)
+        elif kind in ("BETWEEN", "IN") or kind in _PARTS:
+            self._tested(token, wanted=True)
+        else:
+            return False
+        return True
+
+    def _is_null(self, token: Token) -> None:
+        found = next(self._tokens)
+        wanted = found[0] != "NOT"
+        if not wanted:
+            found = next(self._tokens)
+        if found[0] != "NULL":
+            self._wrong(found, "NULL or NOT" if wanted else "NULL")
+        self._reduce(_EQUALITY)
+        self._behind_is_null = True
+        node = self._built(token, expression.is_null, self._values.pop())
+        self._values.append(node if wanted else self._built(token, expression.inverted, node))
+
+    def _tested(self, token: Token, *, wanted: bool) -> None:
+        """BETWEEN, IN, CONTAINS and the like, with or without a NOT before them."""
+        kind = token[0]
+        self._reduce(_COMPARISON)
+        if kind == "BETWEEN":
+            build = expression.between if wanted else expression.not_between
+            self._operators.append(_Operator(_BETWEEN, token, build))
+            self._operand(next(self._tokens))
+        elif kind == "IN":
+            texts = self._texts()
+            self._values.append(
+                self._built(
+                    token,
+                    lambda node: expression.is_in(node, texts, wanted=wanted),
+                    self._values.pop(),
+                )
+            )
+        elif kind in _PARTS:
+            search = expression.unquote(self._expect("TEXT", "'text'")[1])
+            self._values.append(
+                self._built(
+                    token,
+                    lambda node: expression.part(kind, node, search, wanted=wanted),
+                    self._values.pop(),
+                )
+            )
+        else:
+            self._wrong(token, " or ".join(("BETWEEN", "IN", *sorted(_PARTS))))
+
+    def _texts(self) -> list[str]:
+        self._expect("(", "(")
+        texts = []
+        while True:
+            texts.append(expression.unquote(self._expect("TEXT", "'text'")[1]))
+            token = next(self._tokens)
+            if token[0] == ")":
+                return texts
+            if token[0] != ",":
+                self._wrong(token, ") or ,")
+
+    def _expect(self, kind: str, spelled: str) -> Token:
+        token = next(self._tokens)
+        if token[0] != kind:
+            self._wrong(token, spelled)
+        return token
+
+    def _reduce(self, level: int) -> None:
+        """Build what binds at least as strongly as `level`."""
+        operators = self._operators
+        while operators and operators[-1].level >= level:
+            self._build(operators.pop())
+
+    def _build(self, operator: _Operator) -> None:
+        values, arity = self._values, operator.arity
+        assert operator.build is not None
+        operands = values[-arity:]
+        del values[-arity:]
+        values.append(self._built(operator.token, operator.build, *operands))
+
+    def _built(self, token: Token, build: Callable[..., Node], *operands: object) -> Node:
+        """A node; what RocketMQ's checks refuse is an error at `token`."""
         try:
-            end = Token("$END", "", start_pos=len(text.rstrip()))
-            return driver.feed_token(end), frozenset(names)
-        except UnexpectedToken as at_end:
-            raise _wrong(text, (unexpected or at_end).token, driver.accepts()) from None
-    except _Misplaced as misplaced:
-        raise SelectorError(text, misplaced.position, misplaced.reason) from None
+            return build(*operands)
+        except IllegalExpression as illegal:
+            raise SelectorError(self._text, token[2], str(illegal)) from None
+
+    def _wrong(self, token: Token, wanted: str) -> NoReturn:
+        found = "the expression ends" if token[0] == _END else f"{token[1]!a} stands"
+        raise SelectorError(self._text, token[2], f"{found} where {wanted} is expected")
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    """Tokens as they are asked for: what follows the end of the expression is never looked at."""
-    position = 0
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise SelectorError(text, position, _not_a_token(text[position]))
-        kind, start, position = str(found.lastgroup), position, found.end()
-        if kind == "SKIP":
-            continue
-        if kind == "COMMENT":
+    """Tokens as they are asked for: what follows the end of the expression is never looked at.
+
+    The last one is of the kind _END, again and again.
+    """
+    position = count = 0
+    # Behind the last line end there are no comments (oddity 2).
+    comments_end = max(text.rfind("\n"), text.rfind("\r"))
+    match = _TOKEN.match
+    while found := match(text, position):
+        kind = str(found.lastgroup)
+        image, start, position = found[kind], found.start(kind), found.end()
+        if kind == "NAME":
+            word = image.upper()
+            if word in _WORDS:
+                kind = word
+        elif kind == "SIGN":
+            kind = image
+            if image == "-" and position <= comments_end and text[position] == "-":
+                line_end = _LINE_END.search(text, position)
+                assert line_end is not None
+                position = line_end.end()
+                continue
+        elif kind == "COMMENT":
             end = text.find("*/", position)
             if end < 0:
                 raise SelectorError(text, start, "the comment is not closed; */ is missing")
             position = end + 2
             continue
-        image = found[0]
-        if kind == "SIGN":
-            kind = _SIGNS[image]
-        elif kind == "NAME" and (word := image.upper()) in _WORDS and image.isascii():
-            kind = word
-        yield Token(kind, image, start_pos=start)
+        elif kind == _END:
+            break
+        count += 1
+        if count > TOKENS_MAX:
+            reason = f"the expression has more than {TOKENS_MAX} words, signs and values"
+            raise SelectorError(text, start, reason)
+        yield kind, image, start
+    else:
+        position += len(text[position:]) - len(text[position:].lstrip(" \t\n\r\f"))
+        raise SelectorError(text, position, _not_a_token(text[position]))
+    end_token = (_END, "", len(text.rstrip()))
+    while True:
+        yield end_token
 
 
 def _not_a_token(character: str) -> str:
@@ -157,94 +321,3 @@ def _not_a_token(character: str) -> str:
     if character == '"':
         return 'a text stands in single quotes, not in "'
     return f"{character!a} has no meaning here; names hold letters, digits, _ and $"
-
-
-def _wrong(text: str, token: Token, expected: set[str]) -> SelectorError:
-    wanted = sorted(_SPELLED.get(each, each) for each in expected - {"$END"})
-    if expected >= _VALUES:
-        wanted = [_VALUE]
-    found = "the expression ends" if token.type == "$END" else f"{str(token)!a} stands"
-    return SelectorError(
-        text, token.start_pos or 0, f"{found} where {' or '.join(wanted)} is expected"
-    )
-
-
-def _located(build: Callable[..., Node]) -> Callable[["_Builder", list[Any]], Node]:
-    """A method of the builder: `build(*children)` with the position of its operator in errors."""
-
-    def method(_self: "_Builder", children: list[Any]) -> Node:
-        try:
-            return build(*children)
-        except IllegalExpression as illegal:
-            at = next((child for child in children if isinstance(child, Token)), None)
-            position = 0 if at is None or at.start_pos is None else at.start_pos
-            raise _Misplaced(str(illegal), position) from None
-
-    return method
-
-
-class _Builder(Transformer[Token, Node]):
-    """From each rule of the grammar to its node, while parsing."""
-
-    start = _located(expression.as_boolean)
-    either = _located(lambda left, _or, right: expression.disjunction(left, right))
-    both = _located(lambda left, _and, right: expression.conjunction(left, right))
-    equal = _located(lambda left, _equal, right: expression.equal(left, right))
-    unequal = _located(lambda left, _unequal, right: expression.unequal(left, right))
-    is_null = _located(lambda node, _is, _null: expression.is_null(node))
-    is_not_null = _located(
-        lambda node, _is, _not, _null: expression.inverted(expression.is_null(node))
-    )
-    ordered = _located(lambda left, sign, right: expression.ordered(str(sign), left, right))
-    between = _located(
-        lambda value, _between, low, _and, high: expression.between(value, low, high)
-    )
-    not_between = _located(
-        lambda value, _not, _between, low, _and, high: expression.not_between(value, low, high)
-    )
-    is_in = _located(lambda node, _in, texts: expression.is_in(node, texts, wanted=True))
-    is_not_in = _located(lambda node, _not, _in, texts: expression.is_in(node, texts, wanted=False))
-    part = _located(
-        lambda node, word, search: expression.part(
-            word.upper(), node, expression.unquote(search), wanted=True
-        )
-    )
-    not_part = _located(
-        lambda node, _not, word, search: expression.part(
-            word.upper(), node, expression.unquote(search), wanted=False
-        )
-    )
-    unchanged = _located(lambda _plus, node: node)
-    negated = _located(lambda _minus, node: expression.negated(node))
-    inverted = _located(lambda _not, node: expression.inverted(node))
-    text = _located(expression.text_literal)
-    decimal = _located(expression.decimal)
-    floating = _located(expression.floating)
-    true = _located(lambda image: expression.literal(Kind.BOOLEAN, True, image))
-    false = _located(lambda image: expression.literal(Kind.BOOLEAN, False, image))
-    null = _located(lambda image: expression.literal(Kind.BOOLEAN, None, image))
-    property_ = _located(lambda name: expression.property_(str(name)))
-
-    def texts(self, children: list[Any]) -> list[str]:
-        return [expression.unquote(child) for child in children]
-
-
-class _NoLexer(Lexer):
-    """Tokens are fed by `parse`; lark only has to know that they come from elsewhere."""
-
-    def __init__(self, _configuration: object) -> None:
-        pass
-
-    def lex(self, _lexer_state: object, _parser_state: object) -> Iterator[Token]:
-        return iter(())
-
-
-@cache
-def _parser() -> Lark:
-    declared = " ".join((*_WORDS, *_NAMED, "TEXT", "DECIMAL", "FLOATING", "NAME"))
-    return Lark(
-        f"{_GRAMMAR}\n%declare {declared}\n",
-        parser="lalr",
-        lexer=_NoLexer,
-        transformer=_Builder(),
-    )
