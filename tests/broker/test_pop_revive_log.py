@@ -183,3 +183,13 @@ def test_a_popped_message_whose_topic_is_gone_is_forgotten(bench: Bench) -> None
     bench.pop.step()
     assert len(bench.pop.log.state) == 0
     assert bench.topics.get("%RETRY%g_T") is None
+
+
+def test_a_popped_message_of_a_group_that_the_table_does_not_know_comes_again(bench: Bench) -> None:
+    """A kill between the first pop of a group and the saving of the table of groups."""
+    bench.send(b"one", 0)
+    bench.take(invisibleTime=1_000)
+    bench.groups.groups.clear()
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    assert [message.body for message in bench.take()] == [b"one"]

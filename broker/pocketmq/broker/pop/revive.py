@@ -74,7 +74,8 @@ class PopRevive:
         topic = normal_topic(name.topic, name.group)
         done: list[int] = []
         try:
-            group = self._groups.get(name.group)
+            # Made again if need be: when a group is deleted its check points go, too.
+            group = self._groups.find(name.group)
             if self._topics.get(topic) is None or group is None:
                 log.warning("popped messages are forgotten, topic or group is gone %s", name)
                 done = point.unacked
