@@ -61,6 +61,7 @@ BAD_VALUES = [
     ("includeSystemTopics", "", "true or false"),
     ("pullBatchSize", "0", "at least 1"),
     ("pullTimeoutMs", "0", "at least 1"),
+    ("retryTimeoutMs", "-1", "at least 0"),
     ("useTLS", "yes", "true or false"),
     ("delivery", "exactlyonce", "atleastonce, ledger, transaction"),
     ("queueSelector", "random", "roundrobin, hash, column"),

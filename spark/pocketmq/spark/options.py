@@ -161,6 +161,13 @@ class Options(Settings):
         unit="ms",
         help="Wait for an answer; then it is tried again.",
     )
+    retry_timeout_ms: int = key(
+        120_000,
+        name="retryTimeoutMs",
+        min=0,
+        unit="ms",
+        help="How long a broker or name server may be away before a read, a plan or a write fails.",
+    )
     access_key: str = key("", name="accessKey", help="ACL access key.")
     secret_key: str = key("", name="secretKey", help="ACL secret key.")
     security_token: str = key(
@@ -286,6 +293,7 @@ _ANY_USE = {
     "useTLS",
     "batchBytes",
     "pullTimeoutMs",
+    "retryTimeoutMs",
 }
 STREAM_ONLY = {
     "maxOffsetsPerTrigger",

@@ -6,8 +6,8 @@ ledger       also: a partition of a batch that was sent whole is not sent again.
              offset of a group of its own (SPARK_LEDGER_<query>), "queue" = partition, offset = batch + 1. A
              crash between sending and noting still repeats
 transaction  rows become half messages, which the driver's commit makes visible and its abort rolls back: a
-             failed write shows nothing. A driver that dies before commit leaves half messages, which the
-             broker gives up
+             failed write shows nothing. A commit that fails in the middle raises, and what is visible by then
+             stays so. A driver that dies before commit leaves half messages, which the broker gives up
 """
 
 import logging
@@ -27,14 +27,14 @@ from pyspark.sql.types import StructType
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.remoting.flags import MessageSysFlag, Perm
-from pocketmq.remoting.headers import EndTransactionHeader
-from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.options import Options
+from pocketmq.spark.retry import Patience
+from pocketmq.spark.sink_end import HalfEnder
 from pocketmq.spark.sink_rows import check_schema, outgoing
-from pocketmq.spark.sink_send import Half, TaskSender
+from pocketmq.spark.sink_send import Half, SendFailed, TaskSender
 
 _log = logging.getLogger("pocketmq.spark")
 _LEDGER = "SPARK_LEDGER_"
@@ -104,13 +104,30 @@ class _Core:
         return Sent(partition, sender.sent, False, sender.halves)
 
     def end(self, messages: list[Any], *, commit: bool) -> int:
-        """Ends the half messages of a write; counts what tasks reported. Returns: messages sent."""
+        """Ends the half messages of a write; counts what tasks reported. Returns: messages sent.
+
+        Raises: SendFailed when a commit is not carried out for all of them.
+        """
         reports = [m for m in messages if m is not None]
         halves = [half for m in reports for half in m.halves]
         if halves:
             with BrokerClient(self.access) as client:
-                for half in halves:
-                    _end_half(client, self.group, half, commit=commit)
+                patience = Patience(self.options.retry_timeout_ms)
+                ender = HalfEnder(client, self.group, commit=commit, patience=patience)
+                ended = ender.end(halves)
+            failed = ended.refused + ended.unknown
+            if failed:
+                half, error = failed[0]
+                what = "made visible" if commit else "rolled back"
+                text = (
+                    f"{ended.done} of {len(halves)} messages were {what}, "
+                    f"{len(ended.refused)} were refused, of {len(ended.unknown)} it is not known; "
+                    f"the first is {half.msg_id} of topic {half.topic}: {error}"
+                )
+                if commit:
+                    raise SendFailed(text) from error
+                # The broker gives up what nobody ends.
+                _log.warning("rollback_incomplete %s", text)
         return sum(m.sent for m in reports)
 
     def log_abort(self, messages: list[Any], sent: int) -> None:
@@ -160,29 +177,6 @@ class _Ledger:
 
     def note(self, partition: int, batches: int) -> None:
         self._client.commit_offset(self._queue(partition), self._group, batches)
-
-
-def _end_half(client: BrokerClient, group: str, half: Half, *, commit: bool) -> None:
-    flag = MessageSysFlag.TRANSACTION_COMMIT if commit else MessageSysFlag.TRANSACTION_ROLLBACK
-    _, position = parse_offset_msg_id(half.msg_id)
-    header = EndTransactionHeader(
-        producer_group=group,
-        tran_state_table_offset=half.offset,
-        commit_log_offset=position,
-        commit_or_rollback=int(flag),
-        msg_id=half.unique_key,
-        from_transaction_check=False,
-        transaction_id=half.unique_key,
-        topic=half.topic,
-    )
-    # Not call(): an END_TRANSACTION that is repeated would make the message visible twice.
-    connection = client.connection(half.address)
-    opaque = connection.request(RequestCode.END_TRANSACTION, header)
-    try:
-        connection.answer(opaque, "END_TRANSACTION")
-    except PocketMQError as error:
-        client.forget(half.address)
-        _log.warning("end_transaction_unanswered msg_id=%s error=%s", half.msg_id, error)
 
 
 class BatchWriter(_Core, DataSourceArrowWriter):

@@ -31,14 +31,14 @@ _STORED = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
 )
-_BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE)
+BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE)
 _TRIES = 5
 _PAUSE_S = 0.2
 SPARK_ID = "SPARK_ID"
 
 
 class SendFailed(PocketMQError):
-    """A task could not send all of its rows; the text says how many are out."""
+    """A write could not send or show all of its rows; the text says how many are out."""
 
 
 class Half:
@@ -226,7 +226,7 @@ class TaskSender:
         refused = Refused(
             answer.code, answer.remark, lane.queue.address, f"a send to {lane.queue.topic}"
         )
-        if answer.code not in _BUSY:
+        if answer.code not in BUSY:
             raise self._failure(refused) from refused
         self._again(lane, refused)
 
