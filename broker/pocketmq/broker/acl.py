@@ -163,7 +163,7 @@ def needs_of(request: RemotingCommand, access: Access) -> Iterator[Need]:
     Raises: AccessDenied for a request that does not say what it is about; PocketMQError for a body that
     is no JSON.
     """
-    values: Any = fastjson.loads(bytes(request.body)) if access.in_body else request.ext or {}
+    values: Any = fastjson.loads_request(request.body) if access.in_body else request.ext or {}
     groups = _named(values, access.group, access)
     yield from ((retry_topic(group), Permission.SUB) for group in groups)
     for topic in _named(values, access.publish, access):

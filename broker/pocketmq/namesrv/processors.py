@@ -162,7 +162,7 @@ class NameServerProcessors:
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
         header = QueryDataVersionHeader.parse(request.ext)
-        theirs = DataVersion.from_json(fastjson.loads(request.body))
+        theirs = DataVersion.from_json(fastjson.loads_request(request.body))
         ours = self._routes.data_version(header.broker_addr)
         changed = ours != theirs
         if not changed:

@@ -20,6 +20,8 @@ from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
 
 # A table of 100,000 topics takes about 13 MiB; a bomb stops here.
+# Brokers write plain JSON, of which a registration may have as much as a frame holds.
+_DIALECT_SIZE_MAX = 32 << 10
 _UNPACKED_SIZE_MAX = 256 << 20
 
 
@@ -60,7 +62,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
         return TopicTable(DataVersion(), None)
     if compressed:
         return _decode_compressed(body)
-    data = fastjson.loads(body)
+    data = fastjson.loads(body, dialect_size_max=_DIALECT_SIZE_MAX)
     if not bare:
         data = data.get("topicConfigSerializeWrapper") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping):
@@ -74,7 +76,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
 
 def decode_route_queues(body: bytes) -> dict[str, QueueData]:
     """The queue data by broker name of a TopicRouteData body (217). Raises: as above."""
-    data = fastjson.loads(body)
+    data = fastjson.loads_request(body)
     rows = data.get("queueDatas") if isinstance(data, Mapping) else None
     found: dict[str, QueueData] = {}
     for row in rows if isinstance(rows, list) else ():
@@ -125,7 +127,7 @@ def _decode_compressed(body: bytes) -> TopicTable:
             f"{_UNPACKED_SIZE_MAX} bytes"
         )
     reader = _Reader(data)
-    version = DataVersion.from_json(fastjson.loads(reader.text()))
+    version = DataVersion.from_json(fastjson.loads_request(reader.text().encode()))
     topics: dict[str, QueueData] = {}
     for _ in range(reader.number()):
         line = reader.text()

@@ -27,7 +27,7 @@ from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
 from pocketmq.remoting.errors import FrameError
 from pocketmq.remoting.flags import FrameFlag
-from pocketmq.remoting.header_shape import read_fields
+from pocketmq.remoting.header_shape import FIELDS_MAX, read_fields
 
 _RESPONSE = int(FrameFlag.RESPONSE)
 _ONEWAY = int(FrameFlag.ONEWAY)
@@ -165,6 +165,8 @@ def decode(frame: bytes) -> RemotingCommand:
     end = 4 + (frame[1] << 16 | frame[2] << 8 | frame[3])
     if end > len(frame):
         raise FrameError(f"a header of {end - 4} bytes is announced in a frame of {len(frame)}")
+    if end > HEADER_SIZE_MAX:
+        raise FrameError(f"a header of {end - 4} bytes; at most {HEADER_SIZE_MAX} are read")
     encoding = frame[0]
     if encoding == 0:
         command = _decode_json(frame[4:end])
@@ -180,6 +182,9 @@ def decode(frame: bytes) -> RemotingCommand:
     return command
 
 
+HEADER_SIZE_MAX = 262_144
+"""Bytes of a header, its mark included. Ours: a longer one would hold up the event loop. The longest that
+official clients write has 32,767 characters of properties."""
 msgpack: Any = _msgpack
 _HEAD = struct.Struct(">II")
 _new_command = RemotingCommand.__new__
@@ -218,6 +223,8 @@ def _decode_json(header: bytes) -> RemotingCommand:
             "".join(ext.values())
         except TypeError:
             ext = _as_text(ext)
+        if len(ext) > FIELDS_MAX:
+            raise FrameError(f"a header with {len(ext)} fields; at most {FIELDS_MAX} are read")
     command = _new_command(RemotingCommand)
     command.ext = ext
     get = fields.get

@@ -13,6 +13,8 @@ import struct
 
 from pocketmq.remoting.errors import FrameError
 
+FIELDS_MAX = 4_096
+"""Fields of a header. Ours: more would hold up the event loop."""
 _SHAPES_MAX = 512
 _FIELDS_MAX = 32
 _EAGER_MISSES = 8
@@ -66,6 +68,8 @@ def _walk(header: bytes, start: int, shape: _Shape) -> dict[str, str]:
         key = header[at + 2 : key_end].decode("utf-8")
         ext[key] = header[value_at:value_end].decode("utf-8")
         keys.append(key)
+        if len(keys) > FIELDS_MAX:
+            raise FrameError(f"a header with more than {FIELDS_MAX} fields")
         sizes.append(f"{value_at - at}s{value_end - value_at}s")
         at = value_end
     misses = shape.misses

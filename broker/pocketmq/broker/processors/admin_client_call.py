@@ -250,7 +250,8 @@ class AdminClientCallProcessor:
             try:
                 answer = await member.connection.invoke(command, STATUS_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS and answer.body:
-                    table[member.client_id] = fastjson.loads(answer.body).get("messageQueueTable")
+                    data = fastjson.loads(answer.body, size_max=fastjson.REQUEST_SIZE_MAX)
+                    table[member.client_id] = data.get("messageQueueTable")
             except (RemotingError, ProtocolError, AttributeError) as error:
                 log.warning(
                     "[get-consumer-status] get consumer status exception. topic=%s, group=%s, "

@@ -53,10 +53,10 @@ class AdminGroupProcessor:
         }
 
     def update_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        return self._update(request, [fastjson.loads(request.body)], connection)
+        return self._update(request, [fastjson.loads_request(request.body)], connection)
 
     def update_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        data = fastjson.loads(request.body)
+        data = fastjson.loads_request(request.body)
         rows = data.get("groupConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
             raise HeaderError("the body has no groupConfigList")

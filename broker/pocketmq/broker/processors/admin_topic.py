@@ -92,7 +92,7 @@ class AdminTopicProcessor:
         return request.answer(ResponseCode.SUCCESS, UNSET_REMARK)
 
     def update_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        data = fastjson.loads(request.body)
+        data = fastjson.loads_request(request.body)
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
             raise HeaderError("the body has no topicConfigList")

@@ -71,7 +71,7 @@ class ClientManageProcessor:
 
     def heart_beat(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """A client says that it lives, and what it consumes and produces."""
-        data = _object(fastjson.loads(request.body), "a heartbeat")
+        data = _object(fastjson.loads_request(request.body), "a heartbeat")
         client_id = _text(data, "clientID")
         refusal: str | None = None
         for consumer in _objects(data, "consumerDataSet"):
@@ -156,7 +156,7 @@ class ClientManageProcessor:
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
         """A consumer asks whether its expression will do."""
-        data = _object(fastjson.loads(request.body), "a CHECK_CLIENT_CONFIG body")
+        data = _object(fastjson.loads_request(request.body), "a CHECK_CLIENT_CONFIG body")
         asked = data.get("subscriptionData")
         if asked is None:
             return request.answer(ResponseCode.SUCCESS)

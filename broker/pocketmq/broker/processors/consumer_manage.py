@@ -166,7 +166,7 @@ class ConsumerManageProcessor:
 
 
 def _lock_body(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
-    data = fastjson.loads(request.body)
+    data = fastjson.loads_request(request.body)
     if not isinstance(data, Mapping):
         raise HeaderError("the body of a lock request is not a JSON object")
     group, client_id = data.get("consumerGroup"), data.get("clientId")

@@ -106,7 +106,7 @@ class PopAckProcessor:
 
     def batch_ack(self, request: RemotingCommand, connection: Connection) -> _Answer:
         """BATCH_ACK_MESSAGE: messages of any number of check points are done."""
-        body = fastjson.loads(request.body) if request.body else None
+        body = fastjson.loads_request(request.body) if request.body else None
         acks = body.get("acks") if isinstance(body, Mapping) else None
         if not isinstance(body, Mapping) or not isinstance(acks, list) or not acks:
             return request.answer(ResponseCode.NO_MESSAGE)

@@ -141,7 +141,7 @@ class PopAssignmentProcessor:
 
 
 def _object(request: RemotingCommand) -> Mapping[str, Any]:
-    data = fastjson.loads(request.body)
+    data = fastjson.loads_request(request.body)
     if not isinstance(data, Mapping):
         raise HeaderError("the request's body is not a JSON object")
     return data
