@@ -131,6 +131,20 @@ def new_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewBr
         yield start
 
 
+@pytest.fixture(params=["pocketmq", pytest.param("rocketmq-5.5.0", marks=pytest.mark.reference)])
+def five_broker(
+    request: pytest.FixtureRequest, tmp_path: Path, shared: Shared
+) -> Iterator[RunningBroker]:
+    """Ours, and with --reference the real broker that has what 5.x added."""
+    if request.param == "pocketmq":
+        yield shared.broker("pocketmq")
+        return
+    with ExitStack() as leave:
+        broker = or_missing(lambda: make_broker(request.param, tmp_path / "b"))
+        leave.callback(broker.kill)
+        yield broker.start()
+
+
 @pytest.fixture(params=JAVA_CLIENTS)
 def java_client(request: pytest.FixtureRequest, shared: Shared) -> Iterator[Session]:
     """The official Java clients with both header encodings.

@@ -1,7 +1,6 @@
 """Pop consumption by the official Java 5.5.0 client (issue 5 part 11): messages shared by message."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,20 +19,6 @@ POP = {
 }
 
 
-@pytest.fixture(params=["pocketmq", pytest.param("rocketmq-5.5.0", marks=pytest.mark.reference)])
-def pop_broker(
-    request: pytest.FixtureRequest, tmp_path: Path, shared: Shared
-) -> Iterator[RunningBroker]:
-    """Ours, and with --reference the real broker that has pop."""
-    if request.param == "pocketmq":
-        yield shared.broker("pocketmq")
-        return
-    with ExitStack() as leave:
-        broker = or_missing(lambda: make_broker(request.param, tmp_path / "b"))
-        leave.callback(broker.kill)
-        yield broker.start()
-
-
 def pops(shared: Shared, broker: RunningBroker, topic: str, group: str) -> None:
     """An operator makes the group pop the topic."""
     tool = shared.mqadmin("5.5.0").at(broker.namesrv)
@@ -48,16 +33,16 @@ def texts(*consumers: PushConsumer) -> Counter[str]:
 
 
 def test_a_consumer_that_pops_gets_every_message_and_a_failed_one_again(
-    pop_broker: RunningBroker, shared: Shared, java_550: Session, topic: str, group: str
+    five_broker: RunningBroker, shared: Shared, java_550: Session, topic: str, group: str
 ) -> None:
     """Once each; the one that fails comes again with a count, under the topic's own name."""
-    producer = java_550.producer(pop_broker.namesrv, f"{group}-p")
+    producer = java_550.producer(five_broker.namesrv, f"{group}-p")
     producer.create_topic(topic)
-    pops(shared, pop_broker, topic, group)
+    pops(shared, five_broker, topic, group)
     sent = [f"m{number}" for number in range(60)]
     producer.send(*(message(topic, text, tags="AB"[n % 2]) for n, text in enumerate(sent)))
     producer.send(message(topic, "fails", tags="A", properties={"fail_times": "1"}))
-    consumer = java_550.push_consumer(pop_broker.namesrv, group, {topic: "A"}, settings=POP)
+    consumer = java_550.push_consumer(five_broker.namesrv, group, {topic: "A"}, settings=POP)
     wanted = Counter(dict.fromkeys(sent[::2], 1) | {"fails": 2})
     until(lambda: texts(consumer) == wanted, "every message once, the failed one twice")
     again = [got for got in consumer.received if got.text == "fails"]
