@@ -553,6 +553,7 @@ class Broker:
                 self.put,
                 clock,
                 address=self.address,
+                pulled_to=self.deliveries.pulled_to,
                 on_config_change=self._settings_changed,
                 on_reset=self._offset_reset,
             ),

@@ -13,7 +13,7 @@ filtered away or thrown away by a client looks consumed (acceptance E3). Here st
    the same client and filter, are one span. The hot path adds to a span; once a second they are written.
 2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" when there is none.
 3. Two files of at most half of size_max each: the older one goes when the newer one is full. Memory holds
-   one span per group and queue that are being pulled, nothing else.
+   one span per group and queue that a connected client has pulled, nothing else.
 4. Nobody depends on it: what cannot be written is counted and left out; after kill -9 up to a second is
    missing; a torn block is cut off. It says how far it reaches back.
 Owner: the Broker, on its event loop; `find` may run in a thread.
@@ -41,7 +41,7 @@ from pocketmq.store import EntryFilter
 log = logging.getLogger(__name__)
 
 MERGE_MS = 2_000
-# Spans of queues that nobody pulls any more are let go after this time.
+# Spans of clients that are gone are let go after this time.
 _IDLE_MS = 600_000
 _SEEN_MS = 60_000
 _TEXT, _SPAN, _EVENT = 0, 1, 2
@@ -289,8 +289,10 @@ class DeliveryRecord:
             span.started_ms, span.first_ms = now, self._clock.now_ms()
         if now >= self._next_sweep_ms:
             self._next_sweep_ms = now + _SEEN_MS
-            for key in [key for key, span in self._open.items() if now - span.seen_ms > _IDLE_MS]:
-                del self._open[key]
+            for key, span in list(self._open.items()):
+                # A client that is still there may hold what it has pulled, and pull nothing more.
+                if now - span.seen_ms > _IDLE_MS and span.connection.closed:
+                    del self._open[key]
         self.flush()
 
     def flush(self) -> None:
@@ -335,6 +337,11 @@ class DeliveryRecord:
         """Up to where each queue was pulled by its group, as far as somebody pulls it."""
         for key, span in self._open.items():
             yield key, span.end
+
+    def pulled_to(self, group: str, topic: str, queue_id: int) -> int:
+        """Up to where a queue was pulled by its group; -1 when nobody is there that has."""
+        span = self._open.get((group, topic, queue_id))
+        return -1 if span is None else span.end
 
     def settle(self) -> None:
         """Bring what is in memory to the files, so that `find` sees it."""

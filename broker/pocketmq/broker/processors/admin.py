@@ -41,13 +41,14 @@ def admin_handlers(
     clock: Clock,
     *,
     address: str,
+    pulled_to: Callable[[str, str, int], int],
     on_config_change: Callable[[set[str]], None],
     on_reset: Callable[[str, str, int, int], None],
 ) -> dict[int, Handler]:
     """Request code -> handler.
 
-    address: what clients are told; on_config_change: names of settings; on_reset: see
-    AdminClientCallProcessor.
+    address: what clients are told; pulled_to: see AdminOffsetProcessor; on_config_change: names of
+    settings; on_reset: see AdminClientCallProcessor.
     """
 
     def delay_offsets() -> dict[int, int]:
@@ -68,6 +69,7 @@ def admin_handlers(
             offsets,
             consumers,
             stats,
+            pulled_to=pulled_to,
             delay_offsets=delay_offsets,
             now_ms=now_ms,
             address=address,

@@ -44,7 +44,8 @@ _LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 class AdminOffsetProcessor:
     """Handlers over the queues' and the groups' offsets.
 
-    delay_offsets: level -> next offset of the delay queues; address: this broker's `ip:port`.
+    pulled_to: (group, topic, queue id) -> up to where members have pulled, -1 unknown; delay_offsets:
+    level -> next offset of the delay queues; address: this broker's `ip:port`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class AdminOffsetProcessor:
         consumers: ConsumerManager,
         stats: BrokerStats,
         *,
+        pulled_to: Callable[[str, str, int], int],
         delay_offsets: Callable[[], dict[int, int]],
         now_ms: Callable[[], int],
         address: str,
@@ -68,6 +70,7 @@ class AdminOffsetProcessor:
         self._offsets = offsets
         self._consumers = consumers
         self._stats = stats
+        self._pulled_to = pulled_to
         self._delay_offsets = delay_offsets
         self._now_ms = now_ms
         self._address = address
@@ -147,8 +150,9 @@ class AdminOffsetProcessor:
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
         is_order = GetBrokerConsumeStatsHeader.parse(request.ext).is_order
+        five = asks_as_five(request)
         rows: list[dict[str, list[dict[str, Any]]]] = []
-        total = 0
+        total = inflight = 0
         topics_of = self._topics_by_group()
         for group in self._groups.groups:
             found: list[dict[str, Any]] = []
@@ -157,6 +161,10 @@ class AdminOffsetProcessor:
                     continue
                 table = self._queues(request, group, topic.topic_name, topic.write_queue_nums)
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
+                if five:
+                    inflight += sum(
+                        row["pullOffset"] - row["consumerOffset"] for row in table.values()
+                    )
                 tps = self._stats.group_get_tps(group, topic.topic_name)
                 found.append({"consumeTps": tps, "offsetTable": table})
             rows.append({group: found})
@@ -165,8 +173,8 @@ class AdminOffsetProcessor:
             "consumeStatsList": rows,
             "totalDiff": total,
         }
-        if asks_as_five(request):
-            content["totalInflightDiff"] = 0
+        if five:
+            content["totalInflightDiff"] = inflight
         return json_answer(request, content)
 
     def _topics_by_group(self) -> dict[str, set[str]]:
@@ -205,8 +213,7 @@ class AdminOffsetProcessor:
                 "lastTimestamp": max(0, last_ms),
             }
             if five:
-                # What members have pulled and not committed is known to them only: none is in flight.
-                row["pullOffset"] = consumed
+                row["pullOffset"] = max(consumed, self._pulled_to(group, topic, queue_id))
             table[queue_key(self._broker_name, topic, queue_id)] = row
         return table
 
