@@ -9,6 +9,7 @@ from tests.broker.serving import Peer, number, serving, until
 from tests.broker.test_pop_model import Bench
 
 from pocketmq.broker.pop.order_info import OrderInfo
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 
@@ -141,3 +142,24 @@ async def test_a_waiting_pop_is_woken_when_its_queue_is_free(tmp_path: Path) -> 
         ext = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 0, "bornTime": 0}
         blocked = await peer.ask(RequestCode.NOTIFICATION, {**ext, "order": True})
         assert blocked.ext == {"hasMsg": "false", "pollingFull": "false"}
+
+
+async def test_a_waiting_pop_is_woken_when_the_clock_has_jumped_past_the_block(
+    tmp_path: Path,
+) -> None:
+    """The block ends by wall time, so it is wall time that tells who is free."""
+    clock = ManualClock()
+    async with (
+        serving(tmp_path, clock=clock) as broker,
+        await Peer.at(broker) as peer,
+        await Peer.at(broker) as other,
+    ):
+        await peer.produce("T", b"0")
+        assert await Popper(peer, clock.now_ms).bodies(order=True, invisibleTime=5_000) == [b"0"]
+        waiting = Popper(other, clock.now_ms)
+        opaque = waiting.send(order=True, pollTime=15_000)
+        await until(lambda: broker.pop.polling.count == 1)
+        broker.pop.step()
+        clock.jump_ms(6_000)
+        broker.pop.step()
+        assert (await other.answer(opaque)).code == ResponseCode.SUCCESS

@@ -84,6 +84,7 @@ async def test_a_message_is_stored_as_sent_and_answered_with_its_place(
         ("XWAIT\x01true\x02WAIT\x01true\x02", {"XWAIT": "true"}),
         ("note\x01WAIT\x02WAIT\x01true", {"note": "WAIT"}),
         ("CLUSTER\x01elsewhere\x02a\x01b", {"a": "b"}),
+        ("POP_CK\x010 1 2 3 0 b 0 0\x02KEYS\x01k\x02", {"KEYS": "k"}),
         ("", {}),
         ("note\x01XDELAY\x02XDELAY\x013", {"note": "XDELAY", "XDELAY": "3"}),
     ],

@@ -79,7 +79,7 @@ async def test_a_recalled_message_never_comes(broker: Broker, peer: Peer) -> Non
         RequestCode.RECALL_MESSAGE, {"producerGroup": "pg", "topic": "T", "recallHandle": handle}
     )
 
-    assert (answer.code, answer.ext) == (0, {"msgId": "doomed"})
+    assert (answer.code, answer.ext) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "doomed"})
     [record] = await pull_until_found(peer, "T")
     assert properties_to_dict(record.properties)["UNIQ_KEY"] == "kept"
     assert broker.store.max_offset("T", 0) == 1
@@ -119,7 +119,10 @@ async def test_recalls_can_be_forbidden(tmp_path: Path) -> None:
         await Peer.at(broker) as peer,
     ):
         answer = await peer.ask(RequestCode.RECALL_MESSAGE, {"topic": "T", "recallHandle": "x"})
-    assert answer.code == ResponseCode.NO_PERMISSION
+    assert (answer.code, answer.ext) == (
+        ResponseCode.NO_PERMISSION,
+        {"MSG_REGION": "DefaultRegion"},
+    )
 
 
 async def test_nobody_writes_into_the_waiting_room_itself(peer: Peer) -> None:

@@ -22,7 +22,7 @@ from pocketmq.store.consume_queue_ext import ConsumeQueueExt
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 
 _TOPIC_V1_MAX = 127
-_TOPIC_MAX = 255
+TOPIC_SIZE_MAX = 255
 
 
 class ConsumeQueueTable:
@@ -80,9 +80,14 @@ class ConsumeQueueTable:
             self.queues[topic, queue_id] = queue
         return queue
 
+    @property
+    def topic_size_max(self) -> int:
+        """Bytes that a topic's name may have."""
+        return TOPIC_SIZE_MAX if self._long_topics else _TOPIC_V1_MAX
+
     def _check_length(self, topic: str) -> None:
         size = len(topic.encode("utf-8", "surrogateescape"))
-        limit = _TOPIC_MAX if self._long_topics else _TOPIC_V1_MAX
+        limit = self.topic_size_max
         if size > limit:
             raise MessageIllegal(
                 f"topic {topic[:40]!r}... has {size} bytes; at most {limit} are stored"

@@ -299,6 +299,11 @@ class OpenStore:
         return max(0, self._log.end - self._index.indexed_position)
 
     @property
+    def topic_size_max(self) -> int:
+        """Bytes that a topic's name may have."""
+        return self._table.topic_size_max
+
+    @property
     def disk_use(self) -> float:
         """Used share of the disk, 0..1."""
         return disk_use(self._log.files.folder)

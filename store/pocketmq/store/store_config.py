@@ -210,10 +210,11 @@ class StoreConfig(Settings):
         help="Pause between two saves of config/delayOffset.json.",
     )
     auto_message_version_on_topic_len: bool = key(
-        False,
+        True,
         name="autoMessageVersionOnTopicLen",
         help="Store topics of more than 127 bytes in the record layout of RocketMQ 5.x, which 4.9 "
-        "cannot read. Off: such a topic is refused.",
+        "cannot read. Only retry topics of groups that pop have such names. Off: who would need one may "
+        "not pop.",
     )
 
     @property

@@ -40,7 +40,7 @@ class CheckPoint:
 
     Attributes: name; invisible_ms; offsets in the queue, ascending; acked, bits in their order;
     revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: nothing is to
-    be done for it any more.
+    be done for it any more; tries: how often its messages could not be copied when they were due.
     """
 
     __slots__ = (
@@ -51,6 +51,7 @@ class CheckPoint:
         "offsets",
         "revive_offset",
         "revive_queue",
+        "tries",
     )
 
     def __init__(
@@ -62,6 +63,7 @@ class CheckPoint:
         self.acked = acked
         self.revive_queue = self.revive_offset = -1
         self.is_done = False
+        self.tries = 0
 
     def __repr__(self) -> str:
         return f"<CheckPoint {self.name} offsets={self.offsets} acked={self.acked:b}>"

@@ -106,6 +106,7 @@ class ConsumerOrderInfo(ConfigManager):
         super().__init__(file)
         self._clock = clock
         self._table: dict[QueueOf, OrderInfo] = {}
+        self._ticked_ms = clock.now_ms()
         # Called with a queue that is not blocked any more.
         self.on_free: Callable[[QueueOf], None] = lambda queue: None
 
@@ -207,9 +208,10 @@ class ConsumerOrderInfo(ConfigManager):
             del self._table[queue]
             self.persist_soon()
 
-    def tick(self, passed_ms: int) -> None:
-        """Tell of the queues that became free by time in the last `passed_ms`."""
-        now = self._clock.now_ms()
+    def tick(self) -> None:
+        """Tell of the queues that became free by time since the last tick."""
+        now, before = self._clock.now_ms(), self._ticked_ms
+        self._ticked_ms = now
         for queue, info in list(self._table.items()):
-            if now - passed_ms <= info.free_ms <= now:
+            if before < info.free_ms <= now:
                 self.on_free(queue)

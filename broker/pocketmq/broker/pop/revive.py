@@ -6,6 +6,7 @@
    between the two doubles a message; nothing loses one.
 3. Ours (popDeadLetterEnable): what was consumed retryMaxTimes in vain goes to %DLQ%GROUP, as with pull
    consumers. In RocketMQ that is left to its proxy, and classic pop clients get it for ever.
+4. What cannot be copied stays out and is tried again, ever more rarely; it holds up no other message.
 Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 
@@ -30,12 +31,16 @@ from pocketmq.remoting.message_codec import (
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import MessageStore, StoreError
+from pocketmq.store.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.timer_properties import without_timer
 
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN_MS = 1_000
+# The longest pause between two tries: while nothing can be stored, and for a message that cannot be.
+_PAUSE_MS_MAX = 60_000
+_ILLEGAL_PAUSE_MS_MAX = 3_600_000
 _STEP_MAX = 256
 
 
@@ -62,6 +67,20 @@ class PopRevive:
         # Called with (topic, group) when there is something to be popped again.
         self.on_revived: Callable[[str, str], None] = lambda topic, group: None
 
+    def fault(self, topic: str, group: str) -> str | None:
+        """Why what a group pops from a topic could not come again; None when it can."""
+        size_max = self._store.topic_size_max
+        size = len(pop_retry_topic(topic, group))
+        if size <= size_max or topic.startswith(RETRY_PREFIX):
+            return None
+        advice = "use shorter names"
+        if size_max < size <= TOPIC_SIZE_MAX:
+            advice += ", or start the broker with autoMessageVersionOnTopicLen=true"
+        return (
+            f"messages of this topic that the group does not acknowledge could not come again: their "
+            f"retry topic would have {size} bytes, of {size_max}; {advice}"
+        )
+
     def step(self) -> bool:
         """Take care of what is due. Returns: whether there is more."""
         due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
@@ -73,6 +92,8 @@ class PopRevive:
         name = point.name
         topic = normal_topic(name.topic, name.group)
         done: list[int] = []
+        failure: StoreError | None = None
+        pause_ms_max = _ILLEGAL_PAUSE_MS_MAX
         try:
             # Made again if need be: when a group is deleted its check points go, too.
             group = self._groups.find(name.group)
@@ -81,16 +102,33 @@ class PopRevive:
                 done = point.unacked
             else:
                 for offset in point.unacked:
-                    self._copy(point, offset, topic, group)
-                    done.append(offset)
+                    try:
+                        self._copy(point, offset, topic, group)
+                    except MessageIllegal as error:
+                        failure = error
+                    else:
+                        done.append(offset)
             self._log.ack(name, done, point.revive_queue)
         except StoreError as error:
-            log.error("popped messages are not revived yet %s reason=%s", name, error)
+            failure, pause_ms_max = error, _PAUSE_MS_MAX
             self._log.ack_unwritten(name, done)
-            if not point.is_acked:
-                self._log.state.postpone(point, self._clock.monotonic_ms() + _TRY_AGAIN_MS)
+        if failure is not None and not point.is_acked:
+            self._try_later(point, failure, pause_ms_max)
         if done:
             self.on_revived(topic, name.group)
+
+    def _try_later(self, point: CheckPoint, failure: StoreError, pause_ms_max: int) -> None:
+        """Invariant 4."""
+        pause_ms = min(_TRY_AGAIN_MS << min(point.tries, 20), pause_ms_max)
+        point.tries += 1
+        self._log.state.postpone(point, self._clock.monotonic_ms() + pause_ms)
+        log.error(
+            "popped messages are not revived, the next try follows offsets=%s of=%s in_ms=%d reason=%s",
+            point.unacked,
+            point.name,
+            pause_ms,
+            failure,
+        )
 
     def _copy(
         self, point: CheckPoint, offset: int, topic: str, group: SubscriptionGroupConfig

@@ -40,7 +40,6 @@ class PopService:
         *,
         store_host: bytes,
     ) -> None:
-        self._clock = clock
         self.order = order
         self.log = ReviveLog(
             store,
@@ -65,7 +64,6 @@ class PopService:
         for polling in (self.polling, self.notifications):
             polling.on_hold = self.wake
         self._busy = asyncio.Event()
-        self._stepped_ms = clock.monotonic_ms()
 
     def load(self) -> None:
         """Go on where the broker stopped. Raises: StoreError."""
@@ -91,11 +89,8 @@ class PopService:
 
     def step(self) -> bool:
         """What is due now. Returns: whether there is more of it."""
-        now = self._clock.monotonic_ms()
         more = self.revive.step()
-        # A queue that became free since the last step.
-        self.order.tick(now - self._stepped_ms)
-        self._stepped_ms = now
+        self.order.tick()
         self.polling.check()
         self.notifications.check()
         return more

@@ -61,7 +61,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.message_codec import add_property, get_property
 from pocketmq.remoting.names import FAQ, RETRY_PREFIX
-from pocketmq.remoting.record import queue_offset_of, read_records, size_of, write_record
+from pocketmq.remoting.record import MAGIC_V1, queue_offset_of, read_records, size_of, write_record
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
 
@@ -179,6 +179,10 @@ class PopMessageProcessor:
         refusal = self._refusal(request, connection, header, "pop")
         if refusal is not None:
             return refusal
+        if not header.order:
+            fault = self._pop.revive.fault(header.topic, header.consumer_group)
+            if fault is not None:
+                return _refused(request, ResponseCode.INVALID_PARAMETER, fault)
         remark_of_ours = self._mode_refusal(header.consumer_group, connection)
         if remark_of_ours is not None:
             log.warning("pop refused peer=%s reason=%r", connection.peer, remark_of_ours)
@@ -598,5 +602,8 @@ def _under_its_own_name(buffer: memoryview, topic: str, receipt: Receipt) -> byt
         if get_property(properties, b"POP_CK") is None:
             text = str(receipt._replace(queue_offset=record.queue_offset))
             properties = add_property(properties, b"POP_CK", text.encode())
-        records.append(write_record(record._replace(topic=topic, properties=properties)))
+        # Java's clients of 4.9 read no other layout, and the topic's own name needs none.
+        records.append(
+            write_record(record._replace(magic=MAGIC_V1, topic=topic, properties=properties))
+        )
     return b"".join(records)

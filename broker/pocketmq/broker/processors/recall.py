@@ -1,4 +1,4 @@
-"""RECALL_MESSAGE. Source: RecallMessageProcessor, RocketMQ 5.3.3; wire.md 2.5, 5.7.
+"""RECALL_MESSAGE. Source: RecallMessageProcessor, RocketMQ 5.3.3 and 5.5.0.
 
 A recall is itself a timer message for the second in which the recalled one is due; there both are dropped.
 """
@@ -41,7 +41,12 @@ class RecallMessageProcessor:
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """Cancel a message that is not due yet."""
+        """Cancel a message that is not due yet; every answer says MSG_REGION."""
+        answer = self._recall(request, connection)
+        answer.ext = {"MSG_REGION": self._config.region_id, **(answer.ext or {})}
+        return answer
+
+    def _recall(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = RecallMessageHeader.parse(request.ext)
         refusal = self._refusal(header)
         if refusal is not None:

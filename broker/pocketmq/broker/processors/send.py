@@ -189,6 +189,7 @@ class SendMessageProcessor:
             "DELAY\x01" in text
             or "TRAN_MSG\x01" in text
             or "CLUSTER\x01" in text
+            or "POP_CK\x01" in text
             or "TIMER_D" in text
             or not 0 <= queue_id < target.queue_count
         ):
@@ -284,7 +285,7 @@ class SendMessageProcessor:
     def _outer_properties(self, properties: bytes) -> tuple[bytes, bool]:
         """With CLUSTER, and whether a send waits for the disk."""
         wait = get_property(properties, b"WAIT") in (None, b"true")
-        cleared = remove_property(properties, b"CLUSTER")
+        cleared = remove_property(remove_property(properties, b"POP_CK"), b"CLUSTER")
         return add_property(cleared, b"CLUSTER", self._cluster[9:]), wait
 
     # ------------------------------------------------------------ RocketMQ's order
@@ -383,7 +384,8 @@ class SendMessageProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queue_nums)
-        properties = (header.properties or "").encode()
+        # A popped message that is sent on: its receipt is that of the message it was.
+        properties = remove_property((header.properties or "").encode(), b"POP_CK")
         name = topic.topic_name
         store_queue_id = queue_id
         dead = self._dead_letter(request, header)

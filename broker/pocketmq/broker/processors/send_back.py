@@ -29,7 +29,7 @@ from pocketmq.remoting.message_codec import (
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import FAQ, dlq_topic, retry_topic
+from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import MessageStore, StoreError
 
@@ -82,6 +82,13 @@ class SendBackProcessor:
         if group.retry_queue_nums <= 0:
             return request.answer(ResponseCode.SUCCESS)
         name = retry_topic(header.group)
+        if len(name) > TOPIC_LENGTH_MAX:
+            # It could be stored, in a layout that members of 4.9 cannot read.
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"the retry topic of the group has {len(name)} bytes, at most {TOPIC_LENGTH_MAX} are "
+                "possible",
+            )
         unit = _UNIT_SUB if header.unit_mode else 0
         topic = self._topics.create_internal(name, group.retry_queue_nums, sys_flag=unit)
         if not topic.writable:

@@ -1,0 +1,98 @@
+"""Pops whose retry topic has more bytes than RocketMQ 4.9 can store, and messages that cannot be copied."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.popping import Popped, Popper
+from tests.broker.serving import Peer, serving
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.record import MAGIC_V1, MAGIC_V2, read_record
+
+TOPIC, GROUP = "t" * 120, "g" * 100
+RETRY = f"%RETRY%{GROUP}_{TOPIC}"
+OUT_MS = 60_000
+
+
+async def one_again(popper: Popper, times: int) -> Popped:
+    [message] = await popper.pop()
+    assert (message.body, message.topic, message.reconsume_times) == (b"one", RETRY, times)
+    return message
+
+
+async def test_what_is_popped_under_long_names_comes_again_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """The retry topic's records are of version 2, and clients get them as of version 1."""
+    clock = ManualClock()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        await peer.produce(TOPIC, b"one")
+        popper = Popper(peer, clock.now_ms, TOPIC, GROUP)
+        assert await popper.bodies() == [b"one"]
+        for times in (1, 2):
+            clock.advance_ms(OUT_MS)
+            broker.pop.step()
+            await one_again(popper, times)
+        [(position, _, _), _] = broker.store.entries(RETRY, 0, 0, 9)
+        record = broker.store.record_at(position)
+        assert record is not None
+        assert read_record(record).magic == MAGIC_V2
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms, TOPIC, GROUP)
+        clock.advance_ms(OUT_MS)
+        broker.pop.step()
+        answer = await popper.answer()
+        assert read_record(answer.body).magic == MAGIC_V1
+        clock.advance_ms(OUT_MS)
+        broker.pop.step()
+        assert (await popper.ack(await one_again(popper, 4))).code == ResponseCode.SUCCESS
+        clock.advance_ms(OUT_MS)
+        broker.pop.step()
+        assert await popper.pop() == []
+
+
+async def test_a_pop_whose_messages_could_not_come_again_is_refused(tmp_path: Path) -> None:
+    """Before anything goes out; an orderly pop needs no retry topic."""
+    store = {"auto_message_version_on_topic_len": False}
+    async with serving(tmp_path, store=store) as broker, await Peer.at(broker) as peer:
+        await peer.produce(TOPIC, b"one")
+        popper = Popper(peer, broker.clock.now_ms, TOPIC, GROUP)
+        refused = await popper.answer()
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert "autoMessageVersionOnTopicLen=true" in (refused.remark or "")
+        assert "228 bytes" in (refused.remark or "")
+        assert await popper.bodies(order=True) == [b"one"]
+
+
+@pytest.mark.parametrize("large_first", [True, False])
+async def test_a_message_that_cannot_be_copied_holds_up_no_other_and_is_tried_ever_more_rarely(
+    tmp_path: Path, large_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays out: the day that the setting is put right, it comes again."""
+    clock = ManualClock()
+    bodies = [bytes(3000), b"small"]
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        for body in bodies if large_first else reversed(bodies):
+            await peer.produce("T", body)
+        assert len(await Popper(peer, clock.now_ms).pop()) == 2
+    small: dict[str, Any] = {"max_message_size": 1000}
+    async with serving(tmp_path, clock=clock, store=small) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms)
+        clock.advance_ms(OUT_MS)
+        broker.pop.step()
+        [message] = await popper.pop()
+        assert message.body == b"small"
+        await popper.ack(message)
+        caplog.clear()
+        for _ in range(1_000):
+            clock.advance_ms(1_000)
+            broker.pop.step()
+        tries = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert 0 < len(tries) < 12
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        broker.pop.step()
+        [message] = await Popper(peer, clock.now_ms).pop()
+        assert (len(message.body), message.reconsume_times) == (3000, 1)
