@@ -35,6 +35,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="messages sent during the rolling change of an isolated group (default 2,000)",
     )
 
+    parser.addoption(
+        "--partition-rounds",
+        default=4,
+        type=int,
+        help="how often the network between broker and clients is cut (default 4)",
+    )
+
+    parser.addoption(
+        "--partition-seconds",
+        default=2.0,
+        type=float,
+        help="how long a cut lasts in the mean (default 2)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The toolchains of the official clients that the tests run: Java 17 with Maven, Go, Node with npm; and
-# the browser that walks through the console: Chromium with its driver.
+# the browser that walks through the console: Chromium with its driver; `ip`, for tests on a network that is cut.
 # What is there is used; what is missing is installed by apt where that is possible (root on Debian or
 # Ubuntu); else one line says what to install. The libraries come by Maven, Go and npm themselves.
 set -euo pipefail
@@ -17,6 +17,7 @@ need node nodejs
 need npm npm
 need chromium chromium
 need chromedriver chromium-driver
+need ip iproute2
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
