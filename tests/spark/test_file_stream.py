@@ -17,7 +17,7 @@ from tests.spark.conftest import need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.bulk.errors import DataLoss
-from pocketmq.bulk.offsets import Offsets, QueueKey, each
+from pocketmq.bulk.offsets import Offsets, QueueKey, each, store_at
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
@@ -91,7 +91,7 @@ def test_batches_of_a_limited_stream_cover_everything_once(store: WrittenStore) 
 def test_a_limit_in_bytes_is_kept_about(store: WrittenStore) -> None:
     reader = reader_of(store)
     start = from_offset(reader.initialOffset())
-    size = reader.mean_size(next(iter(reader.look(reader._loss()).values())))
+    size = reader.mean_size(next(iter(reader.look(reader._loss(), must_exist=True).values())))
     ends = reader.latest_from(start, 0, 16 * size)
     assert sum(n for _, n in each(ends)) == pytest.approx(16, abs=3)
 
@@ -184,6 +184,52 @@ def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
         reader.latest_from(from_offset(end), 0, 0)
     lenient = reader_of(fresh, failOnDataLoss="false")
     assert counted(lenient.latest_from(from_offset(end), 0, 0))["T", 0] == 1
+
+
+def test_a_topic_deleted_under_a_stream_is_reported_or_left_behind(store: WrittenStore) -> None:
+    """As with Kafka's source: a queue that is gone is a loss, whatever was read of it."""
+    store.add(Message(topic="Other") for _ in range(35))
+    options = {"subscribe": "T,Other"}
+    strict = reader_of(store, **options)
+    start = from_offset(strict.initialOffset())
+    end = strict.latest_from(start, 30, 0)
+    shutil.rmtree(store.root / "consumequeue" / "Other")
+    with pytest.raises(DataLoss, match=r"topic Other, broker broker-a, queue 0 is no longer there"):
+        strict.latest_from(end, 0, 0)
+    with pytest.raises(DataLoss, match=r"topic Other, broker broker-a, queue 0 is no longer there"):
+        strict.partitions(to_offset(start), to_offset(end))
+    lenient = reader_of(store, failOnDataLoss="false", **options)
+    after = lenient.latest_from(end, 0, 0)
+    assert counted(after) == {("T", 0): 40, ("T", 1): 20, ("T", 2): 4}
+    assert len(rows_of(lenient, to_offset(end), to_offset(after))) == 64 - sum(
+        n for k, n in counted(end).items() if k[0] == "T"
+    )
+    # A topic of the name that comes back is a new one: Kafka's source, too, begins at its beginning.
+    store.add(Message(topic="Other", queue_id=1) for _ in range(3))
+    assert counted(lenient.latest_from(after, 0, 0))["Other", 1] == 3
+
+
+def test_a_batch_that_was_planned_without_a_queue_of_its_start_reports_it(
+    store: WrittenStore,
+) -> None:
+    """On a restart only partitions(start, end) sees a checkpoint's last batch."""
+    reader = reader_of(store)
+    start = from_offset(reader.initialOffset())
+    end = reader.latest_from(start, 0, 0)
+    store_at(start, QueueKey("Gone", "broker-a", 0), 7)
+    with pytest.raises(DataLoss, match="topic Gone, broker broker-a, queue 0 is no longer there"):
+        reader.partitions(to_offset(start), to_offset(end))
+
+
+def test_an_emptied_store_is_reported(store: WrittenStore) -> None:
+    """It would idle for ever."""
+    reader = reader_of(store)
+    start = from_offset(reader.initialOffset())
+    for folder in ("consumequeue", "commitlog"):
+        shutil.rmtree(store.root / folder)
+        (store.root / folder).mkdir()
+    with pytest.raises(DataLoss, match="queue 0 is no longer there"):
+        reader.latest_from(start, 0, 0)
 
 
 def test_a_checkpoint_of_something_else_is_refused() -> None:

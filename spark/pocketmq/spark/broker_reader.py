@@ -92,15 +92,18 @@ def settings_of(options: Options) -> PullSettings:
 
 
 def look_up(
-    client: BrokerClient, topics: Topics, settings: PullSettings
+    client: BrokerClient, topics: Topics, settings: PullSettings, *, must_exist: bool = True
 ) -> dict[QueueKey, BrokerBounds]:
-    """Bounds of all wanted queues. Raises: IllegalArgument for a named topic that is not there."""
+    """Bounds of all wanted queues.
+
+    must_exist: raises IllegalArgument for a named topic that is not there.
+    """
     named = list(topics.named())
     names = named or [t for t in client.topics() if topics.has(t) and _is_users(t, topics)]
     found: dict[QueueKey, BrokerBounds] = {}
     for topic in names:
         queues = client.queues(topic, Perm.READ)
-        if not queues and named:
+        if not queues and named and must_exist:
             raise IllegalArgument(
                 f"subscribe: there is no topic {topic!r} that can be read on {client.access.name_server}"
             )

@@ -46,8 +46,8 @@ class BrokerStream(OffsetStream):
     def __reduce__(self) -> Any:
         return (make_broker_stream, (self.options, self.projection))
 
-    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
-        self._bounds = look_up(self._client, self.topics, self.settings)
+    def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
+        self._bounds = look_up(self._client, self.topics, self.settings, must_exist=must_exist)
         return self._bounds
 
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:

@@ -39,9 +39,9 @@ class FileStream(OffsetStream):
     def __reduce__(self) -> Any:
         return (make_file_stream, (self.options, self.projection))
 
-    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
+    def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
         roots = find_roots(self.options.store_paths, self.options.broker_names)
-        self._planner = Planner(roots, self.topics, loss)
+        self._planner = Planner(roots, self.topics, loss, must_exist=must_exist)
         if self._planner.walked:
             walked = ", ".join(s.root.path for s in self._planner.walked)
             raise IllegalArgument(

@@ -98,8 +98,8 @@ class OffsetStream(DataSourceStreamReader):
     # ---- what a subclass knows
 
     @abstractmethod
-    def look(self, loss: LossRule) -> Mapping[QueueKey, Bounds]:
-        """The queues as they are now."""
+    def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
+        """The queues as they are now. must_exist: a named topic that is not there is an error."""
 
     @abstractmethod
     def cut(
@@ -140,7 +140,7 @@ class OffsetStream(DataSourceStreamReader):
         """Where the query begins; looked up once, though 4.0 asks for it after the first end."""
         if self._initial is None:
             loss = self._loss()
-            self._initial = self.initial(self.look(loss), loss)
+            self._initial = self.initial(self.look(loss, must_exist=True), loss)
             self.warn(loss)
         return self._initial
 
@@ -150,18 +150,15 @@ class OffsetStream(DataSourceStreamReader):
         if start == end:
             return []
         loss = self._loss()
-        bounds = self.look(loss)
+        bounds = self._look_again(starts, loss)
         begins: Offsets = {}
         stops: Offsets = {}
         for key, stop in each(ends):
             begin = lookup(starts, key)
             known = bounds.get(key)
             if known is None:
-                if begin is None or begin < stop:
-                    loss.lost(
-                        f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id} is no longer "
-                        f"there; offsets up to {stop} are wanted"
-                    )
+                if begin is None:
+                    _report_gone(key, f"offsets up to {stop} are wanted", loss)
                 continue
             begin = known.min_offset if begin is None else begin
             if begin < stop:
@@ -183,20 +180,20 @@ class OffsetStream(DataSourceStreamReader):
     def latest_from(self, start: Offsets, rows: int, size: int) -> Offsets:
         """The end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit."""
         loss = self._loss()
-        bounds = self.look(loss)
+        bounds = self._look_again(start, loss)
         ends: Offsets = {}
-        for key, offset in each(start):
-            store_at(ends, key, offset)
         begin: dict[QueueKey, int] = {}
         backlog: dict[QueueKey, int] = {}
         for key, one in bounds.items():
             stop = one.max_offset
             if self._frozen is not None:
                 frozen = lookup(self._frozen, key)
-                if frozen is None:
-                    continue
-                stop = min(stop, frozen)
+                stop = min(stop, frozen) if frozen is not None else -1
             began = lookup(start, key)
+            if stop < 0:
+                if began is not None:
+                    store_at(ends, key, began)
+                continue
             if began is None:
                 began = one.min_offset
             elif began > one.max_offset:
@@ -229,16 +226,27 @@ class OffsetStream(DataSourceStreamReader):
         """Trigger.AvailableNow: what comes later is not read by this run."""
         loss = self._loss()
         self._frozen = {}
-        for key, one in self.look(loss).items():
+        for key, one in self.look(loss, must_exist=False).items():
             store_at(self._frozen, key, one.max_offset)
         self.warn(loss)
 
     def newest(self) -> Offsets:
         """The ends of all queues, for Spark's progress reports."""
         offsets: Offsets = {}
-        for key, one in self.look(LossRule(fail=False)).items():
+        for key, one in self.look(LossRule(fail=False), must_exist=False).items():
             store_at(offsets, key, one.max_offset)
         return offsets
+
+    def _look_again(self, start: Offsets, loss: LossRule) -> Mapping[QueueKey, Bounds]:
+        """The queues as they are now; those of `start` that are gone are a loss (Kafka's rule).
+
+        With failOnDataLoss=false they leave the stream; one of the name that comes later is new.
+        """
+        bounds = self.look(loss, must_exist=False)
+        for key, offset in each(start):
+            if key not in bounds:
+                _report_gone(key, f"it was read up to offset {offset}", loss)
+        return bounds
 
     def _within(
         self, backlog: dict[QueueKey, int], bounds: Mapping[QueueKey, Bounds], size: int
@@ -277,6 +285,12 @@ class OffsetStream(DataSourceStreamReader):
 
     def _loss(self) -> LossRule:
         return LossRule(self.options.fail_on_data_loss)
+
+
+def _report_gone(key: QueueKey, what: str, loss: LossRule) -> None:
+    loss.lost(
+        f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id} is no longer there; {what}"
+    )
 
 
 def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:

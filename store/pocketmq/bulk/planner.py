@@ -116,7 +116,10 @@ class Sizes:
 class Planner:
     """Plans reads of some stores as they are now."""
 
-    def __init__(self, roots: Sequence[Root], topics: Topics, loss: LossRule) -> None:
+    def __init__(
+        self, roots: Sequence[Root], topics: Topics, loss: LossRule, *, must_exist: bool = True
+    ) -> None:
+        """must_exist: raises IllegalArgument for a named topic that is not there."""
         self.loss = loss
         self.topics = topics
         self.stores = [Store(root) for root in roots]
@@ -128,7 +131,8 @@ class Planner:
                 key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
                 if topics.has_queue(key):
                     self.bounds[key] = FileBounds(store, queue, loss)
-        self._check_names()
+        if must_exist:
+            self._check_names()
 
     def _check_names(self) -> None:
         present = {key.topic for key in self.bounds}
