@@ -16,13 +16,12 @@ from pathlib import Path
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics_config import MetricsConfig
-from pocketmq.broker.not_served import NOT_SERVED
 from pocketmq.cli.mqadmin.table import COMMANDS as MQADMIN
 from pocketmq.cli.mqadmin.table import MqCommand
 from pocketmq.cli.server_options import HELP, OPTIONS
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.namesrv import NamesrvConfig
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.requests import REQUESTS, Server
 from pocketmq.remoting.settings import Key
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.store import StoreConfig
@@ -67,6 +66,8 @@ Apache's broker and name server, all unmodified. What is shown with them, in `te
 {count} codes are served:
 
 {served}
+
+The last column says what an account must be allowed where signatures are checked (`aclEnable`).
 
 These are answered as RocketMQ answers what it does not know (code 3), for the reason given:
 
@@ -119,8 +120,6 @@ _COMMANDS = frozenset(
     setConsumeMode haStatus
     """.split()  # noqa: SIM905
 )
-_NAME_SERVERS = "asked of a name server"
-_CLIENTS = "asked by a broker of a client"
 
 
 def main() -> None:
@@ -223,7 +222,7 @@ def compatibility() -> str:
         made=_MADE,
         programs=table(("tests", "what they show"), _programs()),
         count=len(served),
-        served=table(("code", "name"), served),
+        served=table(("code", "name", "needs"), served),
         refused=table(("codes", "why not"), refused),
         others=others,
         commands=table(("command", "words compared with the real broker's"), _mqadmin_commands()),
@@ -263,17 +262,20 @@ def _programs() -> Iterator[tuple[str, str]]:
         yield f"`{path.name}`", said
 
 
-def _request_codes() -> tuple[list[tuple[str, str]], list[tuple[str, str]], int]:
-    """(code, name) of what is served, (codes, reason) of what is not, and how many are not a broker's."""
-    served = [(str(int(code)), code.name) for code in sorted(RequestCode) if code not in NOT_SERVED]
+def _request_codes() -> tuple[list[tuple[str, str, str]], list[tuple[str, str]], int]:
+    """(code, name, needs) of what is served, (codes, reason) of what is not, how many are not a broker's."""
+    rows = [REQUESTS[code] for code in sorted(REQUESTS)]
+    served = [
+        (str(int(row.code)), row.code.name, str(row.access or "an administrator"))
+        for row in rows
+        if row.server & Server.BROKER
+    ]
     by_reason: dict[str, list[str]] = defaultdict(list)
-    others = 0
-    for code, why in NOT_SERVED.items():
-        if why.startswith((_NAME_SERVERS, _CLIENTS)):
-            others += 1
-        else:
-            by_reason[why].append(f"{int(code)} {code.name}")
+    for row in rows:
+        if not row.server:
+            by_reason[row.why].append(f"{int(row.code)} {row.code.name}")
     refused = [(", ".join(names), why) for why, names in sorted(by_reason.items())]
+    others = len(rows) - len(served) - sum(map(len, by_reason.values()))
     return served, refused, others
 
 

@@ -3,14 +3,18 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.serving import Peer, serving
 from tests.broker.signing import signed
 
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message_codec import properties_to_text
+from pocketmq.remoting.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from pocketmq.remoting.requests import PocketRequestCode
 
 RECORDED = Path(__file__).with_name("access.txt")
 ACCOUNTS = """
@@ -22,7 +26,7 @@ accounts:
 """
 NAMES = ("nothing", "publisher", "subscriber", "administrator")
 DENIED = "org.apache.rocketmq.acl.common.AclException"
-BODIES = {
+BODIES: dict[int, Any] = {
     RequestCode.HEART_BEAT: {
         "clientID": "c",
         "consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "T"}]}],
@@ -50,28 +54,100 @@ async def ask(
     return await peer.ask(code, request.ext, body)
 
 
-def sample(code: int) -> tuple[dict[str, str], bytes]:
-    """A request about topic T and group G, and nothing else that its handler could work with."""
-    names = {"topic": "T", "b": "T", "a": "G", "group": "G", "consumerGroup": "G"}
-    body = BODIES.get(RequestCode(code)) if code in set(RequestCode) else None
-    return names, b"" if body is None else json.dumps(body).encode()
+def put(broker: Broker, topic: str, **properties: str) -> str:
+    """The position of a new message."""
+    text = properties_to_text(properties).encode()
+    return str(broker.put.put(topic, 0, b"x", text, born_host=bytes(8)).appended.position)
+
+
+def put_half(broker: Broker, topic: str) -> str:
+    """The position of a half message that is meant for a topic."""
+    half = {"REAL_TOPIC": topic, "REAL_QID": "0", "PGROUP": "pg"}
+    return put(broker, TRANS_HALF_TOPIC, **half)
+
+
+def is_denied(answer: RemotingCommand) -> bool:
+    return (answer.remark or "").startswith(DENIED)
 
 
 async def test_each_code_is_let_through_to_whom_the_recorded_table_says(
     broker: Broker, peer: Peer
 ) -> None:
     """What has no permission of its own is for administrators; the table is what a reviewer reads."""
+    # About topic T and group G, and nothing else that a handler could work with.
+    ext = dict.fromkeys(("topic", "b"), "T") | dict.fromkeys(("group", "consumerGroup", "a"), "G")
+    ext |= {"offset": put(broker, "T"), "commitLogOffset": put_half(broker, "T")}
     lines: list[str] = []
     for code in (*RequestCode, *PocketRequestCode):
-        ext, body = sample(code)
+        body = json.dumps(BODIES[code]).encode() if code in BODIES else b""
+        assert is_denied(await peer.ask(code, ext, body)), f"{code.name} unsigned"
         allowed: list[str] = []
         answer = await peer.ask(code, ext, body)
         assert (answer.remark or "").startswith(DENIED), f"{code.name} unsigned"
         for account in NAMES:
             answer = await ask(peer, account, code, ext, body)
-            if not (answer.remark or "").startswith(DENIED):
+            if not is_denied(answer):
                 allowed.append("not served" if answer.code == 3 else account)
         who = "not served" if "not served" in allowed else ", ".join(allowed)
         lines.append(f"{int(code):6} {code.name:42} {who}".rstrip())
     table = "\n".join(lines) + "\n"
     assert table == RECORDED.read_text(encoding="utf-8"), table
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "readers"),
+    [
+        ("T", {}, ["subscriber", "administrator"]),
+        ("T", {"DELAY": "1"}, ["subscriber", "administrator"]),
+        ("%RETRY%G", {"RETRY_TOPIC": "T"}, ["subscriber", "administrator"]),
+        ("%RETRY%G", {"RETRY_TOPIC": "Secrets"}, ["administrator"]),
+        ("%RETRY%other", {"RETRY_TOPIC": "T"}, ["administrator"]),
+        ("Secrets", {}, ["administrator"]),
+        ("Secrets", {"DELAY": "1"}, ["administrator"]),
+        (TRANS_HALF_TOPIC, {"REAL_TOPIC": "Secrets"}, ["administrator"]),
+        (TRANS_OP_HALF_TOPIC, {}, ["administrator"]),
+    ],
+)
+async def test_a_message_is_seen_and_sent_back_with_the_right_of_its_own_topic_and_group(
+    broker: Broker, peer: Peer, topic: str, properties: dict[str, str], readers: list[str]
+) -> None:
+    """Its own is the topic that it was sent to, wherever it waits."""
+    broker.groups.find("G")
+    position = put(broker, topic, **properties)
+    asks = {
+        RequestCode.VIEW_MESSAGE_BY_ID: {"offset": position},
+        RequestCode.CONSUMER_SEND_MSG_BACK: {"offset": position, "group": "G", "delayLevel": "0"},
+    }
+    for code, ext in asks.items():
+        answers = {account: await ask(peer, account, code, ext) for account in NAMES}
+        assert [account for account in NAMES if not is_denied(answers[account])] == readers
+        assert {answers[account].code for account in readers} == {0}
+
+
+@pytest.mark.parametrize(
+    ("topic", "enders"),
+    [
+        ("T", ["publisher", "administrator"]),
+        ("%RETRY%G", ["subscriber", "administrator"]),
+        ("Secrets", ["administrator"]),
+    ],
+)
+async def test_a_transaction_is_ended_with_the_right_to_its_topic(
+    broker: Broker, peer: Peer, topic: str, enders: list[str]
+) -> None:
+    """Its half message names the topic, whatever the request says."""
+    for account in NAMES:
+        position = put_half(broker, topic)
+        offset = broker.store.max_offset(TRANS_HALF_TOPIC, 0) - 1
+        ext = {
+            "commitLogOffset": position,
+            "commitOrRollback": "8",
+            "msgId": "id",
+            "producerGroup": "pg",
+            "topic": "T",
+            "tranStateTableOffset": str(offset),
+        }
+        before = broker.store.max_offset(topic, 0)
+        answer = await ask(peer, account, RequestCode.END_TRANSACTION, ext)
+        assert is_denied(answer) == (account not in enders)
+        assert broker.store.max_offset(topic, 0) - before == (account in enders)

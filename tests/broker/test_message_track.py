@@ -9,8 +9,9 @@ from tests.broker.serving import Peer, body_of, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text
+from pocketmq.remoting.requests import PocketRequestCode
 
 T, G = "T", "g"
 COMMIT = 1

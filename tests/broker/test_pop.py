@@ -10,8 +10,9 @@ from tests.broker.serving import Peer, batch, body_of, number, records, serving,
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.requests import PocketRequestCode
 
 
 class Turned(ManualClock):

@@ -1,20 +1,24 @@
 """Every request code has a handler or a written refusal."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.not_served import NOT_SERVED
-from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.namesrv.processors import NameServerProcessors
 from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.clock import ManualClock, SystemClock
+from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.headers import REQUEST_HEADERS
+from pocketmq.remoting.requests import REQUESTS, PocketRequestCode, Row, Server, complete
 from pocketmq.store import StoreConfig
+
+CODE = RequestCode
+
+
+def name(row: Row) -> str:
+    return row.code.name
 
 
 async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) -> None:
@@ -25,27 +29,40 @@ async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) 
         Broker(config, store, clock=SystemClock()) as broker,
         RemotingClient({}, SystemClock()) as client,
     ):
-        for code in RequestCode:
+        for code in REQUESTS:
             answer = await client.invoke(broker.address, RemotingCommand(code, {}), 30_000)
             known = answer.code != 3
-            assert known != (code in NOT_SERVED), code.name
+            assert known != (not REQUESTS[code].server & Server.BROKER), RequestCode(code)
             if not known:
                 assert answer.remark == f" request type {code} not supported"
         answer = await client.invoke(broker.address, RemotingCommand(31_999), 30_000)
         assert (answer.code, answer.remark) == (3, " request type 31999 not supported")
 
 
-def test_what_the_broker_leaves_to_a_name_server_ours_serves() -> None:
-    server = NameServer(NamesrvConfig(), ManualClock())
-    served = NameServerProcessors(server.routes, server.kv_config, server.config).handlers().keys()
-    left = {code for code, why in NOT_SERVED.items() if "name server" in why}
-    assert served == left
+@pytest.mark.parametrize("row", [row for row in REQUESTS.values() if not row.server], ids=name)
+def test_a_refusal_says_why(row: Row) -> None:
+    assert len(row.why) > 20
 
 
-@pytest.mark.parametrize("code", sorted(NOT_SERVED))
-def test_a_refusal_says_why(code: RequestCode) -> None:
-    assert len(NOT_SERVED[code]) > 20
+def test_each_code_has_a_row() -> None:
+    assert REQUESTS.keys() == {*RequestCode, *PocketRequestCode}
 
 
-def test_no_header_is_declared_for_a_number_that_does_not_exist() -> None:
-    assert REQUEST_HEADERS.keys() <= set(RequestCode)
+@pytest.mark.parametrize("row", [row for row in REQUESTS.values() if row.access], ids=name)
+def test_an_access_names_fields_that_the_header_has(row: Row) -> None:
+    """A misspelt field would refuse everybody, or, where it is optional, let everybody in."""
+    assert row.access is not None
+    if row.access.in_body:
+        return
+    assert row.header is not None
+    known = row.header(**dict.fromkeys(row.header.__slots__, "1")).ext().keys()
+    named = {field for field in astuple(row.access) if isinstance(field, str)}
+    assert named <= known
+
+
+@pytest.mark.parametrize("missing", [CODE.PULL_MESSAGE, CODE.GET_TIMER_METRICS])
+def test_a_server_without_a_promised_handler_does_not_start(missing: RequestCode) -> None:
+    promised = [code for code, row in REQUESTS.items() if row.server & Server.BROKER]
+    assert complete(Server.BROKER, dict.fromkeys(promised)).keys() == set(promised)
+    with pytest.raises(AssertionError, match=str(int(missing))):
+        complete(Server.BROKER, dict.fromkeys(set(promised) - {missing}))

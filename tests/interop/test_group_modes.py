@@ -15,7 +15,7 @@ from tests.interop.mqadmin import Mqadmin
 from tests.interop.test_group_experiments import Group, eight, make_last, send, texts, tracks
 from tests.interop.waiting import until
 
-from pocketmq.remoting.codes import PocketRequestCode
+from pocketmq.remoting.requests import PocketRequestCode
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

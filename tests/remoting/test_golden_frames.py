@@ -12,9 +12,9 @@ import pytest
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from pocketmq.remoting.message_codec import to_message
 from pocketmq.remoting.record import read_records
+from pocketmq.remoting.requests import REQUESTS
 from pocketmq.remoting.subscription import SubscriptionData
 
 WIRE = Path(__file__).parents[1] / "golden" / "data" / "wire"
@@ -60,15 +60,14 @@ def test_each_recorded_header_is_in_the_table(path: Path) -> None:
         command = decode(raw[4:])
         if command.is_response:
             code = asked.get((entry["conn"], entry["dir"], command.opaque))
-            table = RESPONSE_HEADERS
             if code is None or command.code not in (0, 19, 20, 21):
                 continue
+            header_class = REQUESTS[code].answer
         else:
             code = command.code
             back = "s2c" if entry["dir"] == "c2s" else "c2s"
             asked[entry["conn"], back, command.opaque] = code
-            table = REQUEST_HEADERS
-        header_class = table.get(RequestCode(code))
+            header_class = REQUESTS[code].header
         if header_class is None:
             continue
         assert header_class.parse(command.ext).ext().items() <= (command.ext or {}).items()

@@ -9,8 +9,9 @@ The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it c
 
 1. A request passes when its address is on the global list, or on its account's; else its signature must be
    right, and then the account must have what the request needs. Nothing else lets a request pass.
-2. A code without an entry in `_ACCESS` needs an admin; an admin without lists of permissions of its own may
-   do everything. Topics and groups of the broker itself need an entry of their own, no default counts.
+2. A code whose row (requests.py) names no access needs an admin; an admin without lists of permissions of
+   its own may do everything. Topics and groups of the broker itself need an entry of their own, no default
+   counts.
 3. A file that cannot be read when the broker starts keeps it from starting; later the accounts that are
    known stay, and the log says why.
 4. When the file has changed the new accounts hold from the next tick on.
@@ -34,7 +35,7 @@ from typing import Any
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.credentials import (
@@ -45,13 +46,17 @@ from pocketmq.remoting.credentials import (
     signing_order,
 )
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
+from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import (
     RETRY_PREFIX,
     TRACE_TOPIC,
+    is_broker_only,
     is_internal,
     is_retry_topic,
     retry_topic,
 )
+from pocketmq.remoting.record import Record, read_record
+from pocketmq.remoting.requests import Access
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +87,7 @@ _WORDS = {
     "SUB|PUB": Permission.PUB | Permission.SUB,
 }
 
+MessageAt = Callable[[int], memoryview | None]
 Need = tuple[str, Permission]
 """A topic, or %RETRY%group for a group, and what is needed there."""
 
@@ -89,93 +95,48 @@ Need = tuple[str, Permission]
 # ------------------------------------------------------------ what a request needs
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a request needs, by the fields that name its topics and groups.
-
-    publish, subscribe, either: topics; group: what the account must be able to subscribe as. Fields of the
-    header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`.
-    optional: a request without such a field needs nothing.
-    """
-
-    publish: str | None = None
-    subscribe: str | None = None
-    either: str | None = None
-    group: str | None = None
-    in_body: bool = False
-    optional: bool = False
-
-
-SIGNED = Access()
-_READ = Access(subscribe="topic", group="consumerGroup")
-_QUEUE = Access(either="topic")
-_PUBLISH, _PUBLISH_V2 = Access(publish="topic"), Access(publish="b")
-_LOCKS = Access(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
-
-# A code that is not listed needs an administrator.
-_ACCESS: dict[int, Access] = {
-    RequestCode.SEND_MESSAGE: _PUBLISH,
-    RequestCode.SEND_MESSAGE_V2: _PUBLISH_V2,
-    RequestCode.SEND_BATCH_MESSAGE: _PUBLISH_V2,
-    RequestCode.SEND_REPLY_MESSAGE: _PUBLISH,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _PUBLISH_V2,
-    RequestCode.RECALL_MESSAGE: _PUBLISH,
-    RequestCode.END_TRANSACTION: SIGNED,
-    RequestCode.CONSUMER_SEND_MSG_BACK: Access(group="group"),
-    RequestCode.PULL_MESSAGE: _READ,
-    RequestCode.LITE_PULL_MESSAGE: _READ,
-    RequestCode.QUERY_MESSAGE: Access(subscribe="topic"),
-    RequestCode.QUERY_CONSUMER_OFFSET: _READ,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _READ,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _QUEUE,
-    RequestCode.GET_MAX_OFFSET: _QUEUE,
-    RequestCode.GET_MIN_OFFSET: _QUEUE,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _QUEUE,
-    RequestCode.HEART_BEAT: Access(
-        subscribe="consumerDataSet.subscriptionDataSet.topic",
-        group="consumerDataSet.groupName",
-        in_body=True,
-        optional=True,
-    ),
-    RequestCode.UNREGISTER_CLIENT: Access(group="consumerGroup", optional=True),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Access(group="consumerGroup"),
-    RequestCode.LOCK_BATCH_MQ: _LOCKS,
-    RequestCode.UNLOCK_BATCH_MQ: _LOCKS,
-    RequestCode.CHECK_CLIENT_CONFIG: Access(
-        subscribe="subscriptionData.topic", group="group", in_body=True
-    ),
-    RequestCode.QUERY_ASSIGNMENT: Access(subscribe="topic", group="consumerGroup", in_body=True),
-    RequestCode.POP_MESSAGE: _READ,
-    RequestCode.PEEK_MESSAGE: _READ,
-    RequestCode.NOTIFICATION: _READ,
-    RequestCode.POLLING_INFO: _READ,
-    RequestCode.ACK_MESSAGE: _READ,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _READ,
-    RequestCode.BATCH_ACK_MESSAGE: Access(subscribe="acks.t", group="acks.c", in_body=True),
-}
-# The topic of their receipt can be the group's own pop retry topic.
-_ACKS = (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
-
-
-def needs_of(request: RemotingCommand, access: Access) -> Iterator[Need]:
+def needs_of(request: RemotingCommand, access: Access, message_at: MessageAt) -> Iterator[Need]:
     """What an account must have for this request.
 
-    Raises: AccessDenied for a request that does not say what it is about; PocketMQError for a body that
+    Raises: AccessDenied for a request that does not say what it is about; ProtocolError for a body that
     is no JSON.
     """
     values: Any = fastjson.loads_request(request.body) if access.in_body else request.ext or {}
     groups = _named(values, access.group, access)
     yield from ((retry_topic(group), Permission.SUB) for group in groups)
     for topic in _named(values, access.publish, access):
-        yield write_need(topic)
+        yield _write_need(topic)
     for topic in _named(values, access.either, access):
         yield topic, Permission.PUB | Permission.SUB
     for topic in _named(values, access.subscribe, access):
-        own = normal_topic(topic, groups[0]) if request.code in _ACKS else topic
-        yield own, Permission.SUB
+        yield normal_topic(topic, groups[0]) if access.popped else topic, Permission.SUB
+    for position in _named(values, access.read_at, access):
+        for topic in _own_topics(position, message_at):
+            yield topic, Permission.SUB
+    for position in _named(values, access.write_at, access):
+        for topic in _own_topics(position, message_at):
+            yield _write_need(topic)
 
 
-def write_need(topic: str) -> Need:
+def _own_topics(position: str, message_at: MessageAt) -> list[str]:
+    """Where the message belongs that a request names: not where it waits. None: there is no such message."""
+    data = message_at(int(position)) if position.isdigit() else None
+    if data is None:
+        return []
+    record = read_record(data, check_crc=False)
+    topic = record.topic
+    if is_broker_only(topic):
+        topic = _text(record, b"REAL_TOPIC") or topic
+    first = _text(record, b"RETRY_TOPIC") if is_retry_topic(topic) else None
+    return [topic] if first is None else [topic, first]
+
+
+def _text(record: Record, name: bytes) -> str | None:
+    raw = get_property(record.properties, name)
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _write_need(topic: str) -> Need:
     """A retry topic belongs to its group, whatever group the request names."""
     return topic, Permission.SUB if is_retry_topic(topic) else Permission.PUB
 
@@ -229,7 +190,7 @@ class Account:
             perms,
         )
 
-    def check(self, request: RemotingCommand, access: Access | None) -> None:
+    def check(self, request: RemotingCommand, access: Access | None, message_at: MessageAt) -> None:
         """access None: for administrators only. Raises: AccessDenied (invariant 2)."""
         if access is None and not self.admin:
             raise AccessDenied(
@@ -238,7 +199,7 @@ class Account:
             )
         if access is None or (self.admin and not self.perms):
             return
-        for name, wanted in needs_of(request, access):
+        for name, wanted in needs_of(request, access, message_at):
             if name == TRACE_TOPIC and wanted == Permission.PUB:
                 continue
             is_group = is_retry_topic(name)
@@ -352,18 +313,12 @@ class PlainAccessValidator:
 
     # ------------------------------------------------------------ requests
 
-    def guarded(self, code: int, handler: Handler) -> Handler:
-        """The handler of a code behind the check."""
-        return self._guarded(handler, _ACCESS.get(code))
+    def guarded(self, handler: Handler, access: Access | None, message_at: MessageAt) -> Handler:
+        """The handler behind the check; access None: for administrators only."""
 
-    def refusing(self, handler: Handler) -> Handler:
-        """The handler of codes that are not served: whoever signs is told so."""
-        return self._guarded(handler, SIGNED)
-
-    def _guarded(self, handler: Handler, access: Access | None) -> Handler:
         def checked(request: RemotingCommand, connection: Connection) -> Any:
             try:
-                self._check(request, connection.peer, access)
+                self.check(request, connection.peer, access, message_at)
             except AccessDenied as denied:
                 self._note(request, connection, denied)
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
@@ -386,11 +341,10 @@ class PlainAccessValidator:
             self._logged_ms = now
             self._denied = 0
 
-    def check(self, request: RemotingCommand, peer: str) -> None:
-        """peer: ip:port. Raises: AccessDenied (invariant 1)."""
-        self._check(request, peer, _ACCESS.get(request.code))
-
-    def _check(self, request: RemotingCommand, peer: str, access: Access | None) -> None:
+    def check(
+        self, request: RemotingCommand, peer: str, access: Access | None, message_at: MessageAt
+    ) -> None:
+        """peer: ip:port. message_at: see MessageStore. Raises: AccessDenied (invariant 1)."""
         address = peer.rpartition(":")[0]
         accounts = self._accounts
         if any(pattern.matches(address) for pattern in accounts.white_addresses):
@@ -407,7 +361,7 @@ class PlainAccessValidator:
         if not _signature_holds(account.secret_key, ext, request.body):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
         try:
-            account.check(request, access)
+            account.check(request, access, message_at)
         except ProtocolError as error:
             raise AccessDenied(f"what the request is about cannot be read: {error}") from error
 

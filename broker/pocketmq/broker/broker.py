@@ -64,6 +64,7 @@ from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Connection, Handler, not_supported
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.remoting.requests import REQUESTS, Access, Server, complete
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig, StoreError
@@ -183,8 +184,11 @@ class Broker:
         handlers = self._make_handlers(store_host)
         default: Handler = not_supported
         if self._acl is not None:
-            handlers = {code: self._acl.guarded(code, each) for code, each in handlers.items()}
-            default = self._acl.refusing(not_supported)
+            guarded, message_at = self._acl.guarded, self.store.message_at
+            for code, handler in handlers.items():
+                handlers[code] = guarded(handler, REQUESTS[code].access, message_at)
+            # Whoever signs is told what is not served.
+            default = guarded(not_supported, Access(), message_at)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,
@@ -560,7 +564,7 @@ class Broker:
         ):
             assert not table.keys() & part.keys(), "a code has two handlers"
             table.update(part)
-        return table
+        return complete(Server.BROKER, table)
 
     def _settings_changed(self, names: set[str]) -> None:
         """An administrator has changed settings while the broker runs."""

@@ -34,6 +34,7 @@ from pocketmq.remoting.headers import (
     UnregisterBrokerHeader,
     WipeWritePermHeader,
 )
+from pocketmq.remoting.requests import Server, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class NameServerProcessors:
             code.UPDATE_NAMESRV_CONFIG: self.update_config,
             code.GET_NAMESRV_CONFIG: self.get_config,
         }
-        return {int(number): handler for number, handler in table.items()}
+        return complete(Server.NAME_SERVER, {int(code): each for code, each in table.items()})
 
     # ------------------------------------------------------------ key-value configuration
 

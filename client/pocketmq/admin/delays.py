@@ -10,8 +10,9 @@ from typing import Any
 from pocketmq.admin.settings import SiteSettings
 from pocketmq.admin.site import Site
 from pocketmq.client.errors import RequestNotSupported
-from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 
 _LEVEL_KEY = "scheduleMessageOffset_"
 
@@ -69,7 +70,7 @@ class Delays:
                 answer = await self._site.api.ask(
                     master.address,
                     PocketRequestCode.GET_TIMERS,
-                    headers.GetTimersHeader(topic, count),
+                    GetTimersHeader(topic, count),
                 )
             except RequestNotSupported:
                 counts = await self._counts(master.address)

@@ -9,9 +9,14 @@ from typing import Any
 
 from pocketmq.admin.site import Site
 from pocketmq.client.errors import QueryNotFound, RequestNotSupported
-from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.requests import (
+    GetGroupFindingsHeader,
+    GetMessageTrackHeader,
+    PocketRequestCode,
+)
 
 MODE_ATTRIBUTE = "group.mode"
 
@@ -35,7 +40,7 @@ class Doctor:
                 answer = await self._api.ask(
                     master.address,
                     PocketRequestCode.GET_GROUP_FINDINGS,
-                    headers.GetGroupFindingsHeader(group),
+                    GetGroupFindingsHeader(group),
                     about=f"group {group!r}" if group else "",
                 )
             except (RequestNotSupported, RemotingError):
@@ -58,7 +63,7 @@ class Doctor:
         broker: the name of the one that has it; else all are asked. Returns: the answer of
         GET_MESSAGE_TRACK; None when no broker that could tell has the message.
         """
-        header = headers.GetMessageTrackHeader(msg_id, topic, queue_id, queue_offset, group)
+        header = GetMessageTrackHeader(msg_id, topic, queue_id, queue_offset, group)
         for master in await self._site.masters(None, broker):
             try:
                 answer = await self._api.ask(
@@ -103,7 +108,7 @@ class Doctor:
             await self._api.ask(
                 address,
                 PocketRequestCode.GET_GROUP_FINDINGS,
-                headers.GetGroupFindingsHeader(None),
+                GetGroupFindingsHeader(None),
             )
         except RequestNotSupported:
             return False

@@ -15,13 +15,14 @@ from pocketmq.client.queue_json import message_queue, queue_json
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.send_result import SendResult, send_result
 from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode, request_name
+from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
 from pocketmq.remoting.record import read_record, read_records
+from pocketmq.remoting.requests import PocketRequestCode
 
 
 class Remoting(Protocol):

@@ -23,6 +23,7 @@ from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.remoting.message_codec import decompress, properties_to_dict, to_message
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.requests import Server, complete
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import InnerConsumer, MQClientInstance
@@ -38,7 +39,7 @@ class ClientProcessor:
         self.replies: dict[str, asyncio.Future[Message]] = {}
 
     def handlers(self) -> dict[int, Handler]:
-        return {
+        handlers: dict[int, Handler] = {
             RequestCode.CHECK_TRANSACTION_STATE: self.check_transaction_state,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self.notify_consumer_ids_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.reset_offset,
@@ -47,6 +48,7 @@ class ClientProcessor:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.receive_reply,
         }
+        return complete(Server.CLIENT, handlers)
 
     def check_transaction_state(self, request: RemotingCommand, connection: Connection) -> None:
         message = to_message(read_record(request.body))

@@ -185,26 +185,6 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-class PocketRequestCode(IntEnum):
-    """What only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
-
-    RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
-    """
-
-    # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
-    # "findings", "subGroups"}]}: groups whose members differ, or the one that was asked for.
-    GET_GROUP_FINDINGS = 900_001
-    # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
-    # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
-    # its offset id, by topic and unique key, or by its place; 22 when there is none.
-    GET_MESSAGE_TRACK = 900_002
-    # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
-    # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
-    # "recallHandle"}]}: the next messages that wait for a time of their own (not those of delay levels);
-    # counting: after a crash the counts are too low for some seconds.
-    GET_TIMERS = 900_003
-
-
 class ResponseCode(IntEnum):
     """What a peer may answer. Source: ResponseCode and RemotingSysResponseCode, RocketMQ 4.9.7 to 5.5.0.
 

@@ -1,45 +1,16 @@
-"""The header fields of every request and answer, as one table (wire.md 2).
+"""The header fields of RocketMQ's requests and answers; which code has which: requests.py.
 
-`REQUEST_HEADERS[code]` and `RESPONSE_HEADERS[code]` give the class; a code that is in neither table
-carries no fields. A field with a default is optional on the wire; names travel in camel case unless
-`wire("...")` says otherwise. Sources: *RequestHeader and *ResponseHeader, RocketMQ 4.9.7 and 5.5.0.
+A field with a default is optional on the wire; names travel in camel case unless `wire("...")` says
+otherwise. Sources: *RequestHeader and *ResponseHeader, RocketMQ 4.9.7 and 5.5.0.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.header import Header, wire
-
-_H = TypeVar("_H", bound=type[Header])
-REQUEST_HEADERS: dict[RequestCode, type[Header]] = {}
-RESPONSE_HEADERS: dict[RequestCode, type[Header]] = {}
-
-
-def _request(*codes: RequestCode) -> Callable[[_H], _H]:
-    return _into(REQUEST_HEADERS, codes)
-
-
-def _response(*codes: RequestCode) -> Callable[[_H], _H]:
-    return _into(RESPONSE_HEADERS, codes)
-
-
-def _into(
-    table: dict[RequestCode, type[Header]], codes: tuple[RequestCode, ...]
-) -> Callable[[_H], _H]:
-    def register(header: _H) -> _H:
-        for code in codes:
-            table[code] = header
-        return header
-
-    return register
-
 
 # ------------------------------------------------------------ sending
 
 
-@_request(RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 @dataclass(slots=True)
 class SendMessageHeader(Header):
     producer_group: str
@@ -58,9 +29,6 @@ class SendMessageHeader(Header):
     bname: str | None = None
 
 
-@_request(
-    RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
-)
 @dataclass(slots=True)
 class SendMessageV2Header(Header):
     producer_group: str = wire("a")
@@ -79,13 +47,6 @@ class SendMessageV2Header(Header):
     bname: str | None = wire("n", None)
 
 
-@_response(
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-)
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
     msg_id: str
@@ -98,7 +59,6 @@ class SendMessageResponseHeader(Header):
     trace_on: str | None = wire("TRACE_ON", None)
 
 
-@_request(RequestCode.CONSUMER_SEND_MSG_BACK)
 @dataclass(slots=True)
 class ConsumerSendMsgBackHeader(Header):
     offset: int
@@ -111,7 +71,6 @@ class ConsumerSendMsgBackHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.END_TRANSACTION)
 @dataclass(slots=True)
 class EndTransactionHeader(Header):
     producer_group: str
@@ -125,7 +84,6 @@ class EndTransactionHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.CHECK_TRANSACTION_STATE)
 @dataclass(slots=True)
 class CheckTransactionStateHeader(Header):
     tran_state_table_offset: int
@@ -137,7 +95,6 @@ class CheckTransactionStateHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.RECALL_MESSAGE)
 @dataclass(slots=True)
 class RecallMessageHeader(Header):
     topic: str
@@ -146,13 +103,11 @@ class RecallMessageHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.RECALL_MESSAGE)
 @dataclass(slots=True)
 class RecallMessageResponseHeader(Header):
     msg_id: str
 
 
-@_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 @dataclass(slots=True)
 class PushReplyMessageHeader(Header):
     producer_group: str
@@ -174,7 +129,6 @@ class PushReplyMessageHeader(Header):
 # ------------------------------------------------------------ pulling and offsets
 
 
-@_request(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 @dataclass(slots=True)
 class PullMessageHeader(Header):
     consumer_group: str
@@ -193,7 +147,6 @@ class PullMessageHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 @dataclass(slots=True)
 class PullMessageResponseHeader(Header):
     suggest_which_broker_id: int
@@ -206,7 +159,6 @@ class PullMessageResponseHeader(Header):
     forbidden_type: int | None = None
 
 
-@_request(RequestCode.QUERY_CONSUMER_OFFSET)
 @dataclass(slots=True)
 class QueryConsumerOffsetHeader(Header):
     consumer_group: str
@@ -216,13 +168,11 @@ class QueryConsumerOffsetHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.QUERY_CONSUMER_OFFSET)
 @dataclass(slots=True)
 class QueryConsumerOffsetResponseHeader(Header):
     offset: int
 
 
-@_request(RequestCode.UPDATE_CONSUMER_OFFSET)
 @dataclass(slots=True)
 class UpdateConsumerOffsetHeader(Header):
     consumer_group: str
@@ -232,7 +182,6 @@ class UpdateConsumerOffsetHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 @dataclass(slots=True)
 class SearchOffsetHeader(Header):
     topic: str
@@ -242,13 +191,11 @@ class SearchOffsetHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 @dataclass(slots=True)
 class SearchOffsetResponseHeader(Header):
     offset: int
 
 
-@_request(RequestCode.GET_MAX_OFFSET)
 @dataclass(slots=True)
 class GetMaxOffsetHeader(Header):
     topic: str
@@ -257,13 +204,11 @@ class GetMaxOffsetHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.GET_MAX_OFFSET)
 @dataclass(slots=True)
 class GetMaxOffsetResponseHeader(Header):
     offset: int
 
 
-@_request(RequestCode.GET_MIN_OFFSET)
 @dataclass(slots=True)
 class GetMinOffsetHeader(Header):
     topic: str
@@ -271,13 +216,11 @@ class GetMinOffsetHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.GET_MIN_OFFSET)
 @dataclass(slots=True)
 class GetMinOffsetResponseHeader(Header):
     offset: int
 
 
-@_request(RequestCode.GET_EARLIEST_MSG_STORETIME)
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeHeader(Header):
     topic: str
@@ -285,13 +228,11 @@ class GetEarliestMsgStoretimeHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.GET_EARLIEST_MSG_STORETIME)
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeResponseHeader(Header):
     timestamp: int
 
 
-@_request(RequestCode.QUERY_MESSAGE)
 @dataclass(slots=True)
 class QueryMessageHeader(Header):
     topic: str
@@ -304,21 +245,18 @@ class QueryMessageHeader(Header):
     last_key: str | None = None
 
 
-@_response(RequestCode.QUERY_MESSAGE)
 @dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
 
 
-@_request(RequestCode.VIEW_MESSAGE_BY_ID)
 @dataclass(slots=True)
 class ViewMessageHeader(Header):
     offset: int
     topic: str | None = None
 
 
-@_request(RequestCode.QUERY_CONSUME_QUEUE)
 @dataclass(slots=True)
 class QueryConsumeQueueHeader(Header):
     topic: str
@@ -331,7 +269,6 @@ class QueryConsumeQueueHeader(Header):
 # ------------------------------------------------------------ membership
 
 
-@_request(RequestCode.UNREGISTER_CLIENT)
 @dataclass(slots=True)
 class UnregisterClientHeader(Header):
     client_id: str = wire("clientID")
@@ -340,20 +277,17 @@ class UnregisterClientHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 @dataclass(slots=True)
 class GetConsumerListHeader(Header):
     consumer_group: str
     bname: str | None = None
 
 
-@_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
 @dataclass(slots=True)
 class NotifyConsumerIdsChangedHeader(Header):
     consumer_group: str
 
 
-@_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 @dataclass(slots=True)
 class ResetOffsetHeader(Header):
     topic: str
@@ -364,9 +298,6 @@ class ResetOffsetHeader(Header):
     offset: int | None = None
 
 
-@_request(
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-)
 @dataclass(slots=True)
 class GetConsumerStatusHeader(Header):
     topic: str
@@ -374,7 +305,6 @@ class GetConsumerStatusHeader(Header):
     client_addr: str | None = None
 
 
-@_request(RequestCode.GET_CONSUMER_RUNNING_INFO)
 @dataclass(slots=True)
 class GetConsumerRunningInfoHeader(Header):
     consumer_group: str
@@ -382,7 +312,6 @@ class GetConsumerRunningInfoHeader(Header):
     jstack_enable: bool | None = None
 
 
-@_request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 @dataclass(slots=True)
 class ConsumeMessageDirectlyHeader(Header):
     consumer_group: str
@@ -397,7 +326,6 @@ class ConsumeMessageDirectlyHeader(Header):
 # ------------------------------------------------------------ topics and groups
 
 
-@_request(RequestCode.UPDATE_AND_CREATE_TOPIC)
 @dataclass(slots=True)
 class CreateTopicHeader(Header):
     topic: str
@@ -412,33 +340,28 @@ class CreateTopicHeader(Header):
     force: bool | None = None
 
 
-@_request(RequestCode.DELETE_TOPIC_IN_BROKER)
 @dataclass(slots=True)
 class DeleteTopicHeader(Header):
     topic: str
 
 
-@_request(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 @dataclass(slots=True)
 class DeleteTopicInNamesrvHeader(Header):
     topic: str
     cluster_name: str | None = None
 
 
-@_request(RequestCode.GET_TOPIC_CONFIG)
 @dataclass(slots=True)
 class GetTopicConfigHeader(Header):
     topic: str
     lo: bool | None = None
 
 
-@_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
 @dataclass(slots=True)
 class GetSubscriptionGroupConfigHeader(Header):
     group: str
 
 
-@_request(RequestCode.DELETE_SUBSCRIPTIONGROUP)
 @dataclass(slots=True)
 class DeleteSubscriptionGroupHeader(Header):
     group_name: str
@@ -446,31 +369,26 @@ class DeleteSubscriptionGroupHeader(Header):
     clean_offset: bool | None = None
 
 
-@_request(RequestCode.GET_TOPIC_STATS_INFO)
 @dataclass(slots=True)
 class GetTopicStatsInfoHeader(Header):
     topic: str
 
 
-@_request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
 @dataclass(slots=True)
 class QueryTopicConsumeByWhoHeader(Header):
     topic: str
 
 
-@_request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 @dataclass(slots=True)
 class GetConsumerConnectionListHeader(Header):
     consumer_group: str
 
 
-@_request(RequestCode.GET_PRODUCER_CONNECTION_LIST)
 @dataclass(slots=True)
 class GetProducerConnectionListHeader(Header):
     producer_group: str
 
 
-@_request(RequestCode.GET_CONSUME_STATS)
 @dataclass(slots=True)
 class GetConsumeStatsHeader(Header):
     consumer_group: str
@@ -478,33 +396,28 @@ class GetConsumeStatsHeader(Header):
     topic_list: str | None = None
 
 
-@_request(RequestCode.QUERY_CONSUME_TIME_SPAN)
 @dataclass(slots=True)
 class QueryConsumeTimeSpanHeader(Header):
     topic: str
     group: str
 
 
-@_request(RequestCode.GET_BROKER_CONSUME_STATS)
 @dataclass(slots=True)
 class GetBrokerConsumeStatsHeader(Header):
     is_order: bool
 
 
-@_request(RequestCode.VIEW_BROKER_STATS_DATA)
 @dataclass(slots=True)
 class ViewBrokerStatsDataHeader(Header):
     stats_name: str
     stats_key: str
 
 
-@_response(RequestCode.GET_BROKER_CONFIG)
 @dataclass(slots=True)
 class GetBrokerConfigResponseHeader(Header):
     version: str
 
 
-@_request(RequestCode.CLONE_GROUP_OFFSET)
 @dataclass(slots=True)
 class CloneGroupOffsetHeader(Header):
     src_group: str
@@ -513,7 +426,6 @@ class CloneGroupOffsetHeader(Header):
     offline: bool | None = None
 
 
-@_request(RequestCode.QUERY_CORRECTION_OFFSET)
 @dataclass(slots=True)
 class QueryCorrectionOffsetHeader(Header):
     compare_group: str
@@ -521,27 +433,23 @@ class QueryCorrectionOffsetHeader(Header):
     filter_groups: str | None = None
 
 
-@_request(RequestCode.RESUME_CHECK_HALF_MESSAGE)
 @dataclass(slots=True)
 class ResumeCheckHalfMessageHeader(Header):
     msg_id: str | None = None
     topic: str | None = None
 
 
-@_request(RequestCode.QUERY_TOPICS_BY_CONSUMER)
 @dataclass(slots=True)
 class QueryTopicsByConsumerHeader(Header):
     group: str
 
 
-@_request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
 @dataclass(slots=True)
 class QuerySubscriptionByConsumerHeader(Header):
     group: str
     topic: str
 
 
-@_request(RequestCode.GET_ALL_TOPIC_CONFIG)
 @dataclass(slots=True)
 class GetAllTopicConfigHeader(Header):
     topic_seq: int | None = None
@@ -549,7 +457,6 @@ class GetAllTopicConfigHeader(Header):
     max_topic_num: int | None = None
 
 
-@_request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 @dataclass(slots=True)
 class GetAllSubscriptionGroupHeader(Header):
     group_seq: int | None = None
@@ -557,13 +464,11 @@ class GetAllSubscriptionGroupHeader(Header):
     max_group_num: int | None = None
 
 
-@_response(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 @dataclass(slots=True)
 class GetAllSubscriptionGroupResponseHeader(Header):
     total_group_num: int | None = None
 
 
-@_request(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
 @dataclass(slots=True)
 class GroupForbiddenHeader(Header):
     group: str
@@ -574,7 +479,6 @@ class GroupForbiddenHeader(Header):
 # ------------------------------------------------------------ pop (5.x)
 
 
-@_request(RequestCode.POP_MESSAGE)
 @dataclass(slots=True)
 class PopMessageHeader(Header):
     consumer_group: str
@@ -592,7 +496,6 @@ class PopMessageHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.POP_MESSAGE)
 @dataclass(slots=True)
 class PopMessageResponseHeader(Header):
     pop_time: int
@@ -604,7 +507,6 @@ class PopMessageResponseHeader(Header):
     order_count_info: str | None = None
 
 
-@_request(RequestCode.ACK_MESSAGE)
 @dataclass(slots=True)
 class AckMessageHeader(Header):
     consumer_group: str
@@ -615,7 +517,6 @@ class AckMessageHeader(Header):
     bname: str | None = None
 
 
-@_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 @dataclass(slots=True)
 class ChangeInvisibleTimeHeader(Header):
     consumer_group: str
@@ -627,7 +528,6 @@ class ChangeInvisibleTimeHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(Header):
     pop_time: int
@@ -635,7 +535,6 @@ class ChangeInvisibleTimeResponseHeader(Header):
     revive_qid: int
 
 
-@_request(RequestCode.NOTIFICATION)
 @dataclass(slots=True)
 class NotificationHeader(Header):
     consumer_group: str
@@ -650,14 +549,12 @@ class NotificationHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.NOTIFICATION)
 @dataclass(slots=True)
 class NotificationResponseHeader(Header):
     has_msg: bool
     polling_full: bool | None = None
 
 
-@_request(RequestCode.POLLING_INFO)
 @dataclass(slots=True)
 class PollingInfoHeader(Header):
     consumer_group: str
@@ -666,13 +563,11 @@ class PollingInfoHeader(Header):
     bname: str | None = None
 
 
-@_response(RequestCode.POLLING_INFO)
 @dataclass(slots=True)
 class PollingInfoResponseHeader(Header):
     polling_num: int
 
 
-@_request(RequestCode.PEEK_MESSAGE)
 @dataclass(slots=True)
 class PeekMessageHeader(Header):
     consumer_group: str
@@ -685,7 +580,6 @@ class PeekMessageHeader(Header):
 # ------------------------------------------------------------ name server
 
 
-@_request(RequestCode.PUT_KV_CONFIG)
 @dataclass(slots=True)
 class PutKVConfigHeader(Header):
     namespace: str
@@ -693,33 +587,28 @@ class PutKVConfigHeader(Header):
     value: str
 
 
-@_request(RequestCode.GET_KV_CONFIG)
 @dataclass(slots=True)
 class GetKVConfigHeader(Header):
     namespace: str
     key: str
 
 
-@_response(RequestCode.GET_KV_CONFIG)
 @dataclass(slots=True)
 class GetKVConfigResponseHeader(Header):
     value: str | None = None
 
 
-@_request(RequestCode.DELETE_KV_CONFIG)
 @dataclass(slots=True)
 class DeleteKVConfigHeader(Header):
     namespace: str
     key: str
 
 
-@_request(RequestCode.GET_KVLIST_BY_NAMESPACE)
 @dataclass(slots=True)
 class GetKVListByNamespaceHeader(Header):
     namespace: str
 
 
-@_request(RequestCode.REGISTER_BROKER)
 @dataclass(slots=True)
 class RegisterBrokerHeader(Header):
     broker_name: str
@@ -733,14 +622,12 @@ class RegisterBrokerHeader(Header):
     enable_acting_master: bool | None = None
 
 
-@_response(RequestCode.REGISTER_BROKER)
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-@_request(RequestCode.UNREGISTER_BROKER)
 @dataclass(slots=True)
 class UnregisterBrokerHeader(Header):
     broker_name: str
@@ -749,7 +636,6 @@ class UnregisterBrokerHeader(Header):
     broker_id: int
 
 
-@_request(RequestCode.QUERY_DATA_VERSION)
 @dataclass(slots=True)
 class QueryDataVersionHeader(Header):
     broker_name: str
@@ -758,57 +644,48 @@ class QueryDataVersionHeader(Header):
     broker_id: int
 
 
-@_response(RequestCode.QUERY_DATA_VERSION)
 @dataclass(slots=True)
 class QueryDataVersionResponseHeader(Header):
     changed: bool
 
 
-@_request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 @dataclass(slots=True)
 class GetRouteInfoHeader(Header):
     topic: str
     accept_standard_json_only: bool | None = None
 
 
-@_request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER)
 @dataclass(slots=True)
 class WipeWritePermHeader(Header):
     broker_name: str
 
 
-@_response(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
 @dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
     wipe_topic_count: int
 
 
-@_response(RequestCode.ADD_WRITE_PERM_OF_BROKER)
 @dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
     add_topic_count: int
 
 
-@_request(RequestCode.GET_TOPICS_BY_CLUSTER)
 @dataclass(slots=True)
 class GetTopicsByClusterHeader(Header):
     cluster: str
 
 
-@_request(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
 @dataclass(slots=True)
 class RegisterTopicHeader(Header):
     topic: str
 
 
-@_request(RequestCode.GET_BROKER_MEMBER_GROUP)
 @dataclass(slots=True)
 class GetBrokerMemberGroupHeader(Header):
     cluster_name: str
     broker_name: str
 
 
-@_request(RequestCode.BROKER_HEARTBEAT)
 @dataclass(slots=True)
 class BrokerHeartbeatHeader(Header):
     cluster_name: str
@@ -820,26 +697,3 @@ class BrokerHeartbeatHeader(Header):
     confirm_offset: int | None = None
     heartbeat_timeout_mills: int | None = None
     election_priority: int | None = None
-
-
-# ------------------------------------------------------------ ours: what PocketRequestCode asks
-
-
-@dataclass(slots=True)
-class GetGroupFindingsHeader(Header):
-    group: str | None = None
-
-
-@dataclass(slots=True)
-class GetMessageTrackHeader(Header):
-    msg_id: str | None = None
-    topic: str | None = None
-    queue_id: int | None = None
-    queue_offset: int | None = None
-    group: str | None = None
-
-
-@dataclass(slots=True)
-class GetTimersHeader(Header):
-    topic: str | None = None
-    count: int | None = None

@@ -7,10 +7,9 @@ from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.guard import GroupGuard
 from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.processors.admin_answers import json_answer
-from pocketmq.remoting.codes import PocketRequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.headers import GetGroupFindingsHeader
+from pocketmq.remoting.requests import GetGroupFindingsHeader, PocketRequestCode
 
 
 class GroupDoctorProcessor:

@@ -6,13 +6,13 @@ from typing import Any
 from pocketmq.broker.delivery_record import DeliveryRecord
 from pocketmq.broker.message_track import MessageTracks, Place
 from pocketmq.broker.processors.admin_answers import json_answer
-from pocketmq.remoting.codes import PocketRequestCode, ResponseCode
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
-from pocketmq.remoting.headers import GetMessageTrackHeader
 from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.requests import GetMessageTrackHeader, PocketRequestCode
 from pocketmq.store import MessageStore
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.admin_answers import json_answer
-from pocketmq.remoting.codes import PocketRequestCode, RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.headers import GetTimersHeader
 from pocketmq.remoting.recall_handle import RecallHandle
+from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 from pocketmq.store.timer import TimerService
 from pocketmq.store.timer_pending import Waiting
 

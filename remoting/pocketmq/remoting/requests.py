@@ -1,0 +1,415 @@
+"""Requests, as one table: a row for each code says all that the servers and their guards know of it.
+
+    code      number and name: codes.py; PocketMQ's own stand below
+    header    class of its header fields, answer that of its answer's; None: there are none
+    access    what an account must be allowed where signatures are checked; None: to administer
+    server    who serves it; nobody, and `why` says the reason
+
+The tables of handlers are held against it (`complete`), access control obeys it, and the compatibility page
+is made from it. RocketMQ's numbers and headers are facts of others and stand in codes.py and headers.py;
+of a code that only PocketMQ has, all is here.
+Source of the accesses: PlainAccessValidator, RocketMQ 4.9.7, for the codes that it looks at; the resources
+that headers of RocketMQ 5.5.0 name; for the rest, which clients send without being an administrator's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Flag, IntEnum, auto
+from typing import TypeVar
+
+from pocketmq.remoting import headers as h
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.header import Header
+
+_T = TypeVar("_T")
+
+
+class PocketRequestCode(IntEnum):
+    """What only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
+
+    RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
+    """
+
+    # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
+    # "findings", "subGroups"}]}: groups whose members differ, or the one that was asked for.
+    GET_GROUP_FINDINGS = 900_001
+    # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
+    # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
+    # its offset id, by topic and unique key, or by its place; 22 when there is none.
+    GET_MESSAGE_TRACK = 900_002
+    # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
+    # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
+    # "recallHandle"}]}: the next messages that wait for a time of their own (not those of delay levels);
+    # counting: after a crash the counts are too low for some seconds.
+    GET_TIMERS = 900_003
+
+
+@dataclass(slots=True)
+class GetGroupFindingsHeader(Header):
+    group: str | None = None
+
+
+@dataclass(slots=True)
+class GetMessageTrackHeader(Header):
+    msg_id: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    group: str | None = None
+
+
+@dataclass(slots=True)
+class GetTimersHeader(Header):
+    topic: str | None = None
+    count: int | None = None
+
+
+class Server(Flag):
+    """Who serves a request."""
+
+    NOBODY = 0
+    BROKER = auto()
+    NAME_SERVER = auto()
+    CLIENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a request needs, by the fields that name its topics and groups.
+
+    publish, subscribe, either: topics; group: what the account must be able to subscribe as. Fields of the
+    header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`.
+    read_at, write_at: header fields with the position of a message, whose own topic and group count; what
+    is written at one is a half message. popped: the topic may be the group's own pop retry topic.
+    optional: a request without such a field needs nothing.
+    """
+
+    publish: str | None = None
+    subscribe: str | None = None
+    either: str | None = None
+    group: str | None = None
+    read_at: str | None = None
+    write_at: str | None = None
+    in_body: bool = False
+    popped: bool = False
+    optional: bool = False
+
+    def __str__(self) -> str:
+        """In words.
+
+        >>> str(Access(subscribe="topic", group="consumerGroup"))
+        'subscribe `topic`; subscribe as `consumerGroup`'
+        """
+        words = (
+            ("publish to `%s`", self.publish),
+            ("subscribe `%s`", self.subscribe),
+            ("publish to or subscribe `%s`", self.either),
+            ("subscribe as `%s`", self.group),
+            ("subscribe the topic of the message at `%s`", self.read_at),
+            ("publish to the topic of the half message at `%s`", self.write_at),
+        )
+        return "; ".join(text % field for text, field in words if field is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of one code; see the head of the module."""
+
+    code: RequestCode | PocketRequestCode
+    header: type[Header] | None = None
+    answer: type[Header] | None = None
+    access: Access | None = None
+    server: Server = Server.BROKER
+    why: str = ""
+
+
+_UNUSED = "in RocketMQ's list of codes, but sent and served by nobody"
+_CONTROLLER = "5.x controller mode: there is no controller here"
+_POP = "5.5: back to the files of check points from RocksDB; there are only files here"
+_TIMER = "5.5 timers in RocksDB: there is one engine here, the wheel"
+_LITE = "5.5 lite topics, which the 4.9 face does not offer"
+_AUTH = "5.x users and policies: access control here is RocketMQ 4's, in files"
+_COLD = "5.x cold data flow control: there is no separate reader to slow down"
+_ROCKSDB = "5.x RocksDB store: tables here are RocketMQ's JSON files"
+_HA = "5.x replication handshake; there are no replicas of this broker"
+_CONTAINER = "5.x broker container: one process is one broker here"
+_STATIC = "5.x static topics, which the 4.9 face does not offer"
+
+_PUBLISH, _PUBLISH_V2 = Access(publish="topic"), Access(publish="b")
+_READ = Access(subscribe="topic", group="consumerGroup")
+_RECEIPT = Access(subscribe="topic", group="consumerGroup", popped=True)
+_QUEUE = Access(either="topic")
+_LOCKS = Access(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
+
+
+def _served_by(server: Server, *rows: Row) -> Iterator[Row]:
+    return (replace(row, server=server) for row in rows)
+
+
+def _nobody(why: str, *codes: RequestCode) -> Iterator[Row]:
+    return (Row(code, server=Server.NOBODY, why=why) for code in codes)
+
+
+C, P = RequestCode, PocketRequestCode
+_ROWS: tuple[Row, ...] = (
+    # ------------------------------------------------------------ served by brokers
+    Row(C.SEND_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
+    Row(C.PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
+    Row(
+        C.QUERY_MESSAGE,
+        h.QueryMessageHeader,
+        h.QueryMessageResponseHeader,
+        Access(subscribe="topic"),
+    ),
+    Row(
+        C.QUERY_CONSUMER_OFFSET,
+        h.QueryConsumerOffsetHeader,
+        h.QueryConsumerOffsetResponseHeader,
+        _READ,
+    ),
+    Row(C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ),
+    Row(C.UPDATE_AND_CREATE_TOPIC, h.CreateTopicHeader),
+    Row(C.UPDATE_AND_CREATE_TOPIC_LIST),
+    Row(C.GET_ALL_TOPIC_CONFIG, h.GetAllTopicConfigHeader),
+    Row(C.UPDATE_BROKER_CONFIG),
+    Row(C.GET_BROKER_CONFIG, None, h.GetBrokerConfigResponseHeader),
+    Row(C.GET_BROKER_RUNTIME_INFO),
+    Row(C.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetHeader, h.SearchOffsetResponseHeader, _QUEUE),
+    Row(C.GET_MAX_OFFSET, h.GetMaxOffsetHeader, h.GetMaxOffsetResponseHeader, _QUEUE),
+    Row(C.GET_MIN_OFFSET, h.GetMinOffsetHeader, h.GetMinOffsetResponseHeader, _QUEUE),
+    Row(
+        C.GET_EARLIEST_MSG_STORETIME,
+        h.GetEarliestMsgStoretimeHeader,
+        h.GetEarliestMsgStoretimeResponseHeader,
+        _QUEUE,
+    ),
+    Row(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Access(read_at="offset")),
+    Row(
+        C.HEART_BEAT,
+        access=Access(
+            subscribe="consumerDataSet.subscriptionDataSet.topic",
+            group="consumerDataSet.groupName",
+            in_body=True,
+            optional=True,
+        ),
+    ),
+    Row(
+        C.UNREGISTER_CLIENT,
+        h.UnregisterClientHeader,
+        access=Access(group="consumerGroup", optional=True),
+    ),
+    Row(
+        C.CONSUMER_SEND_MSG_BACK,
+        h.ConsumerSendMsgBackHeader,
+        access=Access(group="group", read_at="offset"),
+    ),
+    Row(C.END_TRANSACTION, h.EndTransactionHeader, access=Access(write_at="commitLogOffset")),
+    Row(
+        C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Access(group="consumerGroup")
+    ),
+    Row(C.LOCK_BATCH_MQ, access=_LOCKS),
+    Row(C.UNLOCK_BATCH_MQ, access=_LOCKS),
+    Row(C.GET_ALL_CONSUMER_OFFSET),
+    Row(C.GET_ALL_DELAY_OFFSET),
+    Row(
+        C.CHECK_CLIENT_CONFIG,
+        access=Access(subscribe="subscriptionData.topic", group="group", in_body=True),
+    ),
+    Row(C.UPDATE_AND_CREATE_ACL_CONFIG),
+    Row(C.DELETE_ACL_CONFIG),
+    Row(C.GET_BROKER_CLUSTER_ACL_INFO),
+    Row(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
+    Row(C.GET_BROKER_CLUSTER_ACL_CONFIG),
+    Row(C.GET_TIMER_CHECK_POINT),
+    Row(C.GET_TIMER_METRICS),
+    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+    Row(
+        C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        h.GetAllSubscriptionGroupHeader,
+        h.GetAllSubscriptionGroupResponseHeader,
+    ),
+    Row(C.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoHeader),
+    Row(C.GET_CONSUMER_CONNECTION_LIST, h.GetConsumerConnectionListHeader),
+    Row(C.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListHeader),
+    Row(C.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupHeader),
+    Row(C.GET_CONSUME_STATS, h.GetConsumeStatsHeader),
+    Row(C.DELETE_TOPIC_IN_BROKER, h.DeleteTopicHeader),
+    Row(C.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetHeader),
+    Row(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader),
+    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+    Row(C.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoHeader),
+    Row(C.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanHeader),
+    Row(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
+    Row(C.CLEAN_EXPIRED_CONSUMEQUEUE),
+    Row(
+        C.GET_CONSUMER_RUNNING_INFO,
+        h.GetConsumerRunningInfoHeader,
+        server=Server.BROKER | Server.CLIENT,
+    ),
+    Row(C.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader),
+    Row(
+        C.CONSUME_MESSAGE_DIRECTLY,
+        h.ConsumeMessageDirectlyHeader,
+        server=Server.BROKER | Server.CLIENT,
+    ),
+    Row(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
+    Row(C.CLONE_GROUP_OFFSET, h.CloneGroupOffsetHeader),
+    Row(C.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataHeader),
+    Row(C.CLEAN_UNUSED_TOPIC),
+    Row(C.GET_BROKER_CONSUME_STATS, h.GetBrokerConsumeStatsHeader),
+    Row(C.SEND_BATCH_MESSAGE, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
+    Row(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader),
+    Row(C.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageHeader),
+    Row(C.SEND_REPLY_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
+    Row(C.SEND_REPLY_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
+    Row(C.GET_ALL_PRODUCER_INFO),
+    Row(C.DELETE_EXPIRED_COMMITLOG),
+    Row(C.QUERY_TOPICS_BY_CONSUMER, h.QueryTopicsByConsumerHeader),
+    Row(C.QUERY_SUBSCRIPTION_BY_CONSUMER, h.QuerySubscriptionByConsumerHeader),
+    Row(C.GET_TOPIC_CONFIG, h.GetTopicConfigHeader),
+    Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigHeader),
+    Row(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
+    Row(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
+    Row(C.QUERY_ASSIGNMENT, access=Access(subscribe="topic", group="consumerGroup", in_body=True)),
+    Row(C.SET_MESSAGE_REQUEST_MODE),
+    Row(C.GET_ALL_MESSAGE_REQUEST_MODE),
+    Row(C.POP_MESSAGE, h.PopMessageHeader, h.PopMessageResponseHeader, _READ),
+    Row(C.ACK_MESSAGE, h.AckMessageHeader, access=_RECEIPT),
+    Row(C.PEEK_MESSAGE, h.PeekMessageHeader, access=_READ),
+    Row(
+        C.CHANGE_MESSAGE_INVISIBLETIME,
+        h.ChangeInvisibleTimeHeader,
+        h.ChangeInvisibleTimeResponseHeader,
+        _RECEIPT,
+    ),
+    Row(C.NOTIFICATION, h.NotificationHeader, h.NotificationResponseHeader, _READ),
+    Row(C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ),
+    Row(C.BATCH_ACK_MESSAGE, access=Access(subscribe="acks.t", group="acks.c", in_body=True)),
+    Row(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
+    Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
+    Row(P.GET_TIMERS, GetTimersHeader),
+    # ------------------------------------------------------------ served by name servers, to anybody
+    *_served_by(
+        Server.NAME_SERVER,
+        Row(C.PUT_KV_CONFIG, h.PutKVConfigHeader),
+        Row(C.GET_KV_CONFIG, h.GetKVConfigHeader, h.GetKVConfigResponseHeader),
+        Row(C.DELETE_KV_CONFIG, h.DeleteKVConfigHeader),
+        Row(C.REGISTER_BROKER, h.RegisterBrokerHeader, h.RegisterBrokerResponseHeader),
+        Row(C.UNREGISTER_BROKER, h.UnregisterBrokerHeader),
+        Row(C.GET_ROUTEINFO_BY_TOPIC, h.GetRouteInfoHeader),
+        Row(C.GET_BROKER_CLUSTER_INFO),
+        Row(C.WIPE_WRITE_PERM_OF_BROKER, h.WipeWritePermHeader, h.WipeWritePermResponseHeader),
+        Row(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        Row(C.DELETE_TOPIC_IN_NAMESRV, h.DeleteTopicInNamesrvHeader),
+        Row(C.REGISTER_TOPIC_IN_NAMESRV, h.RegisterTopicHeader),
+        Row(C.GET_KVLIST_BY_NAMESPACE, h.GetKVListByNamespaceHeader),
+        Row(C.GET_TOPICS_BY_CLUSTER, h.GetTopicsByClusterHeader),
+        Row(C.GET_SYSTEM_TOPIC_LIST_FROM_NS),
+        Row(C.GET_UNIT_TOPIC_LIST),
+        Row(C.GET_HAS_UNIT_SUB_TOPIC_LIST),
+        Row(C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
+        Row(C.UPDATE_NAMESRV_CONFIG),
+        Row(C.GET_NAMESRV_CONFIG),
+        Row(C.QUERY_DATA_VERSION, h.QueryDataVersionHeader, h.QueryDataVersionResponseHeader),
+        Row(C.ADD_WRITE_PERM_OF_BROKER, h.WipeWritePermHeader, h.AddWritePermResponseHeader),
+        Row(C.GET_BROKER_MEMBER_GROUP, h.GetBrokerMemberGroupHeader),
+        Row(C.BROKER_HEARTBEAT, h.BrokerHeartbeatHeader),
+    ),
+    # ------------------------------------------------------------ served by clients
+    *_served_by(
+        Server.CLIENT,
+        Row(C.CHECK_TRANSACTION_STATE, h.CheckTransactionStateHeader),
+        Row(C.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedHeader),
+        Row(C.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetHeader),
+        Row(C.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusHeader),
+        Row(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
+    ),
+    # ------------------------------------------------------------ served by nobody
+    Row(
+        C.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        h.GroupForbiddenHeader,
+        server=Server.NOBODY,
+        why="5.x bans of a group from one topic; consumeEnable=false bans it from all",
+    ),
+    *_nobody(
+        _UNUSED,
+        C.QUERY_BROKER_OFFSET,
+        C.GET_TOPIC_CONFIG_LIST,
+        C.GET_TOPIC_NAME_LIST,
+        C.TRIGGER_DELETE_FILES,
+        C.GET_CLIENT_CONFIG,
+        C.SUSPEND_CONSUMER,
+        C.RESUME_CONSUMER,
+        C.RESET_CONSUMER_OFFSET_IN_CONSUMER,
+        C.RESET_CONSUMER_OFFSET_IN_BROKER,
+        C.ADJUST_CONSUMER_THREAD_POOL,
+        C.WHO_CONSUME_THE_MESSAGE,
+        C.REGISTER_FILTER_SERVER,
+        C.REGISTER_MESSAGE_FILTER_CLASS,
+    ),
+    *_nobody(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
+    *_nobody(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
+    *_nobody(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
+    *_nobody(
+        _CONTROLLER,
+        C.NOTIFY_MIN_BROKER_ID_CHANGE,
+        C.CONTROLLER_ALTER_SYNC_STATE_SET,
+        C.CONTROLLER_ELECT_MASTER,
+        C.CONTROLLER_REGISTER_BROKER,
+        C.CONTROLLER_GET_REPLICA_INFO,
+        C.CONTROLLER_GET_METADATA_INFO,
+        C.CONTROLLER_GET_SYNC_STATE_DATA,
+        C.GET_BROKER_EPOCH_CACHE,
+        C.NOTIFY_BROKER_ROLE_CHANGED,
+        C.UPDATE_CONTROLLER_CONFIG,
+        C.GET_CONTROLLER_CONFIG,
+        C.CLEAN_BROKER_DATA,
+        C.CONTROLLER_GET_NEXT_BROKER_ID,
+        C.CONTROLLER_APPLY_BROKER_ID,
+    ),
+    *_nobody(_HA, C.EXCHANGE_BROKER_HA_INFO, C.GET_BROKER_HA_STATUS, C.RESET_MASTER_FLUSH_OFFSET),
+    *_nobody(
+        _COLD,
+        C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        C.GET_COLD_DATA_FLOW_CTR_INFO,
+        C.SET_COMMITLOG_READ_MODE,
+    ),
+    *_nobody(
+        _AUTH,
+        C.AUTH_CREATE_USER,
+        C.AUTH_UPDATE_USER,
+        C.AUTH_DELETE_USER,
+        C.AUTH_GET_USER,
+        C.AUTH_LIST_USER,
+        C.AUTH_CREATE_ACL,
+        C.AUTH_UPDATE_ACL,
+        C.AUTH_DELETE_ACL,
+        C.AUTH_GET_ACL,
+        C.AUTH_LIST_ACL,
+    ),
+    *_nobody(_TIMER, C.SWITCH_TIMER_ENGINE),
+    *_nobody(_POP, C.POP_ROLLBACK),
+    *_nobody(
+        _LITE,
+        C.POP_LITE_MESSAGE,
+        C.LITE_SUBSCRIPTION_CTL,
+        C.ACK_LITE_MESSAGE,
+        C.GET_BROKER_LITE_INFO,
+        C.GET_PARENT_TOPIC_INFO,
+        C.GET_LITE_TOPIC_INFO,
+        C.GET_LITE_CLIENT_INFO,
+        C.GET_LITE_GROUP_INFO,
+        C.TRIGGER_LITE_DISPATCH,
+        C.NOTIFY_UNSUBSCRIBE_LITE,
+    ),
+)
+REQUESTS: Mapping[int, Row] = {row.code: row for row in _ROWS}
+assert len(REQUESTS) == len(_ROWS), "a code has two rows"
+
+
+def complete(server: Server, handlers: dict[int, _T]) -> dict[int, _T]:
+    """The handlers of a server, which are those that the rows promise."""
+    promised = {code for code, row in REQUESTS.items() if row.server & server}
+    assert handlers.keys() == promised, f"rows, handlers differ: {handlers.keys() ^ promised}"
+    return handlers
