@@ -143,7 +143,7 @@ def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
     }
     assert ask("offset", "show", "h", "--topic", "Moved")[0]["lag"] == 2
     assert ask("group", "show", "h")["members"] == []
-    assert "nobody" in ask("doctor", "group", "h", code=1)["warnings"][0]
+    assert ask("doctor", "group", "h", code=1)["symptoms"][0]["kind"] == "NOBODY_ONLINE"
 
 
 def test_a_group_is_created_listed_and_deleted(ask: Ask) -> None:

@@ -228,8 +228,12 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
                 return sorted(got) == wanted
 
             await until(came)
-        warned = (await user.read("/overview"))["warnings"]
-        assert [each["subject"] for each in warned if each["kind"] == "DEAD_LETTERS"] == ["D"]
+
+        async def warned() -> bool:
+            rows = (await user.read("/overview"))["warnings"]
+            return [each["subject"] for each in rows if each["kind"] == "DEAD_LETTERS"] == ["D"]
+
+        await until(warned)
 
 
 async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: Path) -> None:

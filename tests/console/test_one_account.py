@@ -1,8 +1,9 @@
 """One answer to one question, whoever is asked: guard, console, command line, figures, administration."""
 
-import json
+import asyncio
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from tests.console.console_peer import Site, site, until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.metrics import snapshot
-from pocketmq.cli.group_commands import examine
+from pocketmq.cli.group_report import examine
 from pocketmq.client import (
     ConsumeContext,
+    ConsumeResult,
     LitePullConsumer,
     Message,
     MessageExt,
@@ -65,8 +67,10 @@ async def test_members_that_write_the_same_tags_differently_agree_on_every_face(
             camps = "pocketmq_group_subscription_camps{"
             assert [line for line in text.splitlines() if line.startswith(camps)] == []
             async with Admin(name_server=running.name_server) as admin:
-                diagnosis = await examine(admin, "S")
-            assert "subscribe" not in json.dumps(diagnosis["warnings"])
+                [diagnosis] = await examine(admin, "S")
+            kinds = {each["kind"] for each in diagnosis["symptoms"]}
+            assert diagnosis["findings"] == []
+            assert "GROUP_DIFFERS" not in kinds
 
 
 async def test_a_tracks_type_is_the_same_from_the_broker_and_from_administration(
@@ -95,3 +99,82 @@ async def test_a_tracks_type_is_the_same_from_the_broker_and_from_administration
             message = await admin.messages.by_offset_id(sent.offset_msg_id)
             [computed] = await admin.messages.track(message, group="S")
             assert told["tracks"][0]["trackType"] == computed.type == "PULL"
+
+
+def _words(rows: list[dict[str, Any]]) -> dict[tuple[str, str | None], str]:
+    """The words of each symptom; figures, and where a lag goes, move on between two looks."""
+    return {
+        (each["kind"], each["topic"]): re.sub(r"[\d,.]+", "N", each["text"].partition(" behind")[0])
+        for each in rows
+    }
+
+
+async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(tmp_path: Path) -> None:
+    """One group stands still, another's messages all die; a doctor that gave the all-clear misled."""
+    limits: Any = {
+        "doctor_lag_max": 20,
+        "doctor_stuck_time": 1_000,
+        "doctor_retries_per_minute_max": 0,
+    }
+    async with site(tmp_path, **limits) as running:
+        user = running.user
+        for topic in ("T", "U"):
+            await user.do("PUT", f"/topics/{topic}", {"readQueues": 1, "writeQueues": 1})
+        go_on = asyncio.Event()
+
+        async def hanging(messages: list[MessageExt], context: ConsumeContext) -> None:
+            await go_on.wait()
+
+        async def failing(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+            return ConsumeResult.RECONSUME_LATER
+
+        where = running.name_server
+        stuck = PushConsumer("Stuck", listener=hanging, name_server=where)
+        stuck.subscribe("T")
+        dying = PushConsumer("Dying", listener=failing, name_server=where, max_reconsume_times=0)
+        dying.subscribe("U")
+        async with (
+            Producer("P", name_server=where) as producer,
+            stuck,
+            dying,
+            Admin(name_server=where) as admin,
+            AsyncExitStack() as last,
+        ):
+            last.callback(go_on.set)
+            for topic, count in (("T", 40), ("U", 3)):
+                for _ in range(count):
+                    await producer.send(Message(topic, b"x"))
+
+            async def told() -> Any:
+                found = {each["group"]: each for each in await examine(admin, None)}
+                sick = {name: _words(found[name]["symptoms"]) for name in ("Stuck", "Dying")}
+                wanted = {
+                    "Stuck": {("MEMBER_STUCK", None), ("LAG", "T")},
+                    "Dying": {("DEAD_LETTERS", None), ("FAILING", None)},
+                }
+                return sick if {name: set(each) for name, each in sick.items()} == wanted else None
+
+            sick = await until(told)
+            for name, symptoms in sick.items():
+                assert _words((await user.read(f"/groups/{name}"))["warnings"]) == symptoms
+
+            async def on_the_overview() -> bool:
+                rows = (await user.read("/overview"))["warnings"]
+                seen = {
+                    name: _words([each for each in rows if each["subject"] == name])
+                    for name in sick
+                }
+                return bool(seen == sick)
+
+            await until(on_the_overview)
+            listed = {each["name"]: each for each in (await user.read("/groups"))["items"]}
+            assert (listed["Stuck"]["state"], listed["Dying"]["state"]) == ("sick", "sick")
+
+            wanted = {("Stuck", "LAG"), ("Dying", "DEAD_LETTERS"), ("Dying", "FAILING")}
+            line = re.compile(r'pocketmq_group_symptoms{.*consumer_group="(\w+)".*symptom="(\w+)"')
+
+            async def measured() -> bool:
+                text = to_text([snapshot(running.brokers["b"])]).decode()
+                return set(line.findall(text)) == wanted
+
+            await until(measured)

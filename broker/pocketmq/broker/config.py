@@ -382,6 +382,36 @@ class BrokerConfig(Settings):
         help="Members that subscribe differently for longer than this are reported in the log and the "
         "console; shorter differences are clients that start, or a change that is rolled out.",
     )
+    doctor_lag_max: int = key(
+        10_000,
+        name="doctorLagMax",
+        min=1,
+        runtime=True,
+        help="Messages behind in a topic from which on a group counts as sick (group doctor, console and "
+        "/metrics); a tenth of it where the lag does not get less.",
+    )
+    doctor_retries_per_minute_max: int = key(
+        10,
+        name="doctorRetriesPerMinuteMax",
+        min=0,
+        runtime=True,
+        help="Messages a minute that a group may send back to consume again before it counts as sick.",
+    )
+    doctor_dead_letters_max: int = key(
+        0,
+        name="doctorDeadLettersMax",
+        min=0,
+        runtime=True,
+        help="Dead letters that a group may have before it counts as sick.",
+    )
+    doctor_stuck_time: int = key(
+        120_000,
+        name="doctorStuckTime",
+        min=1_000,
+        unit="ms",
+        runtime=True,
+        help="A member that holds messages and has finished none for so long counts as stuck.",
+    )
     server_channel_max_idle_time_seconds: int = key(
         120,
         name="serverChannelMaxIdleTimeSeconds",

@@ -63,10 +63,11 @@ class Family:
 
 def metrics() -> tuple[Metric, ...]:
     """Every row of the tables."""
+    from pocketmq.broker.metrics_groups import GROUP_METRICS
     from pocketmq.broker.metrics_store import STORE_METRICS
     from pocketmq.broker.metrics_traffic import TRAFFIC_METRICS
 
-    return (*TRAFFIC_METRICS, *STORE_METRICS)
+    return (*TRAFFIC_METRICS, *GROUP_METRICS, *STORE_METRICS)
 
 
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:

@@ -240,6 +240,11 @@ class BrokerStats:
                     item.sample(window, now, *found)
         return item.view(0), item.view(1), item.view(2)
 
+    def minute_rate(self, name: str, key: str) -> float:
+        """An item per second over the last minute, as it was sampled; 0 before the first sample."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else item.view(0).tps
+
     def group_get_tps(self, group: str, topic: str) -> float:
         """Messages that a group gets per second, over the last minute."""
         found = self.windows(GROUP_GET_NUMS, f"{topic}@{group}")

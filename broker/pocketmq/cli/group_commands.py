@@ -1,12 +1,20 @@
 """`pocketmq group`: create, delete, list, show, doctor, mode, producers."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pocketmq.cli.exits import ExitCode
-from pocketmq.cli.group_report import check_known, describe, more_warnings
+from pocketmq.cli.group_report import (
+    camp_rows,
+    check_known,
+    describe,
+    examine,
+    loss_rows,
+    symptom_rows,
+)
 from pocketmq.cli.options import Broker, Cluster, GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, confirm, with_admin
@@ -107,8 +115,8 @@ def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
         print_rows(found["subscriptions"], as_json=False, empty="no subscriptions")
         print_rows(found["members"], as_json=False)
     print_rows(found["queues"], as_json=False, empty="no offsets")
-    for warning in found["warnings"]:
-        print_line(f"warning: {warning}")
+    for symptom in found["symptoms"]:
+        print_line(f"{symptom['severity']}: {symptom['text']}")
 
 
 @app.command()
@@ -118,31 +126,27 @@ def doctor(
     namesrv: NameServer,
     as_json: Json = False,
 ) -> None:
-    """Do the members subscribe to the same, what is lost if not, does everybody read? Exit code 1 if not."""
+    """What is wrong with a group, or with any: lag that grows, failures, members that are stuck or differ.
+
+    Exit code 1 when something is. Thresholds: the broker's settings doctor...
+    """
     found = with_admin(namesrv, lambda admin: examine(admin, group))
+    sick = [each for each in found if each["state"] == "sick"]
     if as_json:
-        print_json(found)
+        print_json(found if group is None else found[0])
     else:
-        for warning in found["warnings"] or ["nothing is wrong"]:
-            print_line(warning)
-    if found["warnings"]:
+        print_line(
+            f"{len(sick)} of {len(found)} groups are sick" if group is None else _state(found)
+        )
+        for rows in (symptom_rows(found), camp_rows(found), loss_rows(found)):
+            if rows:
+                print_rows(rows, as_json=False)
+    if sick:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
-async def examine(admin: "Admin", group: str | None) -> dict[str, Any]:
-    """One group's warnings, or those of all groups whose members differ."""
-    if group is None:
-        told = [each for rows in (await admin.doctor.groups()).values() for each in rows]
-        texts = [str(finding["text"]) for each in told for finding in each["findings"]]
-        return {"group": None, "warnings": list(dict.fromkeys(texts))}
-    found = await describe(admin, group)
-    warnings = [*found["warnings"], *more_warnings(found)]
-    return {
-        "group": group,
-        "mode": found["mode"],
-        "findings": found["findings"],
-        "warnings": warnings,
-    }
+def _state(found: Sequence[dict[str, Any]]) -> str:
+    return "sick" if found[0]["state"] == "sick" else "nothing is wrong"
 
 
 class Mode(StrEnum):

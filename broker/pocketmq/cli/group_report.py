@@ -1,32 +1,37 @@
 """What is known of a group, and what is suspicious: for `group show` and `group doctor`."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.site import SiteRefused
 from pocketmq.remoting.agreement import own_topics
 from pocketmq.remoting.codes import version_name
+from pocketmq.remoting.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, QueueProgress
 
 
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
-    """All that is known of a group. Raises: SiteRefused when nothing is."""
-    from pocketmq.admin.views import group_view
+    """All that is known of a group, and what is wrong with it. Raises: SiteRefused when nothing is known."""
+    from pocketmq.admin.checkup import check_group
+    from pocketmq.remoting.diagnosis import is_sick
 
-    view = await group_view(admin, group)
+    checkup = await check_group(admin, group)
+    view = checkup.view
     connection = view.connection
     if connection is None and not view.progress:
         await check_known(admin, group)
     found: dict[str, Any] = {
         "group": group,
         "mode": view.mode,
+        "state": "sick" if is_sick(checkup.symptoms) else "well",
         "members": [],
         "subscriptions": [],
         "queues": [queue_row(row) for row in view.progress],
         "findings": [finding.to_json() for _, finding in view.findings],
-        "warnings": [finding.text for _, finding in view.findings],
+        "symptoms": [each.to_json() for each in checkup.symptoms],
     }
     if connection is None:
         return found
@@ -53,16 +58,60 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     return found
 
 
-def more_warnings(found: dict[str, Any]) -> list[str]:
-    """What a doctor says beside `describe`'s own warnings: nobody online, queues without an owner."""
-    if not found["members"]:
-        return ["nobody of the group is online: nothing is consumed"]
-    ownerless = [row for row in found["queues"] if row["owner"] is None and row["lag"] > 0]
-    if not ownerless:
-        return []
+async def examine(admin: "Admin", group: str | None) -> list[dict[str, Any]]:
+    """The diagnosis of one group, or of each group that users made."""
+    if group is not None:
+        names = [group]
+    else:
+        names = [name for name in await admin.groups.names() if not is_system_group(name)]
+    found = [await describe(admin, name) for name in names]
+    shown = ("group", "mode", "state", "symptoms", "findings")
+    return [{name: each[name] for name in shown} for each in found]
+
+
+def symptom_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is wrong, a line each."""
     return [
-        f"{len(ownerless)} queues with messages have no member that says it consumes them: a member does "
-        "not answer, or subscribes to another topic"
+        {
+            "group": each["group"],
+            "severity": each["severity"],
+            "symptom": each["kind"],
+            "topic": each["topic"],
+            "finding": each["text"],
+            "what to do": each["advice"],
+        }
+        for group in found
+        for each in group["symptoms"]
+    ]
+
+
+def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Who asks for what, where members differ."""
+    return [
+        {
+            "topic": finding["topic"],
+            "subscribes": camp["expression"],
+            "members": camp["clientIds"],
+        }
+        for group in found
+        for finding in group["findings"]
+        for camp in finding["camps"]
+    ]
+
+
+def loss_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is lost to whom, in which queues."""
+    return [
+        {
+            "topic": finding["topic"],
+            "queues": loss["queueIds"],
+            "read by": loss["holder"],
+            "lost": loss["lost"],
+            "lost to": loss["lostTo"],
+        }
+        for group in found
+        for finding in group["findings"]
+        for loss in finding["losses"]
     ]
 
 

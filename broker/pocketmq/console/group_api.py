@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from pocketmq.admin import GroupConfig
-from pocketmq.admin.views import group_row, group_view, member_count, subscriptions_of, users_first
+from pocketmq.admin.checkup import check_group
+from pocketmq.admin.views import group_row, member_count, subscriptions_of, users_first
 from pocketmq.broker.group_mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.call import Call, paged
@@ -17,8 +18,9 @@ from pocketmq.console.json_rows import (
     queue_row,
     subscription_rows,
 )
-from pocketmq.console.overview_warnings import warnings_of
+from pocketmq.console.overview_warnings import symptom_row
 from pocketmq.console.state import Console
+from pocketmq.remoting.diagnosis import is_sick
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import group_is_legal, is_system_group
 
@@ -75,6 +77,7 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
         "lag": found.lag,
         "out": None,
         "differs": differs if console.sampler.last.findings else None,
+        "state": _state(console, name),
     }
     figures = console.sampler.groups.get(name)
     if figures is not None:
@@ -84,12 +87,19 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
     return row
 
 
+def _state(console: Console, name: str) -> str | None:
+    """`sick` or `well` at the last look; None before the first."""
+    found = console.sampler.symptoms.get(name)
+    return None if found is None else "sick" if is_sick(found) else "well"
+
+
 async def show(console: Console, call: Call) -> dict[str, Any]:
     name = call.path["group"]
     admin = console.admin
     await console.sampler.fresh()
     configs = (await _configs(console)).get(name, {})
-    view = await group_view(admin, name)
+    checkup = await check_group(admin, name)
+    view = checkup.view
     connection = view.connection
     figures = console.sampler.groups.get(name)
     rows = sorted(view.progress, key=lambda row: users_first(row.queue))
@@ -127,7 +137,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
             for broker, told in view.told.items()
             for each in told["subGroups"]
         ],
-        "warnings": [each for each in warnings_of(console.sampler) if each["subject"] == name],
+        "warnings": [symptom_row(each) for each in checkup.symptoms],
     }
 
 

@@ -4,29 +4,34 @@
    most LOOKS_MAX of each in a sample, and every IDLE_STEPS samples only while nobody watches.
 2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
    back was reset, or its broker restarted; a queue that was not seen the last time does not count.
-3. What does not answer is a finding, not a failure: a sample is always made.
+3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: members are asked
+   for that, and one that hangs must not hold up the figures.
+4. What does not answer is a finding, not a failure: a sample is always made.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.admin.checkup import check_group, thresholds
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.broker_figures import FIGURES, figures_of, integer
 from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
 from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.diagnosis import Symptom, Thresholds
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import is_system_group
 
 log = logging.getLogger(__name__)
 
 LOOKS_MAX = 40
+CHECKS_MAX = 4
 IDLE_STEPS = 5
 STALE_INTERVALS = 10
 _WATCHED_MS = 60_000
@@ -88,12 +93,13 @@ class Sampler:
         self.last = Sample()
         self.topics: dict[str, _Counter] = {}
         self.groups: dict[str, GroupFigures] = {}
-        self.dead_letters: dict[str, int] = {}
+        self.symptoms: dict[str, list[Symptom]] = {}
         self._put: dict[str, _Counter] = {}
         self._got: dict[str, _Counter] = {}
         self._turns: dict[str, OrderedDict[str, None]] = {
             "topics": OrderedDict(),
             "groups": OrderedDict(),
+            "checks": OrderedDict(),
         }
         self._step = 0
         self._watched_ms: int | None = None
@@ -103,12 +109,18 @@ class Sampler:
     # ------------------------------------------------------------ being asked
 
     async def run(self) -> None:
-        """Sample until cancelled; an answer that nobody foresaw is logged, and the next sample comes."""
+        """Sample and examine until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again(self.sample), name="samples")
+            tasks.create_task(self._again(self._check), name="checkups")
+
+    async def _again(self, look: Callable[[], Awaitable[None]]) -> None:
+        """An answer that nobody foresaw is logged, and the next look comes."""
         while True:
             try:
-                await self.sample()
+                await look()
             except Exception:
-                log.exception("a sample of the console has failed; the next one follows")
+                log.exception("a look of the console has failed; the next one follows")
             await asyncio.sleep(self.interval_ms / 1_000)
 
     async def fresh(self) -> Sample:
@@ -143,7 +155,7 @@ class Sampler:
     # ------------------------------------------------------------ sampling
 
     async def sample(self) -> None:
-        """Look once (invariant 3); a second caller waits for the first one's look instead of its own."""
+        """Look once (invariant 4); a second caller waits for the first one's look instead of its own."""
         before = self.last.at_ms
         async with self._lock:
             if self.last.at_ms != before:
@@ -252,31 +264,47 @@ class Sampler:
         except PocketMQError:
             figures.members = None
 
+    async def _check(self) -> None:
+        """Examine the groups whose turn it is (invariant 3)."""
+        names = set(self.groups)
+        for name in self.symptoms.keys() - names:
+            del self.symptoms[name]
+        chosen = self._turn("checks", names, CHECKS_MAX)
+        if not chosen:
+            return
+        try:
+            limits = await thresholds(self._admin)
+        except PocketMQError:
+            return
+        await asyncio.gather(*(self._check_one(name, limits) for name in chosen))
+
+    async def _check_one(self, name: str, limits: Thresholds) -> None:
+        try:
+            self.symptoms[name] = (await check_group(self._admin, name, limits)).symptoms
+        except PocketMQError:
+            self.symptoms.pop(name, None)
+
     async def _look_at_topics(self, names: Iterable[str]) -> None:
-        wanted = {name for name in names if kind_of_topic(name) in ("NORMAL", "DLQ")}
-        for table in (self.topics, self.dead_letters):
-            for name in table.keys() - wanted:
-                del table[name]
+        wanted = {name for name in names if kind_of_topic(name) == "NORMAL"}
+        for name in self.topics.keys() - wanted:
+            del self.topics[name]
         for name in self._turn("topics", wanted):
             try:
                 rows = await self._admin.topics.status(name, partial=True)
             except PocketMQError:
                 continue
             now_ms = self._clock.monotonic_ms()
-            if kind_of_topic(name) == "DLQ":
-                self.dead_letters[name] = sum(row.max_offset - row.min_offset for row in rows)
-                continue
             values: dict[Hashable, int] = {row.queue: row.max_offset for row in rows}
             self.topics.setdefault(name, _Counter(now_ms, values)).look(now_ms, values)
 
-    def _turn(self, what: str, names: set[str]) -> list[str]:
+    def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
         """Whose turn it is (invariant 1): those that waited longest."""
         turns = self._turns[what]
         for name in turns.keys() - names:
             del turns[name]
         for name in sorted(names - turns.keys()):
             turns[name] = None
-        chosen = list(turns)[:LOOKS_MAX]
+        chosen = list(turns)[:count]
         for name in chosen:
             turns.move_to_end(name)
         return chosen

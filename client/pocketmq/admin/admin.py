@@ -57,6 +57,7 @@ class Admin:
             timeout_ms=config.request_timeout_ms,
             encoding=Encoding[config.header_encoding],
         )
+        self.clock = config.clock
         self.site = Site(api)
         self.topics = Topics(self.site)
         self.groups = Groups(self.site)

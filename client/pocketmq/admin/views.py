@@ -83,6 +83,10 @@ class GroupView:
     def lag(self) -> int:
         return lag_of(self.progress)
 
+    def lag_in(self, topic: str) -> int:
+        """Messages behind in one topic."""
+        return lag_of(row for row in self.progress if row.queue.topic == topic)
+
     @property
     def sub_groups(self) -> int:
         """Sub-groups that an isolated group has now."""

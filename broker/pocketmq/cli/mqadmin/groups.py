@@ -134,10 +134,10 @@ async def consumer_status(admin: Admin, given: Given) -> None:
         ],
     )
     say("")
-    if found["warnings"]:
+    if found["findings"]:
         say("WARN: Different subscription in the same group of consumer!!!")
-        for warning in found["warnings"]:
-            say(warning)
+        for finding in found["findings"]:
+            say(finding["text"])
     else:
         say("Same subscription in the same group of consumer")
 

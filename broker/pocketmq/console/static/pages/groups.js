@@ -33,7 +33,7 @@ export default {
           ? table({
               caption: t("groups"),
               columns: [
-                { label: t("group") }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true },
+                { label: t("group") }, { label: t("state") }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true },
                 { label: t("messageModel") }, { label: t("lag"), number: true }, { label: t("rate.out"), number: true },
               ],
               rows: list.items.map((each) => ({ key: each.name, marked: each.differs, cells: row(each) })),
@@ -50,6 +50,7 @@ export default {
 function row(each) {
   return [
     groupLink(each.name),
+    each.state === "sick" ? tag(t("sick"), "bad") : each.state === "well" ? tag(t("well"), "good") : "–",
     each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members ? tag(t("agree"), "good") : "–",
     each.mode ? named("mode", each.mode) : "–",
     each.members ? number(each.members) : h("span", { class: "soft" }, t("offline")),

@@ -4,7 +4,7 @@ import { get, path } from "../api.js";
 import { lineChart } from "../chart.js";
 import { data, h } from "../dom.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
-import { has, named, number, rate, t } from "../text.js";
+import { has, language, named, number, rate, t } from "../text.js";
 
 const KINDS = { error: "bad", warning: "warn", info: "" };
 
@@ -57,20 +57,24 @@ export function warnings(list) {
     "section",
     { "aria-label": t("warnings"), "aria-live": "polite" },
     list.map((warning) => {
-      const own = has(`warning.${warning.kind}`) && t(`warning.${warning.kind}`, filled(warning));
+      // The symptoms of groups have words of their own, the same as on the command line.
+      const own = language === "en" && warning.advice ? warning.text
+        : has(`warning.${warning.kind}`) && t(`warning.${warning.kind}`, filled(warning));
       return h(
         "div",
-        { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject}` },
+        { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject} ${warning.topic}` },
         h(
           "p",
           {},
           tag(named("severity", warning.severity), KINDS[warning.severity]),
           " ",
           h("strong", {}, subject(warning)),
+          warning.topic && [" / ", topicLink(warning.topic)],
           own && `: ${own}`,
         ),
         " ",
         (!own || warning.kind.endsWith("UNREACHABLE")) && h("p", { lang: "en", translate: "no" }, warning.text),
+        warning.advice && h("p", { class: "soft", lang: "en", translate: "no" }, warning.advice),
       );
     }),
   );
@@ -83,10 +87,9 @@ function filled({ parameters }) {
 }
 
 function subject({ kind, subject: name }) {
-  if (["GROUP_DIFFERS", "LAG", "NOBODY_ONLINE"].includes(kind)) return groupLink(name);
   if (kind === "DEAD_LETTERS") return link("/dead-letters", { group: name }, name);
   if (kind === "DISK" || kind === "BROKER_UNREACHABLE") return link("/broker", { name }, name);
-  return data(name);
+  return kind.startsWith("NAME_SERVER") ? data(name) : groupLink(name);
 }
 
 function charts(page) {

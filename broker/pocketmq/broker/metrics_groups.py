@@ -1,0 +1,89 @@
+"""Metrics of what is wrong with groups: the symptoms of `pocketmq group doctor`, as far as a broker knows.
+
+The rules and the words are those of remoting.diagnosis. What only the members can tell (who has which queue,
+who is stuck) is not among them: the console and the command line ask the members for it.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.metrics import Metric, Sample
+from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
+from pocketmq.remoting.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
+from pocketmq.remoting.names import dlq_topic, is_group_topic, is_system_group
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+
+def symptoms(broker: "Broker") -> Iterator[Sample]:
+    """1 for each symptom that a group has now."""
+    config = broker.config
+    limits = Thresholds(
+        config.doctor_lag_max,
+        config.doctor_retries_per_minute_max,
+        config.doctor_dead_letters_max,
+        config.doctor_stuck_time,
+    )
+    for group in list(broker.groups.groups):
+        if not is_system_group(group):
+            for each in diagnose(_facts(broker, group), limits):
+                yield (group, each.topic or "", each.kind, each.severity.value), 1
+
+
+def _facts(broker: "Broker", group: str) -> GroupFacts:
+    online = broker.consumers.get(group)
+    config = broker.groups.get(group)
+    topics = [
+        name
+        for name in sorted(broker.offsets.topics_of(group))
+        if not is_group_topic(name) and broker.topics.get(name) is not None
+    ]
+    here = [broker.config.broker_name]
+    members = online.client_ids() if online is not None else []
+    dead = dlq_topic(group)
+    return GroupFacts(
+        group,
+        [MemberFacts(each) for each in members],
+        online is None or online.message_model != "BROADCASTING",
+        [_topic(broker, group, name, here) for name in topics],
+        broker.guard.findings(group),
+        sum(broker.stats.minute_rate(SNDBCK_PUT_NUMS, f"{each}@{group}") for each in topics) * 60,
+        _count(broker, dead),
+        here if config is not None and not config.consume_enable else [],
+    )
+
+
+def _topic(broker: "Broker", group: str, topic: str, here: list[str]) -> TopicFacts:
+    facts = TopicFacts(topic)
+    for queue_id, offset in broker.offsets.of_topic(group, topic).items():
+        begin = broker.store.min_offset(topic, queue_id)
+        facts.lag += max(0, broker.store.max_offset(topic, queue_id) - max(offset, begin))
+    facts.in_rate = broker.stats.minute_rate(TOPIC_PUT_NUMS, topic)
+    facts.out_rate = broker.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
+    config = broker.topics.get(topic)
+    if config is not None:
+        facts.queues = config.read_queue_nums
+        facts.closed_on = [] if config.readable else here
+        facts.read_only_on = here if config.readable and not config.writable else []
+    return facts
+
+
+def _count(broker: "Broker", topic: str) -> int:
+    """Messages that a topic holds."""
+    config = broker.topics.get(topic)
+    return sum(
+        broker.store.max_offset(topic, queue_id) - broker.store.min_offset(topic, queue_id)
+        for queue_id in range(0 if config is None else config.read_queue_nums)
+    )
+
+
+GROUP_METRICS = (
+    Metric(
+        "pocketmq_group_symptoms",
+        "gauge",
+        "What is wrong with a group, in the words of pocketmq group doctor",
+        ("consumer_group", "topic", "symptom", "severity"),
+        symptoms,
+    ),
+)

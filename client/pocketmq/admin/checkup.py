@@ -1,0 +1,167 @@
+"""Checkup: gathers from brokers and members what a diagnosis of a group needs (remoting.diagnosis).
+
+Rates are those of the brokers' counters over the last minute (VIEW_BROKER_STATS_DATA), which Apache's brokers
+have, too. What cannot be had is left out of the diagnosis, never guessed.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from pocketmq.admin.admin import Admin
+from pocketmq.admin.types import RunningInfo, TopicConfig
+from pocketmq.admin.views import GroupView, MemberView, group_view
+from pocketmq.client.errors import NoRoute
+from pocketmq.remoting.agreement import own_topics
+from pocketmq.remoting.diagnosis import (
+    GroupFacts,
+    MemberFacts,
+    Symptom,
+    Thresholds,
+    TopicFacts,
+    diagnose,
+)
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import dlq_topic, is_retry_topic
+
+_READ, _WRITE = 4, 2
+
+
+@dataclass(slots=True)
+class Checkup:
+    """A group with its symptoms, the gravest first."""
+
+    view: GroupView
+    symptoms: list[Symptom]
+
+
+async def check_group(admin: Admin, group: str, limits: Thresholds | None = None) -> Checkup:
+    """Look at one group whole. limits: the brokers' own where not given."""
+    view = await group_view(admin, group)
+    facts = await gather_facts(admin, view)
+    return Checkup(view, diagnose(facts, limits or await thresholds(admin)))
+
+
+async def thresholds(admin: Admin) -> Thresholds:
+    """Those of the first broker that tells its settings; brokers of one site should have the same."""
+    for master in await admin.site.masters():
+        try:
+            return Thresholds.of(await admin.settings.broker(master.address))
+        except PocketMQError:
+            continue
+    return Thresholds()
+
+
+async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
+    """What is known of the group, for `diagnose`."""
+    group = view.group
+    names = {row.queue.topic for row in view.progress} | own_topics(view.stored).keys()
+    topics = sorted(name for name in names if not is_retry_topic(name))
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_topic_facts(admin, view, each)) for each in topics]
+        returned = [
+            tasks.create_task(_rate(admin, each, "SNDBCK_PUT_NUMS", f"{each}@{group}"))
+            for each in topics
+        ]
+        dead = tasks.create_task(_dead_letters(admin, group))
+        disabled = tasks.create_task(_disabled_on(admin, group))
+    rates = [each.result() for each in returned]
+    known = [each for each in rates if each is not None]
+    model = "" if view.connection is None else view.connection.message_model
+    is_unknown = view.connection is None and view.failure is not None
+    now_ms = admin.clock.now_ms()
+    return GroupFacts(
+        group,
+        None if is_unknown else [_member_facts(each, now_ms) for each in view.members],
+        model != "BROADCASTING" and view.sub_groups < 2,
+        [each.result() for each in asked],
+        [finding for _, finding in view.findings],
+        sum(known) * 60 if known else None,
+        dead.result(),
+        disabled.result(),
+        _unread(view),
+    )
+
+
+async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
+    facts = TopicFacts(topic, view.lag_in(topic))
+    facts.in_rate = await _rate(admin, topic, "TOPIC_PUT_NUMS", topic)
+    facts.out_rate = await _rate(admin, topic, "GROUP_GET_NUMS", f"{topic}@{view.group}")
+    configs: dict[str, TopicConfig] = {}
+    try:
+        configs = await admin.topics.configs(topic)
+    except PocketMQError:
+        # A topic that is gone, or a broker that is: the rest is said without it.
+        pass
+    facts.queues = sum(each.read_queues for each in configs.values())
+    facts.closed_on = [name for name, each in configs.items() if not each.perm & _READ]
+    facts.read_only_on = [
+        name for name, each in configs.items() if each.perm & _READ and not each.perm & _WRITE
+    ]
+    return facts
+
+
+async def _rate(admin: Admin, topic: str, name: str, key: str) -> float | None:
+    """A counter's rate over the topic's brokers; what was never counted is 0, None if nobody answers."""
+    try:
+        addresses = [address for _, address in await admin.site.masters_of(topic)]
+    except PocketMQError:
+        return None
+    total: float | None = None
+    for address in addresses:
+        try:
+            found = await admin.settings.stats(address, name, key)
+        except PocketMQError:
+            continue
+        total = (total or 0.0) + (found["statsMinute"]["tps"] if found else 0.0)
+    return total
+
+
+async def _dead_letters(admin: Admin, group: str) -> int:
+    try:
+        rows = await admin.topics.status(dlq_topic(group), partial=True)
+    except (NoRoute, PocketMQError):
+        return 0
+    return sum(row.max_offset - row.min_offset for row in rows)
+
+
+async def _disabled_on(admin: Admin, group: str) -> list[str]:
+    try:
+        configs = await admin.groups.configs()
+    except PocketMQError:
+        return []
+    return sorted(
+        broker
+        for broker, table in configs.items()
+        if group in table and not table[group].consume_enable
+    )
+
+
+def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:
+    facts = MemberFacts(member.member.client_id)
+    if member.info is not None:
+        facts.queues = Counter(queue.topic for queue in member.info.queues)
+        facts.stuck_ms, facts.stuck_at = _stuck(member.info, now_ms)
+    return facts
+
+
+def _stuck(info: RunningInfo, now_ms: int) -> tuple[int, str]:
+    """How long the member has finished nothing in its slowest queue that holds messages, and which it is."""
+    slowest = (0, "")
+    for queue, row in info.queues.items():
+        held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
+        last_ms = int(row.get("lastConsumeTimestamp") or 0)
+        if held and 0 < last_ms < now_ms - slowest[0]:
+            first = int(row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0)
+            where = (
+                f"{held} messages of {queue.topic}, queue {queue.queue_id}, from offset {first} on"
+            )
+            slowest = (now_ms - last_ms, where)
+    return slowest
+
+
+def _unread(view: GroupView) -> int:
+    """Queues with messages without an owner, when every member has said which it has."""
+    if not view.members or any(each.info is None for each in view.members):
+        return 0
+    return sum(row.owner is None and row.lag > 0 for row in view.progress)

@@ -1,0 +1,349 @@
+"""Diagnosis: what is wrong with a consumer group, from facts that somebody else has gathered. Ours.
+
+Pure: the broker's `/metrics`, the console and the command line gather the facts each in its way and get the
+same symptoms with the same words. The thresholds are settings of the broker (Thresholds.KEYS).
+
+    GROUP_DIFFERS        members ask for different things, and lose messages (remoting.agreement)
+    NOBODY_ONLINE        no member
+    GROUP_DISABLED       a broker's configuration of the group forbids to consume
+    TOPIC_NOT_READABLE   a topic's permission forbids to read; TOPIC_READ_ONLY: to write
+    LAG                  too far behind, or behind and not catching up; with the time until it is empty
+    FAILING              messages come back to be consumed again
+    DEAD_LETTERS         messages were given up
+    MEMBER_STUCK         a member holds messages and has finished none for too long
+    QUEUES_UNREAD        queues with messages that no member says it has
+    ONE_MEMBER_HAS_ALL   several members, and one of them has every queue
+    IDLE_MEMBERS         more members than queues
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from pocketmq.remoting.agreement import Finding
+
+# The counters of what comes and goes are not read at the very same moment.
+_NOISE = 0.02
+# What would take longer to empty is not catching up.
+_SOON_S = 86_400
+
+
+class Severity(StrEnum):
+    """The gravest first. INFO is shown, and is nothing wrong."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From when on something is a symptom. lag_max: messages; retries_max: messages a minute that come back;
+    dead_letters_max: messages; stuck_ms: time without a finished message while some are held."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {
+        "lag_max": "doctorLagMax",
+        "retries_max": "doctorRetriesPerMinuteMax",
+        "dead_letters_max": "doctorDeadLettersMax",
+        "stuck_ms": "doctorStuckTime",
+    }
+
+    lag_max: int = 10_000
+    retries_max: int = 10
+    dead_letters_max: int = 0
+    stuck_ms: int = 120_000
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """From a broker's settings; RocketMQ's brokers have none of these."""
+        found = {name: settings.get(key, "") for name, key in cls.KEYS.items()}
+        return cls(**{name: int(text) for name, text in found.items() if text.isdigit()})
+
+
+@dataclass(slots=True)
+class TopicFacts:
+    """A topic as the group sees it. Rates are messages a second over the last minute, None if unknown.
+
+    queues: those that are read; closed_on, read_only_on: brokers whose permission lacks reading, writing.
+    """
+
+    topic: str
+    lag: int = 0
+    in_rate: float | None = None
+    out_rate: float | None = None
+    queues: int = 0
+    closed_on: list[str] = field(default_factory=list)
+    read_only_on: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class MemberFacts:
+    """queues: topic -> how many it has, None when it did not say. stuck_ms: how long it has finished nothing
+    of what it holds, 0 when it holds nothing; stuck_at: where, in words."""
+
+    client_id: str
+    queues: Mapping[str, int] | None = None
+    stuck_ms: int = 0
+    stuck_at: str = ""
+
+
+@dataclass(slots=True)
+class GroupFacts:
+    """members: None when nobody could tell. is_shared: the members share the queues (clustering, and not
+    isolated). unread: queues with messages without an owner, where every member has answered."""
+
+    group: str
+    members: Sequence[MemberFacts] | None = None
+    is_shared: bool = True
+    topics: Sequence[TopicFacts] = ()
+    findings: Sequence[Finding] = ()
+    retries_per_minute: float | None = None
+    dead_letters: int = 0
+    disabled_on: Sequence[str] = ()
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One thing that is wrong: what, in a short line, and what to do about it."""
+
+    kind: str
+    severity: Severity
+    group: str
+    text: str
+    advice: str
+    topic: str | None = None
+    since_ms: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "severity": self.severity.value,
+            "group": self.group,
+            "topic": self.topic,
+            "text": self.text,
+            "advice": self.advice,
+            "since": self.since_ms,
+            "parameters": dict(self.parameters),
+        }
+
+
+def diagnose(facts: GroupFacts, limits: Thresholds) -> list[Symptom]:
+    """The symptoms, the gravest first."""
+    found = [
+        *_differences(facts),
+        *_members(facts, limits),
+        *(symptom for topic in facts.topics for symptom in _topic(facts, topic, limits)),
+        *_failures(facts, limits),
+    ]
+    order = list(Severity)
+    return sorted(found, key=lambda each: order.index(each.severity))
+
+
+def is_sick(symptoms: Sequence[Symptom]) -> bool:
+    """Whether somebody should do something."""
+    return any(each.severity is not Severity.INFO for each in symptoms)
+
+
+def in_words(seconds: float) -> str:
+    """A span of time, roughly.
+
+    >>> in_words(42), in_words(300), in_words(7_300), in_words(200_000)
+    ('42 s', '5 min', '2 h', '2 days')
+    """
+    for unit, size, limit in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
+
+
+# ------------------------------------------------------------ rules
+
+
+def _differences(facts: GroupFacts) -> Iterator[Symptom]:
+    for finding in facts.findings:
+        asks = "; ".join(
+            f"{len(camp.client_ids)} x [{camp.expression}]"
+            if camp.expression is not None
+            else f"{len(camp.client_ids)} x nothing"
+            for camp in finding.camps
+        )
+        losing = {queue for loss in finding.losses for queue in loss.queue_ids}
+        loses = f"{len(losing)} queues lose messages" if losing else "nothing is lost now"
+        yield Symptom(
+            "GROUP_DIFFERS",
+            Severity.ERROR if finding.raised else Severity.WARNING,
+            facts.group,
+            f"members ask for different things: {asks}; {loses}",
+            "give each subscription a group of its own, let all subscribe the same, or set: pocketmq group "
+            f"mode {facts.group} isolate",
+            finding.topic,
+            finding.since_ms,
+            {"camps": len(finding.camps), "losing": len(losing)},
+        )
+
+
+def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
+    group, members = facts.group, facts.members
+    if facts.disabled_on:
+        yield Symptom(
+            "GROUP_DISABLED",
+            Severity.WARNING,
+            group,
+            f"consuming is switched off on {', '.join(facts.disabled_on)}",
+            "switch it on again: the group's configuration in the console",
+        )
+    if members is None:
+        return
+    if not members:
+        yield Symptom(
+            "NOBODY_ONLINE",
+            Severity.WARNING,
+            group,
+            f"nobody is online, {_count(sum(each.lag for each in facts.topics))} messages wait",
+            "start a consumer of the group",
+            parameters={"lag": sum(each.lag for each in facts.topics)},
+        )
+        return
+    for member in members:
+        if member.stuck_ms >= limits.stuck_ms:
+            yield Symptom(
+                "MEMBER_STUCK",
+                Severity.ERROR,
+                group,
+                f"{member.client_id} has finished nothing for {in_words(member.stuck_ms / 1000)}, and holds "
+                f"{member.stuck_at}",
+                "look at its threads (console: the member's page; or jstack), then restart it",
+                parameters={"client": member.client_id, "ms": member.stuck_ms},
+            )
+    if facts.unread:
+        yield Symptom(
+            "QUEUES_UNREAD",
+            Severity.WARNING,
+            group,
+            f"{facts.unread} queues with messages have no member",
+            "a member does not answer, or subscribes to another topic: pocketmq group show "
+            + group,
+            parameters={"queues": facts.unread},
+        )
+
+
+def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]:
+    group, name = facts.group, topic.topic
+    if topic.closed_on:
+        yield Symptom(
+            "TOPIC_NOT_READABLE",
+            Severity.WARNING,
+            group,
+            f"the topic may not be read on {', '.join(topic.closed_on)}",
+            f"mqadmin updateTopicPerm -t {name} -b {topic.closed_on[0]} -p 6",
+            name,
+        )
+    if topic.read_only_on:
+        yield Symptom(
+            "TOPIC_READ_ONLY",
+            Severity.INFO,
+            group,
+            f"the topic takes no messages on {', '.join(topic.read_only_on)}",
+            f"when it shall take some: mqadmin updateTopicPerm -t {name} -b {topic.read_only_on[0]} -p 6",
+            name,
+        )
+    if facts.members:
+        yield from _lag(group, topic, limits)
+        if facts.is_shared:
+            yield from _shares(facts, facts.members, topic)
+
+
+def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]:
+    """A tenth of the limit is too much already where it does not get less."""
+    came, went = topic.in_rate, topic.out_rate
+    known = came is not None and went is not None
+    gain = went - came if came is not None and went is not None else 0.0
+    empty_s = topic.lag / gain if gain > (went or 0.0) * _NOISE else None
+    if empty_s is not None and empty_s > _SOON_S:
+        empty_s = None
+    grows = known and empty_s is None
+    if topic.lag < limits.lag_max and not (grows and topic.lag * 10 >= limits.lag_max):
+        return
+    if known:
+        until = "never empty" if empty_s is None else f"empty in {in_words(empty_s)}"
+        slope = f", {came:.1f} in/s, {went:.1f} out/s: {until} at this rate"
+    else:
+        slope = ""
+    yield Symptom(
+        "LAG",
+        Severity.ERROR if grows and topic.lag >= limits.lag_max else Severity.WARNING,
+        group,
+        f"{_count(topic.lag)} messages behind{slope}",
+        "add members (up to one for each queue), or make the listener faster"
+        if grows
+        else "it gets less; look again later",
+        topic.topic,
+        parameters={
+            "lag": topic.lag,
+            "in": came,
+            "out": went,
+            "emptyInSeconds": None if empty_s is None else round(empty_s),
+        },
+    )
+
+
+def _shares(
+    facts: GroupFacts, members: Sequence[MemberFacts], topic: TopicFacts
+) -> Iterator[Symptom]:
+    if len(members) > topic.queues > 0:
+        idle = len(members) - topic.queues
+        yield Symptom(
+            "IDLE_MEMBERS",
+            Severity.INFO,
+            facts.group,
+            f"{len(members)} members share {topic.queues} queues: {idle} have none",
+            f"pocketmq topic create {topic.topic} --queues {len(members)}, or stop {idle}",
+            topic.topic,
+            parameters={"members": len(members), "queues": topic.queues},
+        )
+    if any(each.queues is None for each in members) or len(members) < 2 or topic.queues < 2:
+        return
+    having = [each for each in members if (each.queues or {}).get(topic.topic)]
+    if len(having) == 1 and (having[0].queues or {})[topic.topic] == topic.queues:
+        yield Symptom(
+            "ONE_MEMBER_HAS_ALL",
+            Severity.WARNING,
+            facts.group,
+            f"{having[0].client_id} has all {topic.queues} queues, {len(members) - 1} others none",
+            "do the others subscribe the topic, with another client id each? pocketmq group show "
+            + facts.group,
+            topic.topic,
+            parameters={"client": having[0].client_id},
+        )
+
+
+def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
+    group, retries = facts.group, facts.retries_per_minute
+    if retries is not None and retries > limits.retries_max:
+        yield Symptom(
+            "FAILING",
+            Severity.WARNING,
+            group,
+            f"{_count(round(retries))} messages a minute fail and come back",
+            "see the listener's exceptions in the members' logs",
+            parameters={"perMinute": round(retries)},
+        )
+    if facts.dead_letters > limits.dead_letters_max:
+        yield Symptom(
+            "DEAD_LETTERS",
+            Severity.WARNING,
+            group,
+            f"{_count(facts.dead_letters)} dead letters: given up after too many failures",
+            f"pocketmq dlq list {group}; when the cause is mended: pocketmq dlq resend {group} --all",
+            parameters={"count": facts.dead_letters},
+        )
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+assert {each.name for each in fields(Thresholds)} == Thresholds.KEYS.keys()

@@ -1,0 +1,121 @@
+"""What counts as wrong with a group: each symptom from the facts that show it, and none without."""
+
+import pytest
+
+from pocketmq.remoting.agreement import Camp, Finding, Loss
+from pocketmq.remoting.diagnosis import (
+    GroupFacts,
+    MemberFacts,
+    Severity,
+    Thresholds,
+    TopicFacts,
+    diagnose,
+    is_sick,
+)
+
+LIMITS = Thresholds()
+ONE = [MemberFacts("c1", {"T": 4})]
+
+
+def kinds(facts: GroupFacts) -> list[tuple[str, str]]:
+    return [(each.kind, each.severity.value) for each in diagnose(facts, LIMITS)]
+
+
+def lagging(lag: int, came: float | None, went: float | None) -> GroupFacts:
+    return GroupFacts("g", ONE, topics=[TopicFacts("T", lag, came, went, 4)])
+
+
+def test_a_group_that_does_its_work_has_no_symptom() -> None:
+    assert diagnose(lagging(999, 100, 100), LIMITS) == []
+
+
+@pytest.mark.parametrize(
+    ("lag", "came", "went", "severity", "words"),
+    [
+        (
+            12_500,
+            15.0,
+            0.5,
+            "error",
+            "12,500 messages behind, 15.0 in/s, 0.5 out/s: never empty at this rate",
+        ),
+        (1_000, 15.0, 0.5, "warning", "never empty"),
+        (12_000, 0.0, 0.0, "error", "never empty"),
+        (12_000, 10.0, 50.0, "warning", "empty in 5 min"),
+        (12_000, None, None, "warning", "12,000 messages behind"),
+    ],
+)
+def test_lag_is_judged_by_where_it_goes(
+    lag: int, came: float | None, went: float | None, severity: str, words: str
+) -> None:
+    [symptom] = diagnose(lagging(lag, came, went), LIMITS)
+    assert (symptom.kind, symptom.severity.value, symptom.topic) == ("LAG", severity, "T")
+    assert words in symptom.text
+    assert len(symptom.text) < 110
+
+
+def test_a_small_lag_and_one_that_gets_less_are_nothing() -> None:
+    assert kinds(lagging(999, 15.0, 0.5)) == []
+    assert kinds(lagging(9_999, 0.0, 1.0)) == []
+
+
+def test_failures_and_dead_letters_are_warnings() -> None:
+    facts = GroupFacts("g", ONE, retries_per_minute=11, dead_letters=2_600)
+    found = diagnose(facts, LIMITS)
+    assert [(each.kind, each.severity) for each in found] == [
+        ("FAILING", Severity.WARNING),
+        ("DEAD_LETTERS", Severity.WARNING),
+    ]
+    assert "2,600 dead letters" in found[1].text
+    assert "pocketmq dlq resend g" in found[1].advice
+    assert kinds(GroupFacts("g", ONE, retries_per_minute=10)) == []
+
+
+def test_members_are_counted_and_looked_at() -> None:
+    topic = [TopicFacts("T", 10, 0, 0, 2)]
+    assert kinds(GroupFacts("g", [], topics=topic)) == [("NOBODY_ONLINE", "warning")]
+    assert kinds(GroupFacts("g", None, topics=topic)) == []
+    three = [MemberFacts("c1", {"T": 1}), MemberFacts("c2", {"T": 1}), MemberFacts("c3", {})]
+    assert kinds(GroupFacts("g", three, topics=topic)) == [("IDLE_MEMBERS", "info")]
+    assert not is_sick(diagnose(GroupFacts("g", three, topics=topic), LIMITS))
+    greedy = [MemberFacts("c1", {"T": 2}), MemberFacts("c2", {})]
+    assert kinds(GroupFacts("g", greedy, topics=topic)) == [("ONE_MEMBER_HAS_ALL", "warning")]
+    assert kinds(GroupFacts("g", greedy, is_shared=False, topics=topic)) == []
+    silent = [MemberFacts("c1", {"T": 2}), MemberFacts("c2")]
+    assert kinds(GroupFacts("g", silent, topics=topic)) == []
+    assert kinds(GroupFacts("g", ONE, unread=3)) == [("QUEUES_UNREAD", "warning")]
+
+
+def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
+    stuck = MemberFacts("c1", {"T": 4}, 300_000, "7 messages of T, queue 2, from offset 5 on")
+    [symptom] = diagnose(GroupFacts("g", [stuck]), LIMITS)
+    assert symptom.kind == "MEMBER_STUCK"
+    assert symptom.text == (
+        "c1 has finished nothing for 5 min, and holds 7 messages of T, queue 2, from offset 5 on"
+    )
+    assert kinds(GroupFacts("g", [MemberFacts("c1", {"T": 4}, 119_999, "x")])) == []
+
+
+def test_what_forbids_to_consume_is_told() -> None:
+    closed = TopicFacts("T", closed_on=["b"])
+    full = TopicFacts("U", read_only_on=["b"])
+    facts = GroupFacts("g", ONE, topics=[closed, full], disabled_on=["b"])
+    assert kinds(facts) == [
+        ("GROUP_DISABLED", "warning"),
+        ("TOPIC_NOT_READABLE", "warning"),
+        ("TOPIC_READ_ONLY", "info"),
+    ]
+
+
+def test_a_difference_is_one_short_line() -> None:
+    camps = (Camp(("TAG", ("A",)), "A", ("c1", "c2")), Camp(None, None, ("c3",)))
+    finding = Finding("g", "T", 5, True, "A", camps, (Loss((0, 1), None, "A", ("c1", "c2")),))
+    [symptom] = diagnose(GroupFacts("g", ONE, findings=[finding]), LIMITS)
+    assert (symptom.kind, symptom.severity) == ("GROUP_DIFFERS", Severity.ERROR)
+    assert symptom.text == (
+        "members ask for different things: 2 x [A]; 1 x nothing; 2 queues lose messages"
+    )
+
+
+def test_thresholds_are_a_brokers_settings() -> None:
+    assert Thresholds.of({"doctorLagMax": "7", "doctorStuckTime": "soon"}) == Thresholds(lag_max=7)
