@@ -49,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long a cut lasts in the mean (default 2)",
     )
 
+    parser.addoption(
+        "--soak-seconds",
+        default=20.0,
+        type=float,
+        help="how long the soak lasts (default 20; 3600 for the figures of docs/reliability.md)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
