@@ -56,6 +56,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long the soak lasts (default 20; 3600 for the figures of docs/reliability.md)",
     )
 
+    parser.addoption(
+        "--freeze-seconds",
+        default=5.0,
+        type=float,
+        help="how long a broker or a consumer stands still (default 5; 60 for the reported figures)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
