@@ -57,7 +57,9 @@ async def ask(
 def put(broker: Broker, topic: str, **properties: str) -> str:
     """The position of a new message."""
     text = properties_to_text(properties).encode()
-    return str(broker.put.put(topic, 0, b"x", text, born_host=bytes(8)).appended.position)
+    return str(
+        broker.parts.messages.put.put(topic, 0, b"x", text, born_host=bytes(8)).appended.position
+    )
 
 
 def put_half(broker: Broker, topic: str) -> str:
@@ -112,7 +114,7 @@ async def test_a_message_is_seen_and_sent_back_with_the_right_of_its_own_topic_a
     broker: Broker, peer: Peer, topic: str, properties: dict[str, str], readers: list[str]
 ) -> None:
     """Its own is the topic that it was sent to, wherever it waits."""
-    broker.groups.find("G")
+    broker.parts.tables.groups.find("G")
     position = put(broker, topic, **properties)
     asks = {
         RequestCode.VIEW_MESSAGE_BY_ID: {"offset": position},
@@ -138,7 +140,7 @@ async def test_a_transaction_is_ended_with_the_right_to_its_topic(
     """Its half message names the topic, whatever the request says."""
     for account in NAMES:
         position = put_half(broker, topic)
-        offset = broker.store.max_offset(TRANS_HALF_TOPIC, 0) - 1
+        offset = broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) - 1
         ext = {
             "commitLogOffset": position,
             "commitOrRollback": "8",
@@ -147,7 +149,7 @@ async def test_a_transaction_is_ended_with_the_right_to_its_topic(
             "topic": "T",
             "tranStateTableOffset": str(offset),
         }
-        before = broker.store.max_offset(topic, 0)
+        before = broker.parts.messages.store.max_offset(topic, 0)
         answer = await ask(peer, account, RequestCode.END_TRANSACTION, ext)
         assert is_denied(answer) == (account not in enders)
-        assert broker.store.max_offset(topic, 0) - before == (account in enders)
+        assert broker.parts.messages.store.max_offset(topic, 0) - before == (account in enders)

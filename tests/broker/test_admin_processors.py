@@ -71,7 +71,9 @@ class Site:
         self, topic: str, queue_id: int = 0, body: bytes = b"b", properties: bytes = b""
     ) -> int:
         """Store a message; its place in the log."""
-        return self.broker.store.append(topic, queue_id, body, properties, 0, 0, 1, BORN).position
+        return self.broker.parts.messages.store.append(
+            topic, queue_id, body, properties, 0, 0, 1, BORN
+        ).position
 
 
 def _text(value: object) -> str:
@@ -115,12 +117,12 @@ async def test_a_topic_is_made_routed_changed_listed_and_deleted(site: Site) -> 
         "writeQueueNums": 5,
     }
     site.put("T")
-    site.broker.offsets.commit("g", "T", 0, 1, "test")
+    site.broker.parts.tables.offsets.commit("g", "T", 0, 1, "test")
     assert (await site.ask(CODE.DELETE_TOPIC_IN_BROKER, topic="T")).code == OK
     gone = await site.ask(CODE.GET_TOPIC_CONFIG, topic="T")
     assert (gone.code, gone.remark) == (17, "No topic in this broker. topic: T")
-    assert site.broker.store.max_offset("T", 0) == 0
-    assert site.broker.offsets.query("g", "T", 0) == -1
+    assert site.broker.parts.messages.store.max_offset("T", 0) == 0
+    assert site.broker.parts.tables.offsets.query("g", "T", 0) == -1
 
 
 async def test_topics_and_groups_survive_a_restart(site: Site) -> None:
@@ -163,11 +165,11 @@ async def test_a_topic_that_cannot_be_is_refused_and_leaves_nothing(
     site: Site, topic: str, more: dict[str, Any], remark: str
 ) -> None:
     """CVE-2019-17572 and its like: the name never reaches the file system."""
-    before = set(site.broker.topics.topics)
+    before = set(site.broker.parts.tables.topics.topics)
     answer = await site.make_topic(topic, **more)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert remark in (answer.remark or "")
-    assert set(site.broker.topics.topics) == before
+    assert set(site.broker.parts.tables.topics.topics) == before
 
 
 async def test_several_topics_are_made_together_or_not_at_all(site: Site) -> None:
@@ -177,7 +179,7 @@ async def test_several_topics_are_made_together_or_not_at_all(site: Site) -> Non
 
     refused = await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body("T1", "no/good"))
     assert refused.code == ResponseCode.SYSTEM_ERROR
-    assert site.broker.topics.get("T1") is None
+    assert site.broker.parts.tables.topics.get("T1") is None
     assert (await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body("T1", "T2"))).code == OK
     assert site.namesrv.routes.route("T2") is not None
 
@@ -228,12 +230,12 @@ async def test_a_group_is_made_with_defaults_listed_and_deleted(site: Site) -> N
         "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     }
-    site.broker.offsets.commit("g", "T", 0, 5, "test")
+    site.broker.parts.tables.offsets.commit("g", "T", 0, 5, "test")
     await site.ask(CODE.DELETE_SUBSCRIPTIONGROUP, groupName="g", removeOffset=False)
-    assert site.broker.groups.get("g") is None
-    assert site.broker.offsets.query("g", "T", 0) == 5
+    assert site.broker.parts.tables.groups.get("g") is None
+    assert site.broker.parts.tables.offsets.query("g", "T", 0) == 5
     await site.ask(CODE.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset=True)
-    assert site.broker.offsets.query("g", "T", 0) == -1
+    assert site.broker.parts.tables.offsets.query("g", "T", 0) == -1
     refused = await site.ask(CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"a/../b"}')
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
@@ -242,8 +244,8 @@ async def test_consume_stats_show_lag_of_the_topics_that_a_group_has_offsets_of(
     await site.make_topic("T", 2)
     for _ in range(3):
         site.put("T", 0)
-    site.broker.offsets.commit("g", "T", 0, 2, "test")
-    site.broker.offsets.commit("g", "gone", 0, 2, "test")
+    site.broker.parts.tables.offsets.commit("g", "T", 0, 2, "test")
+    site.broker.parts.tables.offsets.commit("g", "gone", 0, 2, "test")
     found = await site.json(CODE.GET_CONSUME_STATS, consumerGroup="g")
     row = found["offsetTable"][queue("T", 0)]
     assert (row["brokerOffset"], row["consumerOffset"]) == (3, 2)
@@ -258,7 +260,7 @@ async def test_consume_stats_show_lag_of_the_topics_that_a_group_has_offsets_of(
         "consumeTps": 0.0,
         "offsetTable": {},
     }
-    site.broker.groups.find("g")
+    site.broker.parts.tables.groups.find("g")
     whole = await site.json(CODE.GET_BROKER_CONSUME_STATS, isOrder=False)
     assert whole["totalDiff"] == 1
     assert whole["brokerAddr"] == site.broker.address
@@ -266,16 +268,16 @@ async def test_consume_stats_show_lag_of_the_topics_that_a_group_has_offsets_of(
 
 async def test_offsets_of_a_group_are_copied_and_corrected(site: Site) -> None:
     await site.make_topic("T", 1)
-    site.broker.offsets.commit("from", "T", 0, 7, "test")
+    site.broker.parts.tables.offsets.commit("from", "T", 0, 7, "test")
     assert (
         await site.ask(
             CODE.CLONE_GROUP_OFFSET, srcGroup="from", destGroup="to", topic="T", offline=True
         )
     ).code == OK
-    assert site.broker.offsets.query("to", "T", 0) == 7
+    assert site.broker.parts.tables.offsets.query("to", "T", 0) == 7
     await site.ask(CODE.CLONE_GROUP_OFFSET, srcGroup="from", destGroup="all", topic="")
-    assert site.broker.offsets.query("all", "T", 0) == 7
-    site.broker.offsets.commit("behind", "T", 0, 3, "test")
+    assert site.broker.parts.tables.offsets.query("all", "T", 0) == 7
+    site.broker.parts.tables.offsets.commit("behind", "T", 0, 3, "test")
     found = await site.json(
         CODE.QUERY_CORRECTION_OFFSET, topic="T", compareGroup="to", filterGroups="behind"
     )
@@ -283,7 +285,7 @@ async def test_offsets_of_a_group_are_copied_and_corrected(site: Site) -> None:
 
 
 async def test_who_consumes_a_topic_and_what_a_group_consumes(site: Site) -> None:
-    site.broker.offsets.commit("g1", "T", 0, 1, "test")
+    site.broker.parts.tables.offsets.commit("g1", "T", 0, 1, "test")
     assert await site.json(CODE.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g1"]}
     assert await site.json(CODE.QUERY_TOPICS_BY_CONSUMER, group="g1") == {
         "brokerAddr": site.broker.address,
@@ -303,7 +305,7 @@ async def test_the_time_span_says_how_long_the_next_message_has_waited(site: Sit
     assert empty[0]["delayTime"] == 0
     site.put("T")
     site.put("T")
-    site.broker.offsets.commit("g", "T", 0, 1, "test")
+    site.broker.parts.tables.offsets.commit("g", "T", 0, 1, "test")
     (row,) = (await site.json(CODE.QUERY_CONSUME_TIME_SPAN, topic="T", group="g"))[
         "consumeTimeSpanSet"
     ]
@@ -479,7 +481,7 @@ async def test_a_reset_reaches_every_member_and_is_answered_with_the_offsets(sit
     none = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
     assert (none.code, none.remark) == (1, "THe consumer group <g> not exist")
     for queue_id in (0, 1):
-        site.broker.offsets.commit("g", "T", queue_id, 0, "test")
+        site.broker.parts.tables.offsets.commit("g", "T", queue_id, 0, "test")
     offline = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
     got: list[Any] = []
@@ -557,11 +559,11 @@ async def test_queues_of_unknown_topics_are_cleaned(site: Site) -> None:
     site.put("T")
     site.put("unknown")
     assert (await site.ask(CODE.CLEAN_UNUSED_TOPIC)).code == OK
-    assert site.broker.store.max_offset("unknown", 0) == 0
-    assert site.broker.store.max_offset("T", 0) == 1
+    assert site.broker.parts.messages.store.max_offset("unknown", 0) == 0
+    assert site.broker.parts.messages.store.max_offset("T", 0) == 1
     assert (await site.ask(CODE.CLEAN_EXPIRED_CONSUMEQUEUE)).code == OK
     assert (await site.ask(CODE.DELETE_EXPIRED_COMMITLOG)).code == OK
-    assert site.broker.store.max_offset("T", 0) == 1
+    assert site.broker.parts.messages.store.max_offset("T", 0) == 1
 
 
 async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site) -> None:
@@ -573,7 +575,7 @@ async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site)
     )
     msg_id = offset_msg_id(pack_host(site.broker.address), position)
     assert (await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=msg_id)).code == OK
-    result = site.broker.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1)
+    result = site.broker.parts.messages.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1)
     record = read_record(result.buffers[0])
     assert b"TRANSACTION_CHECK_TIMES\x010" in record.properties
     assert bytes(record.body) == b"half"

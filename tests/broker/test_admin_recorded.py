@@ -58,11 +58,11 @@ def recorded_topics(name: str) -> Iterator[TopicConfig]:
 def prepare(broker: Broker, name: str) -> None:
     """Topics, groups, offsets and a few messages of the recording."""
     for topic in recorded_topics(name):
-        if broker.topics.get(topic.topic_name) is None:
-            broker.topics.update(topic)
+        if broker.parts.tables.topics.get(topic.topic_name) is None:
+            broker.parts.tables.topics.update(topic)
     for queue_id in range(4):
         for place in range(20):
-            broker.store.append(
+            broker.parts.messages.store.append(
                 "WtTopic",
                 queue_id,
                 b"hello %d" % place,
@@ -72,33 +72,33 @@ def prepare(broker: Broker, name: str) -> None:
                 1,
                 BORN,
             )
-    broker.stats.put_counter("WtTopic", 0).nums += 20
+    broker.parts.messages.stats.put_counter("WtTopic", 0).nums += 20
     for exchange in exchanges(name, "broker"):
         answer = exchange.answer
         if answer is None or answer.code or not answer.body:
             continue
         if exchange.request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             for row in fastjson.loads(answer.body)["subscriptionGroupTable"].values():
-                broker.groups.update(SubscriptionGroupConfig.from_json(row))
+                broker.parts.tables.groups.update(SubscriptionGroupConfig.from_json(row))
         if exchange.request.code == RequestCode.GET_CONSUME_STATS:
             group = (exchange.request.ext or {})["consumerGroup"]
             for queue, row in fastjson.loads(answer.body)["offsetTable"].items():
-                broker.offsets.commit(
+                broker.parts.tables.offsets.commit(
                     group, queue.get("topic"), queue.get("queueId"), row["consumerOffset"], "test"
                 )
         if exchange.request.code == RequestCode.GET_BROKER_CONSUME_STATS:
             for row in fastjson.loads(answer.body)["consumeStatsList"]:
                 for group, tables in row.items():
-                    broker.groups.update(SubscriptionGroupConfig(group))
+                    broker.parts.tables.groups.update(SubscriptionGroupConfig(group))
                     for queue in (queue for table in tables for queue in table["offsetTable"]):
-                        broker.offsets.commit(
+                        broker.parts.tables.offsets.commit(
                             group, queue.get("topic"), queue.get("queueId"), 1, "test"
                         )
         if exchange.request.code == RequestCode.QUERY_TOPIC_CONSUME_BY_WHO:
             consumed = (exchange.request.ext or {})["topic"]
             for group in fastjson.loads(answer.body)["groupList"]:
-                broker.offsets.commit(group, consumed, 0, 1, "test")
-                broker.stats.get_counter(group, consumed, 0).nums += 1
+                broker.parts.tables.offsets.commit(group, consumed, 0, 1, "test")
+                broker.parts.messages.stats.get_counter(group, consumed, 0).nums += 1
 
 
 def shape(value: Any, name: str = "") -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.serving import Peer, serving, until
 
+from pocketmq.broker.addresses import advertise
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
 from pocketmq.broker.topic_config import TopicConfig
@@ -58,7 +59,7 @@ async def test_a_store_has_one_broker(tmp_path: Path) -> None:
 async def test_a_table_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
     """Starting without topics would throw them away; the store is closed cleanly behind it."""
     async with serving(tmp_path) as broker:
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).write_text("{ broken")
     with pytest.raises(StoreUnreadable, match=r"topics\.json"):
@@ -92,10 +93,9 @@ async def test_ids_name_the_address_that_clients_can_reach(tmp_path: Path) -> No
         host, _ = parse_offset_msg_id(answer.ext["msgId"])
         assert host == broker.address
         assert host.startswith("127.0.0.7:")
-    unbound = Broker(BrokerConfig(), StoreConfig(store_path_root_dir=str(tmp_path)))
     with socket.socket() as anywhere:
         anywhere.bind(("0.0.0.0", 0))
-        ip, port = unbound._advertised(anywhere)
+        ip, port = advertise(BrokerConfig(), anywhere)
         assert ip != "0.0.0.0"
         assert port == anywhere.getsockname()[1]
     async with serving(tmp_path, broker_ip1="localhost") as broker:
@@ -118,9 +118,9 @@ async def test_a_stop_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
         async with await Peer.at(broker) as peer:
             await peer.produce("T")
             ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
-            before = broker.store.put_count
+            before = broker.parts.messages.store.put_count
             opaques = [peer.send(310, {**ext, "i": "a\x01b"}, b"x") for _ in range(100)]
-            await until(lambda: broker.store.put_count == before + 100)
+            await until(lambda: broker.parts.messages.store.put_count == before + 100)
             await broker._stack.aclose()
             for opaque in opaques:
                 assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
@@ -134,7 +134,7 @@ async def test_a_stop_answers_held_pulls_and_ends_connections(tmp_path: Path) ->
         peer = await Peer.at(broker)
         await peer.produce("T")
         opaque = peer.send_pull("g", "T", 1, sys_flag=6, subscription="*")
-        await until(lambda: broker.long_polling.count == 1)
+        await until(lambda: broker.parts.services.long_polling.count == 1)
     assert (await peer.answer(opaque)).code == ResponseCode.PULL_NOT_FOUND
     assert await peer.ended()
     await peer.close()
@@ -143,10 +143,10 @@ async def test_a_stop_answers_held_pulls_and_ends_connections(tmp_path: Path) ->
 async def test_a_broker_that_stops_holds_no_pull(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         await peer.produce("T")
-        broker.long_polling.release()
+        broker.parts.services.long_polling.release()
         answer = await peer.pull("g", "T", 1, sys_flag=6, subscription="*")
         assert answer.code == ResponseCode.PULL_NOT_FOUND
-        assert broker.long_polling.count == 0
+        assert broker.parts.services.long_polling.count == 0
 
 
 async def test_a_broker_that_is_killed_keeps_its_topics(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_table_that_cannot_be_saved_is_tried_again(
 ) -> None:
     """The broker goes on, and says so."""
     async with serving(tmp_path, flush_consumer_offset_interval=1) as broker:
-        real = broker.offsets._file.save
+        real = broker.parts.tables.offsets._file.save
         failed: list[bool] = []
 
         def fail(value: Any) -> None:
@@ -185,8 +185,8 @@ async def test_a_table_that_cannot_be_saved_is_tried_again(
                 raise OSError(28, "No space left on device")
             real(value)
 
-        broker.offsets._file.save = fail  # type: ignore[method-assign]
-        broker.offsets.commit("g", "T", 0, 5, "test")
+        broker.parts.tables.offsets._file.save = fail  # type: ignore[method-assign]
+        broker.parts.tables.offsets.commit("g", "T", 0, 5, "test")
         path = tmp_path / "config" / "consumerOffset.json"
         await until(lambda: path.exists() and b"T@g" in path.read_bytes())
     assert "a table could not be saved" in caplog.text

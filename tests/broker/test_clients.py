@@ -1,6 +1,7 @@
 """Heartbeats, consumer lists, offsets and locks over real connections."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from tests.broker.serving import Peer, body_of, number, serving, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS
+from pocketmq.broker.memory_reach import MemoryReach
+from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
@@ -27,17 +30,17 @@ async def members(peer: Peer, group: str) -> RemotingCommand:
 async def test_a_heartbeat_registers_and_makes_the_retry_topic(broker: Broker, peer: Peer) -> None:
     """S64, trap 16: %RETRY%g with the group's queues; the answer has no fields, and a version that
     lets clients use SQL92."""
-    broker.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=3))
+    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=3))
     answer = await peer.heartbeat("g", {"T": "A || B", "%RETRY%g": "*"}, producer="pg")
     assert (answer.code, answer.ext, bytes(answer.body)) == (0, None, b"")
     assert answer.version == OUR_VERSION >= 232
-    retry = broker.topics.get("%RETRY%g")
+    retry = broker.parts.tables.topics.get("%RETRY%g")
     assert retry is not None
     assert (retry.read_queue_nums, retry.perm) == (3, 6)
-    subscription = broker.consumers.subscription("g", "T")
+    subscription = broker.parts.members.consumers.subscription("g", "T")
     assert subscription is not None
     assert subscription.code_set == {65, 66}
-    assert broker.producers.available("pg") is not None
+    assert broker.parts.members.producers.available("pg") is not None
     assert body_of(await members(peer, "g")) == {"consumerIdList": ["c1"]}
 
 
@@ -62,7 +65,9 @@ async def test_the_notice_comes_before_the_answer_of_the_heartbeat(broker: Broke
 @pytest.mark.parametrize("way", ["group", "broker"])
 async def test_notices_can_be_switched_off(broker: Broker, peer: Peer, way: str) -> None:
     if way == "group":
-        broker.groups.update(SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False))
+        broker.parts.tables.groups.update(
+            SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False)
+        )
     else:
         broker.config.notify_consumer_ids_changed_enable = False
     peer.send(CODE.HEART_BEAT, {}, _heartbeat("c1", "g"))
@@ -82,8 +87,8 @@ async def test_a_connection_that_ends_leaves_at_once_and_the_others_are_told(
             two.writer.transport.abort()
             await one.request(CODE.NOTIFY_CONSUMER_IDS_CHANGED)
             assert body_of(await members(one, "g")) == {"consumerIdList": ["c1"]}
-            assert broker.producers.groups == {}
-    await until(lambda: broker.consumers.groups == {})
+            assert broker.parts.members.producers.groups == {}
+    await until(lambda: broker.parts.members.consumers.groups == {})
 
 
 async def test_a_client_that_unregisters_leaves(broker: Broker, peer: Peer) -> None:
@@ -92,8 +97,8 @@ async def test_a_client_that_unregisters_leaves(broker: Broker, peer: Peer) -> N
         CODE.UNREGISTER_CLIENT, {"clientID": "c1", "consumerGroup": "g", "producerGroup": "pg"}
     )
     assert (answer.code, answer.ext) == (0, {})
-    assert broker.consumers.groups == {}
-    assert broker.producers.groups == {}
+    assert broker.parts.members.consumers.groups == {}
+    assert broker.parts.members.producers.groups == {}
     answer = await members(peer, "g")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "no consumer for this group, g"
@@ -107,9 +112,9 @@ async def test_a_client_that_is_silent_is_closed(tmp_path: Path) -> None:
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         await peer.heartbeat("g", {"T": "*"})
         clock.advance_ms(CHANNEL_EXPIRED_MS + 1)
-        broker.consumers.scan()
+        broker.parts.members.consumers.scan()
         assert await peer.ended()
-        assert broker.consumers.groups == {}
+        assert broker.parts.members.consumers.groups == {}
 
 
 async def test_a_group_whose_name_is_illegal_is_registered_but_not_created(
@@ -117,9 +122,9 @@ async def test_a_group_whose_name_is_illegal_is_registered_but_not_created(
 ) -> None:
     """No topic, no entry in a file; the client is served as by a 4.9 broker without auto-creation."""
     await peer.heartbeat("../g", {"T": "*"})
-    assert broker.groups.get("../g") is None
-    assert broker.topics.get("%RETRY%../g") is None
-    assert broker.consumers.get("../g") is not None
+    assert broker.parts.tables.groups.get("../g") is None
+    assert broker.parts.tables.topics.get("%RETRY%../g") is None
+    assert broker.parts.members.consumers.get("../g") is not None
 
 
 async def test_only_a_pocketmq_client_is_told_of_its_header_encoding(peer: Peer) -> None:
@@ -159,7 +164,7 @@ async def test_a_heartbeat_that_is_none_is_an_error_and_not_the_end(
     answer = await peer.ask(CODE.HEART_BEAT, {}, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
-    assert broker.consumers.groups == {}
+    assert broker.parts.members.consumers.groups == {}
     assert (await peer.heartbeat("g", {"T": "*"})).code == 0
 
 
@@ -180,7 +185,7 @@ async def test_a_heartbeat_without_expression_type_means_tags(broker: Broker, pe
         ],
     }
     assert (await peer.ask(CODE.HEART_BEAT, None, json.dumps(body).encode())).code == 0
-    subscription = broker.consumers.subscription("g", "T")
+    subscription = broker.parts.members.consumers.subscription("g", "T")
     assert subscription is not None
     assert subscription.expression_type == "TAG"
 
@@ -229,7 +234,7 @@ async def test_offsets_are_kept_per_topic_group_and_queue(broker: Broker, peer: 
         {"consumerGroup": "g", "topic": "T", "queueId": 2, "commitOffset": 9},
         oneway=True,
     )
-    await until(lambda: broker.offsets.query("g", "T", 2) == 9)
+    await until(lambda: broker.parts.tables.offsets.query("g", "T", 2) == 9)
 
 
 async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(
@@ -247,26 +252,18 @@ async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
     tmp_path: Path,
 ) -> None:
     """22: the first message is farther back than 40 % of the memory, or gone."""
-    from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
-
     async with serving(tmp_path) as broker:
         async with await Peer.at(broker) as peer:
             await peer.produce("T", b"x" * 1000)
             await peer.produce("T", b"x" * 1000)
-        small = ConsumerManageProcessor(
-            broker.store,
-            broker.consumers,
-            broker.offsets,
-            broker.locks,
-            broker.isolated,
-            broker.deliveries,
-            memory_size=1000,
-        )
+        parts = broker.parts
+        messages = replace(parts.messages, reach=MemoryReach(parts.messages.store, 1000))
+        small = ConsumerManageProcessor(parts.tables, parts.members, messages)
         request = RemotingCommand(14, {"consumerGroup": "g", "topic": "T", "queueId": "0"})
         answer = small.query_offset(request, None)  # type: ignore[arg-type]
         assert answer.code == ResponseCode.QUERY_NOT_FOUND
         assert answer.remark == ("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
-        broker.offsets.commit("g", "T", 0, 1, "test")
+        broker.parts.tables.offsets.commit("g", "T", 0, 1, "test")
         assert number(small.query_offset(request, None), "offset") == 1  # type: ignore[arg-type]
 
 
@@ -314,15 +311,19 @@ async def test_topics_groups_and_offsets_survive_a_restart(tmp_path: Path) -> No
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         await peer.produce("T", b"kept")
         await peer.heartbeat("g", {"T": "a > 1"}, expression_type="SQL92", sub_version=7)
-        broker.offsets.commit("g", "T", 0, 1, "test")
-        broker.topics.update(TopicConfig("U", 2, 3, attributes={"message.type": "FIFO"}))
-        version = broker.topics.data_version
+        broker.parts.tables.offsets.commit("g", "T", 0, 1, "test")
+        broker.parts.tables.topics.update(
+            TopicConfig("U", 2, 3, attributes={"message.type": "FIFO"})
+        )
+        version = broker.parts.tables.topics.data_version
     async with serving(tmp_path) as broker:
-        assert broker.offsets.query("g", "T", 0) == 1
-        assert broker.topics.get("U") == TopicConfig("U", 2, 3, attributes={"message.type": "FIFO"})
-        assert broker.topics.data_version == version
-        assert broker.groups.get("g") == SubscriptionGroupConfig("g")
-        data = broker.filters.get("T", "g")
+        assert broker.parts.tables.offsets.query("g", "T", 0) == 1
+        assert broker.parts.tables.topics.get("U") == TopicConfig(
+            "U", 2, 3, attributes={"message.type": "FIFO"}
+        )
+        assert broker.parts.tables.topics.data_version == version
+        assert broker.parts.tables.groups.get("g") == SubscriptionGroupConfig("g")
+        data = broker.parts.tables.filters.get("T", "g")
         assert data is not None
         assert (data.expression, data.client_version) == ("a > 1", 7)
         async with await Peer.at(broker) as peer:

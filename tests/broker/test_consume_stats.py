@@ -62,11 +62,11 @@ async def test_a_member_that_stopped_pulling_still_holds_what_it_has(broker: Bro
         await peer.heartbeat("g", {"T": "*"})
         await peer.pull("g", "T", 0, sys_flag=COMMIT, commitOffset=1)
         broker.clock.advance_ms(3_600_000)
-        broker.deliveries.tick()
+        broker.parts.messages.deliveries.tick()
         assert await row(peer) == (6, 1, 6)
 
 
 async def test_without_pulls_nothing_is_in_flight(broker: Broker) -> None:
-    broker.offsets.place("g", "T", 0, 2)
+    broker.parts.tables.offsets.place("g", "T", 0, 2)
     async with await Peer.at(broker) as peer:
         assert await row(peer) == (6, 2, 2)

@@ -10,6 +10,7 @@ from tests.broker.members import Member, open_connection
 
 from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
 from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.events import Events
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
@@ -36,8 +37,15 @@ def told() -> Told:
 
 
 @pytest.fixture
-def consumers(clock: ManualClock, told: Told) -> ConsumerManager:
-    return ConsumerManager(clock, on_change=told)
+def events(told: Told) -> Events:
+    made = Events()
+    made.must_rebalance.to(told)
+    return made
+
+
+@pytest.fixture
+def consumers(clock: ManualClock, events: Events) -> ConsumerManager:
+    return ConsumerManager(clock, events)
 
 
 def test_a_group_shows_its_members_and_its_last_attributes(
@@ -73,11 +81,11 @@ def test_a_second_member_makes_all_members_told(
 
 
 def test_a_group_may_want_no_notices(
-    consumers: ConsumerManager, clock: ManualClock, told: Told
+    consumers: ConsumerManager, clock: ManualClock, told: Told, events: Events
 ) -> None:
     """S67: notifyConsumerIdsChangedEnable=false; REGISTER is reported all the same."""
     registered: list[str] = []
-    consumers.on_register = lambda group, subscriptions: registered.append(group)
+    events.heartbeat_taken.to(lambda group, subscriptions: registered.append(group))
     channel = ClientChannel(open_connection(clock), "c1", "JAVA", 407)
     assert consumers.register("g", channel, "P", "C", "F", [SubscriptionData("T")], notify=False)
     assert told.changes == []
@@ -171,11 +179,11 @@ def test_each_members_own_subscription_is_kept(
 
 
 def test_a_closed_connection_leaves_its_groups_at_once(
-    consumers: ConsumerManager, clock: ManualClock, told: Told
+    consumers: ConsumerManager, clock: ManualClock, told: Told, events: Events
 ) -> None:
     """S72: the others are told; with the last member the group goes."""
     gone: list[str] = []
-    consumers.on_unregister = gone.append
+    events.group_offline.to(gone.append)
     one = Member(consumers, clock, "c1", {"T": "*"})
     two = Member(consumers, clock, "c2", {"T": "*"})
     one.die()
@@ -285,8 +293,9 @@ _STEPS = st.lists(
 @given(_STEPS)
 def test_any_order_of_heartbeats_and_closed_connections_follows_the_rules(steps: list[Any]) -> None:
     """S67, S68, S72 against a model: versions only grow, absent topics go, changes are told."""
-    clock, told, model = ManualClock(), Told(), _Model()
-    consumers = ConsumerManager(clock, on_change=told)
+    clock, told, model, events = ManualClock(), Told(), _Model(), Events()
+    events.must_rebalance.to(told)
+    consumers = ConsumerManager(clock, events)
     connections = [open_connection(clock) for _ in range(4)]
     for kind, member, asked in steps:
         if kind == "close":

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.broker.members import Member
 
 from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.events import Events
 from pocketmq.broker.guard import GroupGuard
 from pocketmq.remoting.agreement import Finding, Loss
 from pocketmq.remoting.clock import ManualClock
@@ -16,11 +17,12 @@ GRACE_MS = 60_000
 
 
 class Watched:
-    """A consumer manager with a guard; `raised` is what the listener got."""
+    """A consumer manager with a guard; `raised` is what its ticks raised."""
 
     def __init__(self, queue_count: int = 4) -> None:
         self.clock = ManualClock()
-        self.consumers = ConsumerManager(self.clock)
+        self.events = Events()
+        self.consumers = ConsumerManager(self.clock, self.events)
         self.raised: list[Finding] = []
         self.isolated: set[str] = set()
         self.pullers: dict[int, str] = {}
@@ -31,16 +33,15 @@ class Watched:
             grace_ms=lambda: GRACE_MS,
             is_watched=lambda group: group not in self.isolated,
             holders=lambda group, topic: self.pullers,
-            on_finding=self.raised.append,
         )
-        self.consumers.on_members = self.guard.members_changed
+        self.events.members_changed.to(self.guard.members_changed)
 
     def join(self, client_id: str, subscriptions: dict[str, str], **more: str) -> Member:
         return Member(self.consumers, self.clock, client_id, subscriptions, **more)
 
     def pass_ms(self, ms: int) -> None:
         self.clock.advance_ms(ms)
-        self.guard.tick()
+        self.raised += self.guard.tick()
 
 
 @pytest.fixture

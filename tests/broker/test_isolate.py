@@ -21,12 +21,16 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.broker.bare import bare_node
 from tests.broker.members import Member
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.isolated_group import OffsetMoved
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.message_codec import get_property
@@ -71,21 +75,29 @@ class Broker:
     def __init__(self, store: MessageStore, folder: Path) -> None:
         self.store, self.folder = store, folder
         self.clock = ManualClock()
-        self.isolated = True
+        self.config = BrokerConfig(
+            broker_name="b",
+            group_mode="isolate",
+            isolate_keep_time=KEEP_MS,
+            isolate_remember_time=REMEMBER_MS,
+        )
         self.start()
 
     def start(self) -> None:
+        node = bare_node(self.clock, self.config)
+        configs = SubscriptionGroupManager(
+            ConfigFile(str(self.folder / "subscriptionGroup.json")), self.config, self.clock
+        )
         self.offsets = ConsumerOffsetManager(ConfigFile(str(self.folder / "consumerOffset.json")))
         self.groups = IsolatedGroups(
             ConfigFile(str(self.folder / "isolatedGroup.json")),
-            self.clock,
+            node,
+            GroupModes(self.config, configs),
             self.offsets,
             first_match_in(self.store),
-            is_isolated=lambda group: self.isolated,
-            keep_ms=lambda: KEEP_MS,
-            remember_ms=lambda: REMEMBER_MS,
         )
-        self.consumers = ConsumerManager(self.clock, on_members=self.groups.members_changed)
+        node.events.members_changed.to(self.groups.members_changed)
+        self.consumers = ConsumerManager(self.clock, node.events)
 
     def restart(self) -> None:
         """All of memory is lost; what the files hold comes back."""
@@ -454,7 +466,7 @@ def test_a_group_that_leaves_the_mode_goes_on_at_the_lowest_offset(
     two.drain(topic)
     one.pull(topic, count=1)
     one.consume(topic)
-    broker.isolated = False
+    broker.config.group_mode = "compatible"
     broker.tick()
     assert broker.groups.groups == {}
     assert broker.offsets.query("g", topic, 0) == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.broker.members import open_connection
@@ -9,7 +10,6 @@ from tests.broker.members import open_connection
 from pocketmq.broker.long_polling import CHECK_INTERVAL_MS, HeldPull, LongPolling
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.remoting.clock import ManualClock, SystemClock
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.store import EntryFilter
 
@@ -20,13 +20,12 @@ class Held:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.ends: dict[tuple[str, int], int] = {}
-        self.polling = LongPolling(
-            self.clock, lambda topic, queue: self.ends.get((topic, queue), 0)
-        )
         self.turns: list[Callable[[], None]] = []
-        self.polling.call_soon = self.turns.append
+        self.polling = LongPolling(
+            self.clock, lambda topic, queue: self.ends.get((topic, queue), 0), self.turns.append
+        )
         self.answered: list[int] = []
-        self.polling.run = lambda request, connection: self.answered.append(request.opaque)
+        self.run: Callable[[int], None] = self.answered.append
         self.connection = open_connection(self.clock)
         self._opaque = 0
 
@@ -41,11 +40,15 @@ class Held:
         connection: Connection | None = None,
     ) -> int:
         self._opaque += 1
-        request = RemotingCommand(11, opaque=self._opaque)
+        opaque = self._opaque
         deadline = self.clock.monotonic_ms() + ms
-        pull = HeldPull(request, connection or self.connection, offset, matches, deadline, passes)
+
+        def again() -> None:
+            self.run(opaque)
+
+        pull = HeldPull(again, connection or self.connection, offset, matches, deadline, passes)
         self.polling.hold("T", queue_id, pull)
-        return self._opaque
+        return opaque
 
     def arrive(self, code: int = 0, *, queue_id: int = 0, properties: bytes = b"") -> None:
         end = self.ends[("T", queue_id)] = self.ends.get(("T", queue_id), 0) + 1
@@ -164,12 +167,12 @@ def test_a_pull_that_fails_when_it_is_woken_does_not_take_others_with_it(
 ) -> None:
     broken, fine = held.hold(), held.hold()
 
-    def run(request: RemotingCommand, connection: Connection) -> None:
-        if request.opaque == broken:
+    def run(opaque: int) -> None:
+        if opaque == broken:
             raise ValueError("a bug")
-        held.answered.append(request.opaque)
+        held.answered.append(opaque)
 
-    held.polling.run = run
+    held.run = run
     held.arrive()
     held.turn()
     assert held.answered == [fine]
@@ -180,23 +183,21 @@ async def test_the_watch_sleeps_while_nobody_waits_and_wakes_at_the_first_deadli
     """A pull with an earlier deadline than the one slept for is answered at its own."""
     answered: list[int] = []
     done = asyncio.Event()
-    polling = LongPolling(SystemClock(), lambda topic, queue: 0)
-    polling.call_soon = asyncio.get_running_loop().call_soon
+    call_soon = asyncio.get_running_loop().call_soon
+    polling = LongPolling(SystemClock(), lambda topic, queue: 0, call_soon)
 
-    def run(request: RemotingCommand, connection: Connection) -> None:
-        answered.append(request.opaque)
+    def run(opaque: int) -> None:
+        answered.append(opaque)
         if len(answered) == 2:
             done.set()
 
-    polling.run = run
     clock = SystemClock()
     connection = open_connection(ManualClock())
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(polling.watch())
         now = clock.monotonic_ms()
         for opaque, ms in ((1, 400), (2, 150)):
-            request = RemotingCommand(11, opaque=opaque)
-            polling.hold("T", 0, HeldPull(request, connection, 0, None, now + ms))
+            polling.hold("T", 0, HeldPull(partial(run, opaque), connection, 0, None, now + ms))
         async with asyncio.timeout(15):
             await done.wait()
         watch.cancel()

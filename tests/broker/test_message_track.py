@@ -204,8 +204,8 @@ async def test_expired(tmp_path: Path) -> None:
         sent = await send(asker)
         for _ in range(8):
             await asker.produce(T, b"x" * 20_000)
-        broker.store.delete_expired_files(manual=True)
-        assert broker.store.min_offset(T, 0) > 0
+        broker.parts.messages.store.delete_expired_files(manual=True)
+        assert broker.parts.messages.store.min_offset(T, 0) > 0
         async with await Peer.at(broker) as member:
             await member.heartbeat(G, {T: "*"}, client_id="me")
             answer = await asker.ask(PocketRequestCode.GET_MESSAGE_TRACK, {"msgId": sent.msg_id})
@@ -291,16 +291,16 @@ async def test_the_record_survives_a_restart_and_a_torn_end(tmp_path: Path) -> N
     with (tmp_path / "deliveries" / "current").open("ab") as file:
         file.write(b"\0\0\1\0torn")
     async with serving(tmp_path) as broker, await Peer.at(broker) as asker:
-        broker.deliveries.event(EventKind.RESET, (G, T, 0), 5, 9, "later")
+        broker.parts.messages.deliveries.event(EventKind.RESET, (G, T, 0), 5, 9, "later")
         found = await track(asker, msgId=sent.key, topic=T, group=G)
         assert found["verdict"] == "CONSUMED"
-        [event] = broker.deliveries.find(T, 0, 6)[G].events
+        [event] = broker.parts.messages.deliveries.find(T, 0, 6)[G].events
         assert event.text == "later"
 
 
 async def test_the_record_stays_within_its_size(tmp_path: Path) -> None:
     async with serving(tmp_path, delivery_record_size=100_000) as broker:
-        record: DeliveryRecord = broker.deliveries
+        record: DeliveryRecord = broker.parts.messages.deliveries
         for number in range(20_000):
             record.event(EventKind.RESET, (f"g{number}", T, 0), number, number + 1, "x" * 50)
             if number % 100 == 0:

@@ -24,7 +24,7 @@ async def rounds_are_over(broker: Broker, folder: Path) -> None:
     """Wait until the broker has looked after its tables again, more than once."""
     file = folder / "config" / "consumerOffset.json"
     for mark in (1, 2):
-        broker.offsets.place("mark", "M", 0, mark)
+        broker.parts.tables.offsets.place("mark", "M", 0, mark)
         # The table is written at intervals of the clock, and the clock is the test's.
         assert isinstance(broker.clock, ManualClock)
         broker.clock.advance_ms(60_000)
@@ -50,8 +50,10 @@ async def fill(broker: Broker, peer: Peer) -> tuple[int, int]:
     """Messages in several files of the log, the oldest of which expire. Returns: first offset and next."""
     for n in range(400):
         await peer.produce("T", b"%03d" % n + bytes(1000))
-    assert broker.store.delete_expired_files() > 1
-    return broker.store.min_offset("T", 0), broker.store.max_offset("T", 0)
+    assert broker.parts.messages.store.delete_expired_files() > 1
+    return broker.parts.messages.store.min_offset("T", 0), broker.parts.messages.store.max_offset(
+        "T", 0
+    )
 
 
 async def consume_all(peer: Peer, group: str, offset: int) -> int:
@@ -100,13 +102,13 @@ async def test_what_an_absent_group_has_popped_stays_out_until_its_time(tmp_path
         first = await ordered.pop(order=True, maxMsgNums=2, invisibleTime=long_ms)
         assert [message.body for message in first] == [b"0", b"1"]
         # Nobody has consumed anything: the stored offset is that of the oldest message.
-        broker.offsets.place("g", "T", 0, 0)
-        broker.offsets.place("g", "O", 0, 0)
+        broker.parts.tables.offsets.place("g", "T", 0, 0)
+        broker.parts.tables.offsets.place("g", "O", 0, 0)
         await rounds_are_over(broker, tmp_path)
         assert await plain.bodies() == []
         assert await ordered.bodies(order=True, maxMsgNums=2) == []
         clock.advance_ms(long_ms)
-        broker.pop.step()
+        broker.parts.services.pop.step()
         again = await plain.pop()
         assert [(message.body, message.reconsume_times) for message in again] == [
             (b"%d" % n, 1) for n in range(4)

@@ -23,9 +23,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
             await peer.produce("T", b"%d" % n)
         for n in range(4):
             await peer.produce("T", b"other %d" % n, queue_id=1)
-        made.groups.find("g")
+        made.parts.tables.groups.find("g")
         for queue_id, offset in ((0, 40), (1, 4)):
-            made.offsets.place("g", "T", queue_id, offset)
+            made.parts.tables.offsets.place("g", "T", queue_id, offset)
         yield made
 
 
@@ -86,7 +86,7 @@ async def test_a_pull_that_waits_is_told_at_once(broker: Broker) -> None:
     async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
         await member.heartbeat("g", {"T": "*"})
         waiting = member.send_pull("g", "T", 40, sys_flag=SUSPEND)
-        await until(lambda: broker.long_polling.polling("T", 0) == 1)
+        await until(lambda: broker.parts.services.long_polling.polling("T", 0) == 1)
         await reset(admin, offset=35)
         told = await member.answer(waiting)
         assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")

@@ -21,7 +21,7 @@ class Turned(ManualClock):
 
 def step(broker: Broker) -> None:
     """What the pop service does when it wakes."""
-    broker.pop.step()
+    broker.parts.services.pop.step()
 
 
 async def test_what_is_popped_is_invisible_and_comes_again_from_the_retry_topic(
@@ -53,14 +53,14 @@ async def test_what_is_popped_is_invisible_and_comes_again_from_the_retry_topic(
         clock.advance_ms(60_001)
         step(broker)
         assert await popper.pop() == []
-        assert len(broker.pop.log.state) == 0
+        assert len(broker.parts.services.pop.log.state) == 0
 
 
 async def test_a_batch_of_acks_ends_messages_of_several_check_points(tmp_path: Path) -> None:
     clock = Turned()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         for text in range(8):
             await peer.produce("T", b"%d" % text, queue_id=text % 2)
         messages = await popper.pop(maxMsgNums=5) + await popper.pop()
@@ -113,9 +113,9 @@ async def test_a_pop_waits_for_a_message_that_it_lets_through(tmp_path: Path) ->
         await Peer.at(broker) as other,
     ):
         now_ms = broker.clock.now_ms
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         opaque = Popper(peer, now_ms).send(pollTime=15_000, expType="TAG", exp="a || c")
-        await until(lambda: broker.pop.polling.count == 1)
+        await until(lambda: broker.parts.services.pop.polling.count == 1)
         info = await other.ask(
             RequestCode.POLLING_INFO, {"consumerGroup": "g", "topic": "T", "queueId": -1}
         )
@@ -126,7 +126,7 @@ async def test_a_pop_waits_for_a_message_that_it_lets_through(tmp_path: Path) ->
         assert (answer.code, answer.remark) == (0, "FOUND")
         assert b"yes" in bytes(answer.body)
         assert b"no" not in bytes(answer.body)
-        assert broker.pop.polling.count == 0
+        assert broker.parts.services.pop.polling.count == 0
 
 
 async def test_one_message_wakes_one_of_the_pops_that_wait(tmp_path: Path) -> None:
@@ -135,21 +135,21 @@ async def test_one_message_wakes_one_of_the_pops_that_wait(tmp_path: Path) -> No
         await Peer.at(broker) as one,
         await Peer.at(broker) as two,
     ):
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         for peer in (one, two):
             Popper(peer, broker.clock.now_ms).send(pollTime=15_000)
-        await until(lambda: broker.pop.polling.count == 2)
+        await until(lambda: broker.parts.services.pop.polling.count == 2)
         async with await Peer.at(broker) as producer:
             await producer.produce("T")
         await one.next()
-        assert broker.pop.polling.count == 1
+        assert broker.parts.services.pop.polling.count == 1
 
 
 async def test_a_pop_that_has_waited_in_vain_gets_210_and_so_does_one_that_comes_too_late(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         popper = Popper(peer, broker.clock.now_ms)
         answer = await popper.answer(pollTime=200)
         assert (answer.code, answer.remark) == (210, "NO_MESSAGE_IN_QUEUE")
@@ -165,7 +165,7 @@ async def test_a_client_whose_clock_is_ahead_waits_its_poll_time_and_no_longer(
 ) -> None:
     """Ours (invariant 3)."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         popper = Popper(peer, broker.clock.now_ms)
         ahead = broker.clock.now_ms() + 3_600_000
         assert (await popper.answer(pollTime=200, bornTime=ahead)).code == 210
@@ -173,19 +173,19 @@ async def test_a_client_whose_clock_is_ahead_waits_its_poll_time_and_no_longer(
 
 async def test_too_many_waiting_pops_are_sent_away_with_209(tmp_path: Path) -> None:
     async with serving(tmp_path, pop_polling_size=0) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         popper = Popper(peer, broker.clock.now_ms)
         popper.send(pollTime=15_000)
-        await until(lambda: broker.pop.polling.count == 1)
+        await until(lambda: broker.parts.services.pop.polling.count == 1)
         assert (await popper.answer(pollTime=15_000)).code == ResponseCode.POLLING_FULL
 
 
 async def test_the_broker_that_stops_answers_the_pops_that_wait(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         opaque = Popper(peer, broker.clock.now_ms).send(pollTime=15_000)
-        await until(lambda: broker.pop.polling.count == 1)
-        broker.pop.release()
+        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        broker.parts.services.pop.release()
         assert (await peer.answer(opaque)).code == ResponseCode.POLLING_TIMEOUT
 
 
@@ -204,7 +204,7 @@ async def test_tags_and_sql_choose_and_skip(tmp_path: Path) -> None:
         none = Popper(peer, clock.now_ms, group="none")
         assert await none.bodies(expType="TAG", exp="z") == []
         assert await none.bodies() == []
-        assert broker.offsets.query("none", "T", 0) == 6
+        assert broker.parts.tables.offsets.query("none", "T", 0) == 6
 
 
 async def test_a_new_group_begins_where_its_init_mode_says(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ async def test_what_cannot_be_popped_is_refused_with_rocketmqs_codes(
     tmp_path: Path, more: dict[str, object], code: ResponseCode, remark: str
 ) -> None:
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 1, 1))
-        broker.topics.update(TopicConfig("WriteOnly", 1, 1, 2))
-        off = broker.groups.find("off")
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("WriteOnly", 1, 1, 2))
+        off = broker.parts.tables.groups.find("off")
         assert off is not None
         off.consume_enable = False
         answer = await Popper(peer, broker.clock.now_ms).answer(**more)
@@ -259,7 +259,9 @@ async def test_receipts_that_are_none_are_refused_with_rocketmqs_codes(tmp_path:
         # A revive queue that does not exist makes none.
         forged = {**good, "extraInfo": "0 1 60000 500 0 b 0 0"}
         assert (await ask(ack, forged)).code == 0
-        assert {queue for topic, queue in broker.store.queues() if "REVIVE" in topic} == {1}
+        assert {
+            queue for topic, queue in broker.parts.messages.store.queues() if "REVIVE" in topic
+        } == {1}
         empty = await ask(RequestCode.BATCH_ACK_MESSAGE, None, b"{}")
         assert empty.code == ResponseCode.NO_MESSAGE
         change = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
@@ -272,7 +274,7 @@ async def test_a_message_popped_in_vain_too_often_is_a_dead_letter(tmp_path: Pat
     clock = Turned()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)
-        group = broker.groups.find("g")
+        group = broker.parts.tables.groups.find("g")
         assert group is not None
         group.retry_max_times = 2
         await peer.produce("T", b"one")
@@ -282,18 +284,18 @@ async def test_a_message_popped_in_vain_too_often_is_a_dead_letter(tmp_path: Pat
             clock.advance_ms(60_000)
             step(broker)
         assert await popper.pop() == []
-        [entry] = broker.store.entries("%DLQ%g", 0, 0, 9)
-        record = broker.store.record_at(entry[0])
+        [entry] = broker.parts.messages.store.entries("%DLQ%g", 0, 0, 9)
+        record = broker.parts.messages.store.record_at(entry[0])
         assert record is not None
         assert get_property(bytes(record)[-400:], b"RETRY_TOPIC") == b"T"
 
 
 async def test_a_notification_tells_that_there_is_something_to_pop(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         ext = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 15_000, "bornTime": 0}
         opaque = peer.send(RequestCode.NOTIFICATION, ext)
-        await until(lambda: broker.pop.notifications.count == 1)
+        await until(lambda: broker.parts.services.pop.notifications.count == 1)
         async with await Peer.at(broker) as producer:
             await producer.produce("T", queue_id=1)
         answer = await peer.answer(opaque)
@@ -322,8 +324,8 @@ async def test_a_reset_offset_is_popped_from_also_after_a_restart(tmp_path: Path
         for n in range(3):
             await peer.produce("T", b"%d" % n)
         assert len(await popper.pop()) == 3
-        broker._offset_reset("g", "T", 0, 1)
-        broker.offsets.place("g", "T", 0, 1)
+        broker.parts.node.events.offset_reset("g", "T", 0, 1)
+        broker.parts.tables.offsets.place("g", "T", 0, 1)
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         assert await Popper(peer, clock.now_ms).bodies() == [b"1", b"2"]
 
@@ -360,7 +362,7 @@ async def test_an_acknowledgement_is_on_the_disk_before_its_answer_with_sync_flu
         await peer.produce("T", b"one")
         [message] = await popper.pop()
         assert (await popper.ack(message)).code == 0
-        assert broker.store.flush_behind_size == 0
+        assert broker.parts.messages.store.flush_behind_size == 0
 
 
 async def test_a_message_track_tells_what_became_of_a_popped_message(tmp_path: Path) -> None:
@@ -399,7 +401,7 @@ async def test_members_that_the_modes_keep_apart_do_not_pop(tmp_path: Path) -> N
         await Peer.at(broker) as one,
         await Peer.at(broker) as two,
     ):
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         await one.heartbeat("g", {"T": "a"}, client_id="one")
         await two.heartbeat("g", {"T": "b"}, client_id="two")
         answer = await Popper(one, broker.clock.now_ms).answer()
@@ -426,7 +428,7 @@ async def test_members_that_the_modes_keep_apart_do_not_pop(tmp_path: Path) -> N
         await Peer.at(broker) as one,
         await Peer.at(broker) as two,
     ):
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         await one.heartbeat("g", {"T": "a"}, client_id="one")
         await two.heartbeat("g", {"T": "b"}, client_id="two")
         answer = await Popper(two, broker.clock.now_ms).answer()
@@ -446,11 +448,11 @@ async def test_a_topic_that_is_deleted_takes_its_pops_with_it(tmp_path: Path) ->
         step(broker)
         await peer.produce("T", b"old, too")
         await popper.pop(maxMsgNums=1)
-        assert broker.topics.get("%RETRY%g_T") is not None
+        assert broker.parts.tables.topics.get("%RETRY%g_T") is not None
         assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
-        assert broker.topics.get("%RETRY%g_T") is None
+        assert broker.parts.tables.topics.get("%RETRY%g_T") is None
         await peer.produce("T", b"new")
-        assert len(broker.pop.log.state) == 0
+        assert len(broker.parts.services.pop.log.state) == 0
         clock.advance_ms(60_000)
         step(broker)
         assert await popper.bodies() == [b"new"]
@@ -464,16 +466,16 @@ async def test_pulls_wait_and_are_woken_as_before_while_pops_wait(tmp_path: Path
         await Peer.at(broker) as peer,
         await Peer.at(broker) as producer,
     ):
-        broker.topics.update(TopicConfig("T", 1, 1))
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         pop = Popper(peer, broker.clock.now_ms, group="pops").send(pollTime=15_000)
-        await until(lambda: broker.pop.polling.count == 1)
+        await until(lambda: broker.parts.services.pop.polling.count == 1)
         pull = puller.send_pull("pulls", "T", 0, sys_flag=6, subscription="*")
-        await until(lambda: broker.long_polling.count == 1)
+        await until(lambda: broker.parts.services.long_polling.count == 1)
         both = batch((b"one", b""), (b"two", b""))
         code, more = RequestCode.SEND_BATCH_MESSAGE, {"m": True}
         assert (await producer.produce("T", both, code=code, more=more)).code == 0
         for waiting, opaque in ((puller, pull), (peer, pop)):
             answer = await waiting.answer(opaque)
             assert [bytes(record.body) for record in records(answer)] == [b"one", b"two"]
-        assert broker.offsets.query("pulls", "T", 0) <= 0
-        assert broker.offsets.query("pops", "T", 0) == 2
+        assert broker.parts.tables.offsets.query("pulls", "T", 0) <= 0
+        assert broker.parts.tables.offsets.query("pops", "T", 0) == 2

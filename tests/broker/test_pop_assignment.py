@@ -73,7 +73,7 @@ def test_pulled_queues_are_shared_as_clients_share_them() -> None:
 async def test_the_modes_decide_what_a_member_is_given(tmp_path: Path) -> None:
     """PULL by default; POP when set, and still after a restart; a retry topic is pulled."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 4, 4))
+        broker.parts.tables.topics.update(TopicConfig("T", 4, 4))
         await peer.heartbeat("g", {"T": "*"})
         assert queue_ids(await assignment(peer)) == [("PULL", n) for n in range(4)]
         assert (await set_mode(peer, popShareQueueNum=0)).code == 0
@@ -90,7 +90,7 @@ async def test_the_modes_decide_what_a_member_is_given(tmp_path: Path) -> None:
 async def test_a_client_that_cannot_be_given_queues_keeps_what_it_has(tmp_path: Path) -> None:
     """No messageQueueAssignments: unknown topic, unknown strategy, a group without members."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
-        broker.topics.update(TopicConfig("T", 4, 4))
+        broker.parts.tables.topics.update(TopicConfig("T", 4, 4))
         assert await assignment(peer) == {}
         await peer.heartbeat("g", {"T": "*"})
         assert await assignment(peer, "Nowhere") == {}
@@ -102,7 +102,7 @@ async def test_a_mode_that_cannot_be_set_is_refused_with_rocketmqs_codes(tmp_pat
         serving(tmp_path, auto_create_subscription_group=False) as broker,
         await Peer.at(broker) as peer,
     ):
-        broker.topics.update(TopicConfig("T", 4, 4))
+        broker.parts.tables.topics.update(TopicConfig("T", 4, 4))
         assert (await set_mode(peer, topic="%RETRY%g")).code == ResponseCode.NO_PERMISSION
         assert (await set_mode(peer, topic="Nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
         code = (await set_mode(peer)).code
@@ -116,7 +116,7 @@ async def test_recorded_assignments_are_answered_as_by_the_real_broker(tmp_path:
         await Peer.at(broker) as peer,
     ):
         broker.config.broker_name = "golden-a"
-        broker.topics.update(TopicConfig("WtPop", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("WtPop", 2, 2))
         compared = 0
         for exchange in exchanges("b550-java550-fiveonly", "broker"):
             request, real = exchange.request, exchange.answer
@@ -157,7 +157,7 @@ async def test_queues_of_all_brokers_are_shared_out(tmp_path: Path) -> None:
         Broker(config, store, name_server=Cluster()) as broker,
         await Peer.at(broker) as peer,
     ):
-        broker.topics.update(TopicConfig("T", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         await peer.heartbeat("g", {"T": "*"})
         found = (await assignment(peer))["messageQueueAssignments"]
         where = [(a["messageQueue"]["brokerName"], a["messageQueue"]["queueId"]) for a in found]
@@ -171,7 +171,7 @@ async def test_the_route_comes_from_a_name_server_over_the_wire(tmp_path: Path) 
             serving(tmp_path / "1", namesrv_addr=server.address) as one,
             await Peer.at(one) as peer,
         ):
-            one.topics.update(TopicConfig("T", 2, 2))
+            one.parts.tables.topics.update(TopicConfig("T", 2, 2))
             await one.registration._register_all(check_order=False)
             await peer.heartbeat("g", {"T": "*"})
             assert queue_ids(await assignment(peer)) == [("PULL", 0), ("PULL", 1)]

@@ -34,23 +34,23 @@ async def test_what_is_popped_under_long_names_comes_again_also_after_a_restart(
         assert await popper.bodies() == [b"one"]
         for times in (1, 2):
             clock.advance_ms(OUT_MS)
-            broker.pop.step()
+            broker.parts.services.pop.step()
             await one_again(popper, times)
-        [(position, _, _), _] = broker.store.entries(RETRY, 0, 0, 9)
-        record = broker.store.record_at(position)
+        [(position, _, _), _] = broker.parts.messages.store.entries(RETRY, 0, 0, 9)
+        record = broker.parts.messages.store.record_at(position)
         assert record is not None
         assert read_record(record).magic == MAGIC_V2
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms, TOPIC, GROUP)
         clock.advance_ms(OUT_MS)
-        broker.pop.step()
+        broker.parts.services.pop.step()
         answer = await popper.answer()
         assert read_record(answer.body).magic == MAGIC_V1
         clock.advance_ms(OUT_MS)
-        broker.pop.step()
+        broker.parts.services.pop.step()
         assert (await popper.ack(await one_again(popper, 4))).code == ResponseCode.SUCCESS
         clock.advance_ms(OUT_MS)
-        broker.pop.step()
+        broker.parts.services.pop.step()
         assert await popper.pop() == []
 
 
@@ -82,17 +82,17 @@ async def test_a_message_that_cannot_be_copied_holds_up_no_other_and_is_tried_ev
     async with serving(tmp_path, clock=clock, store=small) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)
         clock.advance_ms(OUT_MS)
-        broker.pop.step()
+        broker.parts.services.pop.step()
         [message] = await popper.pop()
         assert message.body == b"small"
         await popper.ack(message)
         caplog.clear()
         for _ in range(1_000):
             clock.advance_ms(1_000)
-            broker.pop.step()
+            broker.parts.services.pop.step()
         tries = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert 0 < len(tries) < 12
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
-        broker.pop.step()
+        broker.parts.services.pop.step()
         [message] = await Popper(peer, clock.now_ms).pop()
         assert (len(message.body), message.reconsume_times) == (3000, 1)

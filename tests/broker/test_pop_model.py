@@ -12,30 +12,19 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.broker.bare import HOST, bare_parts
 from tests.broker.members import open_connection
 from tests.broker.popping import Popped, popped
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import DeliveryRecord
-from pocketmq.broker.isolate import IsolatedGroups
-from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.pop.order_info import ConsumerOrderInfo
-from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.processors.pop import PopMessageProcessor
 from pocketmq.broker.processors.pop_ack import PopAckProcessor
-from pocketmq.broker.stats import BrokerStats, Totals
-from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.message_codec import pack_host
-from pocketmq.store import ConfigFile, DelayService, MessageStore, StoreConfig
+from pocketmq.store import MessageStore, StoreConfig
 
-HOST = pack_host("127.0.0.1:10911")
 SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 22,
     "max_hash_slot_num": 1000,
@@ -63,69 +52,28 @@ class Bench:
         self.start()
         self.topics.update(TopicConfig("T", 2, 2))
 
-    def _file(self, name: str) -> ConfigFile:
-        return ConfigFile(str(self.folder / "config" / name))
-
     def start(self) -> None:
         """A broker starts with what is on the disk."""
-        clock, config, store = self.clock, self.config, self.store
-        self.topics = TopicConfigManager(self._file("topics.json"), config, clock)
+        parts = bare_parts(self.store, self.clock, self.config)
+        tables, members, messages = parts.tables, parts.members, parts.messages
+        self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
+        self.pop = parts.services.pop
         self.topics.load()
-        self.groups = SubscriptionGroupManager(self._file("groups.json"), config, clock)
         self.groups.find("g")
-        self.offsets = ConsumerOffsetManager(self._file("consumerOffset.json"))
         self.offsets.from_json(self.saved)
-        order = ConsumerOrderInfo(self._file("consumerOrderInfo.json"), clock)
-        order.from_json(self.saved_order)
-        self.isolated = IsolatedGroups(
-            self._file("isolatedGroup.json"),
-            clock,
-            self.offsets,
-            lambda *_: 0,
-            is_isolated=lambda group: False,
-            keep_ms=lambda: 0,
-            remember_ms=lambda: 0,
-        )
-        self.deliveries = DeliveryRecord(
-            str(self.folder / "deliveries"),
-            clock,
-            ConsumerManager(clock),
-            self.offsets.query,
-            size_max=lambda: 0,
-            filters_by_own=lambda group: False,
-        )
-        stats = BrokerStats(clock, "c", lambda: Totals(0, 0, 0, 0))
-        put = MessagePut(store, DelayService(store, clock), stats, clock)
-        self.pop = PopService(
-            config,
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            put,
-            order,
-            clock,
-            store_host=HOST,
-        )
+        tables.order_info.from_json(self.saved_order)
         self.pop.log._rewrite_min = self.rewrite_min
         self.pop.load()
         self.reader = PopMessageProcessor(
-            config,
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            stats,
+            parts.node,
+            tables,
+            members,
+            messages,
             self.pop,
-            clock,
-            begins_on_disk=lambda topic, queue: False,
-            deliveries=self.deliveries,
-            strict=StrictGroups(),
-            isolated=self.isolated,
             random_below=lambda n: self.chance % n,
         )
-        self.acks = PopAckProcessor(config, store, self.topics, self.offsets, self.pop, clock)
-        self.connection = open_connection(clock)
+        self.acks = PopAckProcessor(parts.node, tables, messages, self.pop)
+        self.connection = open_connection(self.clock)
 
     def save(self) -> None:
         self.saved = self.offsets.to_json()

@@ -88,7 +88,7 @@ async def test_pops_acks_and_changes_are_answered_as_by_the_real_broker(tmp_path
         await Peer.at(broker) as peer,
     ):
         broker.config.broker_name = "golden-a"
-        broker.topics.update(TopicConfig("WtPop", 2, 2))
+        broker.parts.tables.topics.update(TopicConfig("WtPop", 2, 2))
         replay = Replay(peer, clock)
         waiting: Exchange | None = None
         for exchange in exchanges("b550-java550-fiveonly", "broker"):
@@ -104,12 +104,12 @@ async def test_pops_acks_and_changes_are_answered_as_by_the_real_broker(tmp_path
                 continue
             if waiting is not None and ext.get("topic") == "%RETRY%WtGidPop_WtPop":
                 clock.advance_ms(10_000)
-                broker.pop.step()
+                broker.parts.services.pop.step()
                 await replay.ask(waiting)
                 waiting = None
                 compared += 1
             await replay.ask(exchange)
             compared += request.code >= RequestCode.POP_MESSAGE
-        assert len(broker.pop.log.state) == 0
+        assert len(broker.parts.services.pop.log.state) == 0
     # Two pops, six acks, one change; the pop that waited at the end has no answer.
     assert compared == 9

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.broker.bare import HOST
 from tests.broker.popping import Popper
 from tests.broker.serving import Peer, serving
-from tests.broker.test_pop_model import HOST, Bench
+from tests.broker.test_pop_model import Bench
 from tests.golden.golden_stores import unpack
 
+from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.pop.check_point import Ack, CheckPoint, Name
 from pocketmq.broker.pop.receipt import Receipt, real_topic
 from pocketmq.remoting.clock import ManualClock
@@ -148,10 +150,10 @@ async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_pat
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         await peer.produce("T", b"one")
         await Popper(peer, broker.clock.now_ms).pop()
-        end = broker.pop.log.end
-        assert end > broker.store.flushed_position
-        await broker._save_in_thread(broker.offsets, end)
-        assert broker.store.flushed_position >= end
+        end = broker.parts.services.pop.log.end
+        assert end > broker.parts.messages.store.flushed_position
+        await Housekeeping(broker.parts, None)._save(broker.parts.tables.offsets, end)
+        assert broker.parts.messages.store.flushed_position >= end
 
 
 def test_messages_of_both_kinds_of_retry_topics_are_popped(bench: Bench) -> None:

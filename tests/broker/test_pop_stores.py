@@ -33,8 +33,8 @@ class Later(SystemClock):
 
 def handed_over(broker: Broker) -> bool:
     """The timer has delivered what the Apache broker gave it, and it was taken in and revived."""
-    revived = broker.store.max_offset("%RETRY%GdGidPop_GdPop", 0)
-    return revived >= len(AGAIN) and len(broker.pop.log.state) == 0
+    revived = broker.parts.messages.store.max_offset("%RETRY%GdGidPop_GdPop", 0)
+    return revived >= len(AGAIN) and len(broker.parts.services.pop.log.state) == 0
 
 
 @pytest.mark.parametrize("name", ["v550-main.clean", "v550-main.crash"])
@@ -62,4 +62,4 @@ async def test_everything_that_was_not_acknowledged_is_popped_once(
             assert again == AGAIN
             for message in messages:
                 assert (await popper.ack(message)).code == 0
-        assert len(broker.pop.log.state) == 0
+        assert len(broker.parts.services.pop.log.state) == 0

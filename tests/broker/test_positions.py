@@ -18,9 +18,9 @@ CODE = RequestCode
 async def forge(broker: Broker, peer: Peer, topic: str, properties: dict[str, str]) -> Record:
     """Send a message whose body is a whole record of `topic`; returns that record."""
     await peer.produce("Own", b"x" * 2_000)
-    position = broker.store.commit_log_max_position
+    position = broker.parts.messages.store.commit_log_max_position
     answer = await peer.produce("Own", b"x" * 2_000)
-    data = broker.store.record_at(position)
+    data = broker.parts.messages.store.record_at(position)
     assert answer.code == 0
     assert data is not None
     model = read_record(data)
@@ -35,7 +35,7 @@ async def forge(broker: Broker, peer: Peer, topic: str, properties: dict[str, st
         properties=properties_to_text(properties).encode(),
     )
     await peer.produce("Own", write_record(forged))
-    found = broker.store.record_at(inner)
+    found = broker.parts.messages.store.record_at(inner)
     assert found is not None
     assert read_record(found).topic == topic, "the bytes look like a record"
     return forged
@@ -69,10 +69,12 @@ async def test_what_a_body_holds_is_no_record(
     await peer.heartbeat("g", {"T": "*"})
     properties = {"REAL_TOPIC": "Secrets", "REAL_QID": "0", "PGROUP": "pg"}
     forged = await forge(broker, peer, topic, properties)
-    before = broker.store.commit_log_max_position
+    before = broker.parts.messages.store.commit_log_max_position
     answer = await peer.ask(code, asks(forged.store_host, forged.position)[code])
     assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
-    assert broker.store.commit_log_max_position == before, "nothing is stored because of it"
+    assert broker.parts.messages.store.commit_log_max_position == before, (
+        "nothing is stored because of it"
+    )
 
 
 async def test_the_beginning_of_a_record_is_found(broker: Broker, peer: Peer) -> None:
@@ -97,4 +99,4 @@ async def test_only_what_was_a_half_message_is_put_back_to_be_asked_about(
     sent = await peer.produce("Own", REAL_TOPIC="Secrets", REAL_QID="0", PGROUP="pg")
     answer = await peer.ask(CODE.RESUME_CHECK_HALF_MESSAGE, sent.ext)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 0
+    assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 0

@@ -24,7 +24,7 @@ OWN = 4  # sysFlag: the pull brings its expression
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with serving(tmp_path) as running:
-        running.topics.update(TopicConfig("T", 4, 4))
+        running.parts.tables.topics.update(TopicConfig("T", 4, 4))
         yield running
 
 
@@ -53,7 +53,7 @@ async def test_a_broker_that_may_not_be_read_refuses(broker: Broker, peer: Peer)
 async def test_an_unknown_group_is_created_or_refused(tmp_path: Path) -> None:
     """26 without autoCreateSubscriptionGroup; the system's own groups are always made."""
     async with serving(tmp_path, auto_create_subscription_group=False) as broker:
-        broker.topics.update(TopicConfig("T", 4, 4))
+        broker.parts.tables.topics.update(TopicConfig("T", 4, 4))
         async with await Peer.at(broker) as peer:
             answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
             assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -63,7 +63,7 @@ async def test_an_unknown_group_is_created_or_refused(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_may_not_consume_is_refused(broker: Broker, peer: Peer) -> None:
-    broker.groups.update(SubscriptionGroupConfig("g", consume_enable=False))
+    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", consume_enable=False))
     answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "subscription group no permission, g"
@@ -76,7 +76,7 @@ async def test_a_topic_that_does_not_exist_or_may_not_be_read_is_refused(
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark == f"topic[Nope] not exist, apply first please! {FAQ}"
     assert "the topic Nope not exist, consumer: 127.0.0.1:" in caplog.text
-    broker.topics.update(TopicConfig("W", 4, 4, perm=2))
+    broker.parts.tables.topics.update(TopicConfig("W", 4, 4, perm=2))
     answer = await peer.pull("g", "W", 0, sys_flag=OWN, subscription="*")
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "the topic[W] pulling message is forbidden"
@@ -113,7 +113,7 @@ async def test_a_group_that_nobody_has_registered_is_refused(
 
 async def test_a_group_that_may_not_broadcast_is_refused(broker: Broker, peer: Peer) -> None:
     """S75: 16."""
-    broker.groups.update(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
     await peer.heartbeat("g", {"T": "*"}, message_model="BROADCASTING")
     answer = await peer.pull("g", "T", 0)
     assert answer.code == ResponseCode.NO_PERMISSION
@@ -157,7 +157,7 @@ async def test_sql_without_filter_data_or_with_older_data_is_refused(
         "The broker's consumer filter data is not exist!Your expression may be wrong!"
     )
     await peer.heartbeat("h", {"T": "a > 1"}, expression_type="SQL92", sub_version=5)
-    subscription = broker.consumers.subscription("h", "T")
+    subscription = broker.parts.members.consumers.subscription("h", "T")
     assert subscription is not None
     subscription.sub_version = 9
     answer = await peer.pull("h", "T", 0, subVersion=9)
@@ -225,7 +225,7 @@ async def test_what_is_there_is_found_with_where_to_go_on(
         "maxOffset": "5",
     }
     assert [bytes(record.body) for record in records(answer)] == [b"1", b"2"]
-    got = broker.stats.get_counter("g", "T", 0)
+    got = broker.parts.messages.stats.get_counter("g", "T", 0)
     assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
 
 
@@ -368,19 +368,19 @@ async def test_lite_pull_can_be_switched_off(broker: Broker, peer: Peer) -> None
 async def test_a_held_pull_is_answered_by_the_next_message(broker: Broker, peer: Peer) -> None:
     """Not before, and other requests of the same connection are not held up by it."""
     opaque = peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
-    await until(lambda: broker.long_polling.count == 1)
+    await until(lambda: broker.parts.services.long_polling.count == 1)
     await fill(peer, "a")
     answer = await peer.answer(opaque)
     assert [bytes(record.body) for record in records(answer)] == [b"0"]
-    assert broker.long_polling.count == 0
+    assert broker.parts.services.long_polling.count == 0
 
 
 async def test_a_held_pull_is_not_woken_by_another_tag(broker: Broker, peer: Peer) -> None:
     await peer.heartbeat("g", {"T": "B"})
     opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
-    await until(lambda: broker.long_polling.count == 1)
+    await until(lambda: broker.parts.services.long_polling.count == 1)
     await fill(peer, "A", "A")
-    assert broker.long_polling.count == 1
+    assert broker.parts.services.long_polling.count == 1
     await fill(peer, "B")
     answer = await peer.answer(opaque)
     assert [record.queue_offset for record in records(answer)] == [2]
@@ -389,9 +389,9 @@ async def test_a_held_pull_is_not_woken_by_another_tag(broker: Broker, peer: Pee
 async def test_a_held_sql_pull_is_woken_by_its_properties_only(broker: Broker, peer: Peer) -> None:
     await peer.heartbeat("g", {"T": "price > 3"}, expression_type="SQL92")
     opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
-    await until(lambda: broker.long_polling.count == 1)
+    await until(lambda: broker.parts.services.long_polling.count == 1)
     await peer.produce("T", b"cheap", price="1")
-    assert broker.long_polling.count == 1
+    assert broker.parts.services.long_polling.count == 1
     await peer.produce("T", b"dear", price="9")
     assert [r.body for r in records(await peer.answer(opaque))] == [b"dear"]
 
@@ -400,7 +400,7 @@ async def test_messages_of_one_read_wake_a_pull_once(broker: Broker, peer: Peer)
     """Invariant 2 of long_polling.py: the answer holds all of them."""
     await fill(peer, "a")
     opaque = peer.send_pull("g", "T", 1, sys_flag=OWN | HOLD, subscription="*")
-    await until(lambda: broker.long_polling.count == 1)
+    await until(lambda: broker.parts.services.long_polling.count == 1)
     ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
     async with await Peer.at(broker) as other:
         for place in range(5):
@@ -439,8 +439,8 @@ async def test_only_what_may_come_later_is_held(broker: Broker, peer: Peer) -> N
 async def test_the_pulls_of_a_closed_connection_are_forgotten(broker: Broker) -> None:
     async with await Peer.at(broker) as peer:
         peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
-        await until(lambda: broker.long_polling.count == 1)
-    await until(lambda: broker.long_polling.count == 0)
+        await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until(lambda: broker.parts.services.long_polling.count == 0)
 
 
 # ---------------------------------------------------------------- offsets that come with a pull
@@ -450,15 +450,15 @@ async def test_a_pull_commits_its_offset_even_when_it_is_held(broker: Broker, pe
     """wire.md 3.4.9: with flag 1 and a value that is none below zero."""
     await fill(peer, "a", "b")
     await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=1)
-    assert broker.offsets.query("g", "T", 0) == 1
+    assert broker.parts.tables.offsets.query("g", "T", 0) == 1
     peer.send_pull("g", "T", 2, sys_flag=OWN | HOLD | 1, subscription="*", commitOffset=2)
-    await until(lambda: broker.long_polling.count == 1)
-    assert broker.offsets.query("g", "T", 0) == 2
+    await until(lambda: broker.parts.services.long_polling.count == 1)
+    assert broker.parts.tables.offsets.query("g", "T", 0) == 2
     await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", commitOffset=0)
     await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=-1)
-    assert broker.offsets.query("g", "T", 0) == 2
+    assert broker.parts.tables.offsets.query("g", "T", 0) == 2
 
 
 async def test_a_refused_pull_commits_nothing(broker: Broker, peer: Peer) -> None:
     await peer.pull("g", "T", 0, sys_flag=1, commitOffset=7)
-    assert broker.offsets.query("g", "T", 0) == -1
+    assert broker.parts.tables.offsets.query("g", "T", 0) == -1

@@ -43,7 +43,7 @@ GROUPS = [
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with serving(tmp_path, broker_cluster_name="GoldenCluster") as running:
         for topic, queues in (("WtTopic", 4), ("WtOrder", 2), ("WtRetry", 1)):
-            running.topics.update(TopicConfig(topic, queues, queues))
+            running.parts.tables.topics.update(TopicConfig(topic, queues, queues))
         yield running
 
 
@@ -89,7 +89,9 @@ def _stored_topic(broker: Broker, answer: RemotingCommand) -> str:
     from pocketmq.remoting.record import read_record
 
     assert answer.ext is not None
-    found = broker.store.record_at(parse_offset_msg_id(answer.ext["msgId"].split(",")[0])[1])
+    found = broker.parts.messages.store.record_at(
+        parse_offset_msg_id(answer.ext["msgId"].split(",")[0])[1]
+    )
     assert found is not None
     record = read_record(found)
     return f"{record.topic}@{record.queue_id}"

@@ -60,7 +60,7 @@ async def test_a_new_topic_is_told_at_once(tmp_path: Path) -> None:
                 await until(lambda: route(server, "T") == (4, 4, 6))
                 await peer.heartbeat("g", {"T": "*"})
                 await until(lambda: route(server, "%RETRY%g") == (1, 1, 6))
-                broker.topics.update(TopicConfig("T", 2, 1, perm=4))
+                broker.parts.tables.topics.update(TopicConfig("T", 2, 1, perm=4))
                 await until(lambda: route(server, "T") == (2, 1, 4))
 
 
@@ -83,7 +83,7 @@ async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path)
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             broker.registration._client.close_address(server.address)
             await until(lambda: "b" not in server.routes._brokers)
-            broker.topics.update(TopicConfig("T", 1, 1))
+            broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
             await until(lambda: "b" in server.routes._brokers)
 
 
@@ -92,10 +92,12 @@ async def test_unchanged_tables_are_not_sent_when_the_settings_say_so(tmp_path: 
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address, force_register=False) as broker:
             assert not await broker.registration._is_news(server.address, 3_000)
-            broker.topics.topics["T"] = TopicConfig("T")
+            broker.parts.tables.topics.topics["T"] = TopicConfig("T")
             await broker.registration._register_all(check_order=False, force=False)
             assert route(server, "T") is None
-            broker.topics.data_version = broker.topics.data_version.next(broker.clock.now_ms())
+            broker.parts.tables.topics.data_version = broker.parts.tables.topics.data_version.next(
+                broker.clock.now_ms()
+            )
             assert await broker.registration._is_news(server.address, 3_000)
             await broker.registration._register_all(check_order=False, force=False)
             assert route(server, "T") == (16, 16, 6)
@@ -106,12 +108,12 @@ async def test_order_topics_come_from_the_name_server(tmp_path: Path) -> None:
     async with name_server() as server:
         server.kv_config.put(ORDER_TOPIC_CONFIG, "TBW102", "b:8")
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
-            assert broker.topics.is_order("TBW102")
+            assert broker.parts.tables.topics.is_order("TBW102")
             server.kv_config.delete(ORDER_TOPIC_CONFIG, "TBW102")
             server.kv_config.put(ORDER_TOPIC_CONFIG, "SELF_TEST_TOPIC", "b:1")
             await broker.registration._register_all(check_order=True)
-            assert not broker.topics.is_order("TBW102")
-            assert broker.topics.is_order("SELF_TEST_TOPIC")
+            assert not broker.parts.tables.topics.is_order("TBW102")
+            assert broker.parts.tables.topics.is_order("SELF_TEST_TOPIC")
 
 
 async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path: Path) -> None:
@@ -126,7 +128,9 @@ async def test_a_slave_learns_its_master(tmp_path: Path) -> None:
     async with name_server() as server, RemotingClient({}, clock) as client:
         async with serving(tmp_path, namesrv_addr=server.address, ha_listen_port=7) as master:
             identity = BrokerIdentity("DefaultCluster", "b", 1, "127.0.0.1:1", "127.0.0.1:2")
-            registration = Registration(master.config, identity, master.topics, client, None)
+            registration = Registration(
+                master.config, identity, master.parts.tables.topics, client, None
+            )
             await registration.start()
             assert registration.master_address == master.address
             assert registration.master_ha_address == "127.0.0.1:7"

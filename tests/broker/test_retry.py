@@ -47,8 +47,10 @@ async def send_back(
 
 def waiting(broker: Broker, queue_id: int) -> Record:
     """The newest record of a level's queue."""
-    last = broker.store.max_offset(SCHEDULE, queue_id) - 1
-    found = broker.store.record_at(broker.store.entries(SCHEDULE, queue_id, last, 1)[0][0])
+    last = broker.parts.messages.store.max_offset(SCHEDULE, queue_id) - 1
+    found = broker.parts.messages.store.record_at(
+        broker.parts.messages.store.entries(SCHEDULE, queue_id, last, 1)[0][0]
+    )
     assert found is not None
     return read_record(found)
 
@@ -84,8 +86,8 @@ async def test_a_message_comes_back_by_the_level_of_its_count(broker: Broker, pe
     assert properties["RETRY_TOPIC"] == "T"
     assert properties["ORIGIN_MESSAGE_ID"] == answer.ext["msgId"]
     assert properties["DELAY"] == "4"
-    assert broker.stats.sent_back == {("g", "T"): 2}
-    retry = broker.topics.get("%RETRY%g")
+    assert broker.parts.messages.stats.sent_back == {("g", "T"): 2}
+    retry = broker.parts.tables.topics.get("%RETRY%g")
     assert retry is not None
     assert (retry.read_queue_nums, retry.perm) == (1, 6)
 
@@ -112,13 +114,13 @@ async def test_given_up_it_goes_to_the_dead_letters_at_once(
     broker: Broker, peer: Peer, level: int, more: dict[str, Any], retry_max_times: int
 ) -> None:
     """A negative level, the group's maximum, or the client's own."""
-    broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=retry_max_times))
+    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_max_times=retry_max_times))
     stored = position(await peer.produce("T", b"dead", TAGS="t"))
     assert (await send_back(peer, stored, level, **more)).code == ResponseCode.SUCCESS
     (dead,) = records(await peer.pull("x", "%DLQ%g", 0, sys_flag=4, subscription="*"))
     assert (bytes(dead.body), dead.reconsume_times) == (b"dead", 1)
     assert properties_to_dict(dead.properties)["DELAY"] == "0"
-    config = broker.topics.get("%DLQ%g")
+    config = broker.parts.tables.topics.get("%DLQ%g")
     assert config is not None
     assert (config.write_queue_nums, config.perm) == (1, 6)
 
@@ -127,16 +129,16 @@ async def test_an_old_clients_maximum_is_not_asked(broker: Broker, peer: Peer) -
     """Before V3_4_9 the field had no meaning."""
     stored = position(await peer.produce("T"))
     await send_back(peer, stored, maxReconsumeTimes=0, version=120)
-    assert broker.store.max_offset("%DLQ%g", 0) == 0
-    assert broker.store.max_offset(SCHEDULE, 2) == 1
+    assert broker.parts.messages.store.max_offset("%DLQ%g", 0) == 0
+    assert broker.parts.messages.store.max_offset(SCHEDULE, 2) == 1
 
 
 async def test_a_group_without_retry_queues_keeps_nothing(broker: Broker, peer: Peer) -> None:
     """retryQueueNums 0: answered with success, nothing done."""
-    broker.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=0))
+    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=0))
     stored = position(await peer.produce("T"))
     assert (await send_back(peer, stored)).code == ResponseCode.SUCCESS
-    assert broker.store.put_count == 1
+    assert broker.parts.messages.store.put_count == 1
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 10**9, 2**62])
@@ -148,12 +150,12 @@ async def test_an_offset_without_a_message_is_refused(
     answer = await send_back(peer, offset)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"look message by offset failed, {offset}"
-    assert broker.store.put_count == 1
+    assert broker.parts.messages.store.put_count == 1
 
 
 async def test_what_may_not_be_written_is_refused(broker: Broker, peer: Peer) -> None:
     stored = position(await peer.produce("T"))
-    broker.topics.update(TopicConfig("%RETRY%g", 1, 1, perm=4))
+    broker.parts.tables.topics.update(TopicConfig("%RETRY%g", 1, 1, perm=4))
     answer = await send_back(peer, stored)
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "the topic[%RETRY%g] sending message is forbidden"

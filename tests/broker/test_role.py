@@ -55,11 +55,11 @@ async def test_a_follower_is_silent(tmp_path: Path) -> None:
         clock.advance_ms(2_000)
         await peer.heartbeat("g", {"T": "*"})
         await peer.pull("g", "T", 0, sys_flag=1, commitOffset=1)
-        assert broker.store.max_offset("T", 0) == 1
-        assert broker.topics.get("%RETRY%g") is None
-        assert broker.offsets.query("g", "T", 0) == -1
+        assert broker.parts.messages.store.max_offset("T", 0) == 1
+        assert broker.parts.tables.topics.get("%RETRY%g") is None
+        assert broker.parts.tables.offsets.query("g", "T", 0) == -1
         broker.role.lead()
-        await until(lambda: broker.store.max_offset("T", 0) == 2)
+        await until(lambda: broker.parts.messages.store.max_offset("T", 0) == 2)
 
 
 async def test_the_services_of_a_master_are_those_of_the_role(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ async def stored(broker: Broker, answer: RemotingCommand) -> Any:
     """The record that an answer's message id names."""
     assert answer.ext is not None
     _, position = parse_offset_msg_id(answer.ext["msgId"])
-    found = broker.store.record_at(position)
+    found = broker.parts.messages.store.record_at(position)
     assert found is not None
     return read_record(found)
 
@@ -71,9 +71,9 @@ async def test_a_message_is_stored_as_sent_and_answered_with_its_place(
             "mine": "a=b:c",
             "CLUSTER": "DefaultCluster",
         }
-    assert broker.store.entries("T", 2, 0, 1)[0][2] == 3552231
-    assert broker.stats.put_counter("T", 2).nums == 3
-    assert broker.stats.put_counter("T", 2).calls == 3
+    assert broker.parts.messages.store.entries("T", 2, 0, 1)[0][2] == 3552231
+    assert broker.parts.messages.stats.put_counter("T", 2).nums == 3
+    assert broker.parts.messages.stats.put_counter("T", 2).calls == 3
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,16 @@ async def test_a_first_send_creates_the_topic_with_the_producers_queues(
 ) -> None:
     """S82: min(4, 8) queues, permission without X; more than TBW102 has is cut to 8."""
     await peer.produce("T")
-    assert str(broker.topics.get("T")) == (
+    assert str(broker.parts.tables.topics.get("T")) == (
         "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=4, perm=RW-, "
         "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false]"
     )
     await peer.produce("Wide", more={"d": 64})
-    wide = broker.topics.get("Wide")
+    wide = broker.parts.tables.topics.get("Wide")
     assert wide is not None
     assert wide.write_queue_nums == 8
     refused = await peer.produce("None", more={"d": -3})
-    none = broker.topics.get("None")
+    none = broker.parts.tables.topics.get("None")
     assert none is not None
     assert none.write_queue_nums == 0
     assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -132,9 +132,9 @@ async def test_topics_are_created_from_the_named_default_topic_only_if_it_may_be
             "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
         )
         assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-    broker.topics.update(TopicConfig("Mother", 3, 3, perm=7))
+    broker.parts.tables.topics.update(TopicConfig("Mother", 3, 3, perm=7))
     assert (await peer.produce("Child", more={"c": "Mother"})).code == ResponseCode.SUCCESS
-    child = broker.topics.get("Child")
+    child = broker.parts.tables.topics.get("Child")
     assert child is not None
     assert (child.write_queue_nums, child.perm) == (3, 6)
 
@@ -142,13 +142,13 @@ async def test_topics_are_created_from_the_named_default_topic_only_if_it_may_be
 async def test_without_auto_creation_only_known_topics_are_taken(tmp_path: Path) -> None:
     """autoCreateTopicEnable=false: no TBW102, 17; a retry topic is made all the same."""
     async with serving(tmp_path, auto_create_topic_enable=False) as broker:
-        assert broker.topics.get("TBW102") is None
+        assert broker.parts.tables.topics.get("TBW102") is None
         async with await Peer.at(broker) as peer:
             assert (await peer.produce("T")).code == ResponseCode.TOPIC_NOT_EXIST
-            broker.topics.update(TopicConfig("T", 1, 1))
+            broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
             assert (await peer.produce("T")).code == ResponseCode.SUCCESS
             assert (await peer.produce("%RETRY%g")).code == ResponseCode.SUCCESS
-            retry = broker.topics.get("%RETRY%g")
+            retry = broker.parts.tables.topics.get("%RETRY%g")
             assert retry is not None
             assert (retry.write_queue_nums, retry.perm) == (1, 6)
 
@@ -177,12 +177,12 @@ async def test_a_bad_topic_name_is_refused(
     broker: Broker, peer: Peer, tmp_path: Path, topic: str, remark: str
 ) -> None:
     """Code 1 with RocketMQ 4.9's remark; nothing is created, in memory or on disk."""
-    before = set(broker.topics.topics)
+    before = set(broker.parts.tables.topics.topics)
     for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
         answer = await peer.produce(topic, code=code)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert set(broker.topics.topics) == before
-    assert list(broker.store.queues()) == []
+    assert set(broker.parts.tables.topics.topics) == before
+    assert list(broker.parts.messages.store.queues()) == []
 
 
 @pytest.mark.parametrize(
@@ -219,9 +219,9 @@ async def test_a_negative_queue_id_lets_the_broker_choose(broker: Broker, peer: 
 async def test_a_changed_topic_is_seen_by_the_next_send(broker: Broker, peer: Peer) -> None:
     """The short way forgets a topic that was changed."""
     assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SUCCESS
-    broker.topics.update(TopicConfig("T", 2, 2))
+    broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
     assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SYSTEM_ERROR
-    broker.topics.delete("T")
+    broker.parts.tables.topics.delete("T")
     assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SUCCESS
 
 
@@ -229,7 +229,7 @@ async def test_an_order_topic_of_a_broker_that_may_not_be_written_is_refused(
     broker: Broker, peer: Peer
 ) -> None:
     """wire.md 3.2.3; other topics are still taken, as in RocketMQ."""
-    broker.topics.update(TopicConfig("Ordered", 4, 4, order=True))
+    broker.parts.tables.topics.update(TopicConfig("Ordered", 4, 4, order=True))
     assert (await peer.produce("Ordered")).code == ResponseCode.SUCCESS
     broker.config.broker_permission = 4
     answer = await peer.produce("Ordered")
@@ -252,7 +252,7 @@ async def test_sizes_are_limited(tmp_path: Path) -> None:
                         "msg body length limit 1000B, msg properties length limit 32KB."
                     )
             assert (await peer.produce("T", b"")).code == ResponseCode.SUCCESS
-    assert broker.store.put_count == 2
+    assert broker.parts.messages.store.put_count == 2
 
 
 async def test_sends_before_their_time_are_refused(broker: Broker, peer: Peer) -> None:
@@ -324,7 +324,7 @@ async def test_a_batch_is_stored_as_messages_that_follow_each_other(
         "WAIT": "true",
         "CLUSTER": "DefaultCluster",
     }
-    counter = broker.stats.put_counter("T", 1)
+    counter = broker.parts.messages.stats.put_counter("T", 1)
     assert (counter.nums, counter.calls) == (4, 2)
 
 
@@ -346,7 +346,7 @@ async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
     answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert answer.remark
-    assert broker.store.put_count == 0
+    assert broker.parts.messages.store.put_count == 0
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
 
 
@@ -361,7 +361,7 @@ async def test_a_send_to_a_retry_topic_ends_in_the_dead_letters_after_the_maximu
         answer = await peer.produce("%RETRY%g", more={"j": times}, RETRY_TOPIC="T")
         record = await stored(broker, answer)
         assert (record.topic, record.queue_id, record.reconsume_times) == (topic, 0, times)
-    dead = broker.topics.get("%DLQ%g")
+    dead = broker.parts.tables.topics.get("%DLQ%g")
     assert dead is not None
     assert (dead.write_queue_nums, dead.perm) == (1, 6)
     limited = await peer.produce("%RETRY%g", more={"j": 3, "l": 3})
@@ -389,9 +389,9 @@ async def test_a_delayed_message_waits_in_the_schedule_topic(broker: Broker, pee
         assert (record.topic, record.queue_id) == ("SCHEDULE_TOPIC_XXXX", queue_id)
         properties = properties_to_dict(record.properties)
         assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "2")
-    due = broker.store.entries("SCHEDULE_TOPIC_XXXX", 2, 0, 1)[0][2]
+    due = broker.parts.messages.store.entries("SCHEDULE_TOPIC_XXXX", 2, 0, 1)[0][2]
     assert 9_000 <= due - broker.clock.now_ms() <= 10_000
-    assert broker.store.max_offset("T", 2) == 0
+    assert broker.parts.messages.store.max_offset("T", 2) == 0
 
 
 async def test_a_delayed_message_comes_when_it_is_due(broker: Broker, peer: Peer) -> None:
@@ -422,7 +422,7 @@ async def test_a_store_that_is_not_writable_answers_14_and_reading_goes_on(
     from pocketmq.store import DiskFull
 
     await peer.produce("T", b"kept")
-    broker.store._refuse(DiskFull("/data", "4 KiB left"))
+    broker.parts.messages.store._refuse(DiskFull("/data", "4 KiB left"))
     for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
         body = batch((b"x", b"")) if code == CODE.SEND_BATCH_MESSAGE else b"x"
         answer = await peer.produce("T", body, code=code)
@@ -430,7 +430,7 @@ async def test_a_store_that_is_not_writable_answers_14_and_reading_goes_on(
         assert "the disk of /data is full (4 KiB left)" in (answer.remark or "")
         assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert await peer.bodies("g", "T") == [b"kept"]
-    broker.store._refuse(None)
+    broker.parts.messages.store._refuse(None)
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
     assert "send refused code=14" in caplog.text
 
@@ -448,7 +448,7 @@ async def test_with_sync_flush_an_answer_means_that_it_is_on_the_disk(tmp_path: 
                 answer = await peer.answer(opaque)
                 assert answer.code == ResponseCode.SUCCESS
                 record = await stored(broker, answer)
-                assert broker.store.flushed_position >= record.position + record.size
+                assert broker.parts.messages.store.flushed_position >= record.position + record.size
             body = batch((b"x", b""), (b"y", b""))
             answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE)
             assert answer.code == ResponseCode.SUCCESS
@@ -459,7 +459,7 @@ class _Flush:
 
     def __init__(self, broker: Broker) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        broker.store.flushed = lambda position: self.future  # type: ignore[method-assign]
+        broker.parts.messages.store.flushed = lambda position: self.future  # type: ignore[method-assign]
 
 
 async def test_a_flush_that_fails_is_never_answered_with_success(tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ async def test_what_a_stored_message_weighs_is_counted(broker: Broker, peer: Pee
     sizes = 0
     for _ in range(3):
         sizes += (await stored(broker, await peer.produce("T", a="b"))).size
-    minute = broker.stats.windows("TOPIC_PUT_SIZE", "T")
+    minute = broker.parts.messages.stats.windows("TOPIC_PUT_SIZE", "T")
     assert minute is not None
     assert minute[0].sum == sizes
     assert get_property(b"a\x01b", b"a") == b"b"

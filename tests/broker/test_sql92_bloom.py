@@ -158,13 +158,13 @@ async def test_a_broker_writes_the_bit_maps_of_its_groups_and_reads_by_tag_all_t
     """enableConsumeQueueExt with enableCalcFilterBitMap: units as disk.md 5 describes them."""
     ext = {"enable_consume_queue_ext": True}
     async with serving(tmp_path, store=ext, enable_calc_filter_bit_map=True) as broker:
-        broker.topics.update(TopicConfig("T", 4, 4))
-        broker.filters.register("low", [build_subscription("T", "a < 5", "SQL92", 1)])
-        broker.filters.register("high", [build_subscription("T", "a > 5", "SQL92", 1)])
+        broker.parts.tables.topics.update(TopicConfig("T", 4, 4))
+        broker.parts.tables.filters.register("low", [build_subscription("T", "a < 5", "SQL92", 1)])
+        broker.parts.tables.filters.register("high", [build_subscription("T", "a > 5", "SQL92", 1)])
         async with await Peer.at(broker) as peer:
             for a in ("1", "5", "9"):
                 await peer.produce("T", b"x", queue_id=0, TAGS="A", a=a)
-        wanted = [broker.filters.bit_map("T", {"a": a}) for a in ("1", "5", "9")]
+        wanted = [broker.parts.tables.filters.bit_map("T", {"a": a}) for a in ("1", "5", "9")]
         (file,) = (tmp_path / "consumequeue_ext" / "T" / "0").iterdir()
         units, at = file.read_bytes(), 0
         for bit_map in wanted:
@@ -174,4 +174,4 @@ async def test_a_broker_writes_the_bit_maps_of_its_groups_and_reads_by_tag_all_t
             assert units[at + UNIT.size : at + size] == bit_map
             at += size
         assert len(set(wanted)) == 3
-        assert broker.store.read("T", 0, 0, 32).count == 3
+        assert broker.parts.messages.store.read("T", 0, 0, 32).count == 3

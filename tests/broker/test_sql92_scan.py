@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from pocketmq.broker.events import Events
 from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
@@ -50,8 +51,10 @@ async def test_bit_maps_spare_the_looks_at_records_that_cannot_match(tmp_path: P
         mapped_file_size_commit_log=1 << 22,
         enable_consume_queue_ext=True,
     )
-    async with MessageStore(config, clock=clock, store_host=HOST) as store:
-        store.bit_map_of = manager.bit_map_of
+    events = Events()
+    events.arrivals.mapped_by(manager.bit_map_of)
+    opened = MessageStore(config, clock=clock, store_host=HOST, arrivals=events.arrivals)
+    async with opened as store:
         for number in range(300):
             if number == 100:
                 clock.advance_ms(1)

@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.events import Events
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
 from pocketmq.remoting import fastjson
@@ -33,8 +34,9 @@ def tables(archive: str) -> dict[str, bytes]:
     return found
 
 
-def topics_of(path: Path) -> TopicConfigManager:
-    return TopicConfigManager(ConfigFile(str(path)), BrokerConfig(broker_name="b"), ManualClock())
+def topics_of(path: Path, events: Events | None = None) -> TopicConfigManager:
+    config = BrokerConfig(broker_name="b")
+    return TopicConfigManager(ConfigFile(str(path)), config, ManualClock(), events)
 
 
 def groups_of(path: Path, **settings: Any) -> SubscriptionGroupManager:
@@ -170,9 +172,10 @@ def test_the_lowest_offset_of_all_groups_leaves_out_what_was_asked(tmp_path: Pat
 
 def test_order_topics_are_set_and_cleared_without_telling_anybody(tmp_path: Path) -> None:
     """It is the name server that said so; the change is kept."""
-    topics = topics_of(tmp_path / "topics.json")
     told: list[object] = []
-    topics.on_change.append(told.append)
+    events = Events()
+    events.topics_changed.to(told.append)
+    topics = topics_of(tmp_path / "topics.json", events)
     topics.update_order_topics(["TBW102"])
     assert topics.is_order("TBW102")
     topics.update_order_topics([])

@@ -29,7 +29,7 @@ async def pull_until_found(peer: Peer, topic: str) -> Any:
 
 
 async def all_taken_in(broker: Broker) -> None:
-    while broker.timer.offset_behind:
+    while broker.parts.services.timer.offset_behind:
         await asyncio.sleep(0)
 
 
@@ -39,8 +39,8 @@ async def test_a_message_waits_for_its_time_and_comes_as_it_was_sent(
     deliver_ms = time.time_ns() // 1_000_000 + 1_200
     sent = await send(peer, TIMER_DELIVER_MS=deliver_ms, UNIQ_KEY="K", TAGS="A")
     assert sent.code == 0
-    assert broker.store.max_offset("T", 0) == 0
-    assert broker.store.max_offset(TIMER_TOPIC, 0) == 1
+    assert broker.parts.messages.store.max_offset("T", 0) == 0
+    assert broker.parts.messages.store.max_offset(TIMER_TOPIC, 0) == 1
 
     [record] = await pull_until_found(peer, "T")
 
@@ -53,7 +53,7 @@ async def test_a_message_waits_for_its_time_and_comes_as_it_was_sent(
 
 async def test_a_time_that_is_over_is_now(broker: Broker, peer: Peer) -> None:
     assert (await send(peer, TIMER_DELIVER_MS=1_000)).code == 0
-    assert broker.store.max_offset("T", 0) == 1
+    assert broker.parts.messages.store.max_offset("T", 0) == 1
 
 
 async def test_a_time_too_far_ahead_or_no_time_at_all_is_refused(peer: Peer) -> None:
@@ -65,8 +65,8 @@ async def test_a_time_too_far_ahead_or_no_time_at_all_is_refused(peer: Peer) -> 
 
 async def test_a_delay_level_wins(broker: Broker, peer: Peer) -> None:
     assert (await send(peer, TIMER_DELAY_SEC=1, DELAY=18)).code == 0
-    assert broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 17) == 1
-    assert broker.store.max_offset(TIMER_TOPIC, 0) == 0
+    assert broker.parts.messages.store.max_offset("SCHEDULE_TOPIC_XXXX", 17) == 1
+    assert broker.parts.messages.store.max_offset(TIMER_TOPIC, 0) == 0
 
 
 async def test_a_recalled_message_never_comes(broker: Broker, peer: Peer) -> None:
@@ -83,7 +83,7 @@ async def test_a_recalled_message_never_comes(broker: Broker, peer: Peer) -> Non
     assert (answer.code, answer.ext) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "doomed"})
     [record] = await pull_until_found(peer, "T")
     assert properties_to_dict(record.properties)["UNIQ_KEY"] == "kept"
-    assert broker.store.max_offset("T", 0) == 1
+    assert broker.parts.messages.store.max_offset("T", 0) == 1
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def found(peer: Peer) -> list[bytes]:
 
 
 async def check(broker: Broker) -> None:
-    await broker._check.check()
+    await broker.parts.services.check.check()
 
 
 async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(
@@ -90,7 +90,7 @@ async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(
     for offset in range(2):
         answer = await prepare(peer, b"half%d" % offset, TAGS="t", KEYS="k")
         assert (number(answer, "queueId"), number(answer, "queueOffset")) == (1, offset)
-    broker.topics.create_internal(TRANS_HALF_TOPIC, 1)
+    broker.parts.tables.topics.create_internal(TRANS_HALF_TOPIC, 1)
     (first, _) = records(await peer.pull("x", TRANS_HALF_TOPIC, 0, sys_flag=4, subscription="*"))
     properties = properties_to_dict(first.properties)
     assert (first.topic, first.queue_id, first.sys_flag & 0xC) == (TRANS_HALF_TOPIC, 0, 0)
@@ -117,15 +117,17 @@ async def test_what_is_rolled_back_is_never_delivered_and_never_asked_about(
 ) -> None:
     answer = await prepare(peer)
     assert (await end(peer, answer, ROLLBACK)).code == ResponseCode.SUCCESS
-    op = broker.store.record_at(broker.store.entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][0])
+    op = broker.parts.messages.store.record_at(
+        broker.parts.messages.store.entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][0]
+    )
     assert op is not None
     record = read_record(op)
     assert (bytes(record.body), properties_to_dict(record.properties)["TAGS"]) == (b"0", "d")
     clock.advance_ms(60_000)
     await check(broker)
-    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
-    assert broker.half.half_offset == 1
-    assert broker.store.max_offset("T", 1) == 0
+    assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
+    assert broker.parts.services.half.half_offset == 1
+    assert broker.parts.messages.store.max_offset("T", 1) == 0
 
 
 async def test_an_undecided_end_is_not_answered(broker: Broker, peer: Peer) -> None:
@@ -155,7 +157,7 @@ async def test_a_forged_end_is_refused(
     for decision in (COMMIT, ROLLBACK):
         refused = await end(peer, answer, decision, **changed)
         assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.store.put_count == 1
+    assert broker.parts.messages.store.put_count == 1
 
 
 async def test_an_end_that_names_an_ordinary_message_is_refused(broker: Broker, peer: Peer) -> None:
@@ -163,7 +165,7 @@ async def test_an_end_that_names_an_ordinary_message_is_refused(broker: Broker, 
     answer = await peer.produce("T", PGROUP="pg", REAL_TOPIC="U", REAL_QID="0")
     refused = await end(peer, answer, COMMIT)
     assert refused.code == ResponseCode.SYSTEM_ERROR
-    assert broker.store.put_count == 1
+    assert broker.parts.messages.store.put_count == 1
 
 
 async def test_a_decision_that_comes_twice_is_carried_out_once(broker: Broker, peer: Peer) -> None:
@@ -172,7 +174,7 @@ async def test_a_decision_that_comes_twice_is_carried_out_once(broker: Broker, p
     for decision in (COMMIT, COMMIT, ROLLBACK):
         assert (await end(peer, answer, decision)).code == ResponseCode.SUCCESS
     assert await found(peer) == [b"half"]
-    assert broker.store.max_offset(TRANS_OP_HALF_TOPIC, 0) == 1
+    assert broker.parts.messages.store.max_offset(TRANS_OP_HALF_TOPIC, 0) == 1
 
 
 async def test_a_broker_may_refuse_transactions(broker: Broker, peer: Peer) -> None:
@@ -208,7 +210,7 @@ async def test_an_undecided_message_is_asked_about_when_it_is_old_enough(
     await prepare(peer, TAGS="t")
     clock.advance_ms(5_999)
     await check(broker)
-    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
+    assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 1
     clock.advance_ms(1)
     await check(broker)
     request, header = await asked(peer)
@@ -223,9 +225,13 @@ async def test_an_undecided_message_is_asked_about_when_it_is_old_enough(
     assert await found(peer) == [b"half"]
     clock.advance_ms(60_000)
     await check(broker)
-    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
+    assert (
+        broker.parts.services.half.half_offset
+        == broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
+        == 2
+    )
     assert await found(peer) == [b"half"]
-    half = broker.topics.get(TRANS_HALF_TOPIC)
+    half = broker.parts.tables.topics.get(TRANS_HALF_TOPIC)
     assert half is not None
     assert (half.read_queue_nums, half.perm) == (1, 6)
 
@@ -245,10 +251,14 @@ async def test_a_message_that_is_never_decided_is_given_up(
     clock.advance_ms(10_000)
     await check(broker)
     assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"half"]
-    halves = broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+    halves = broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
     clock.advance_ms(10_000)
     await check(broker)
-    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == halves == broker.half.half_offset
+    assert (
+        broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
+        == halves
+        == broker.parts.services.half.half_offset
+    )
 
 
 async def test_a_message_older_than_the_files_is_given_up(
@@ -256,9 +266,9 @@ async def test_a_message_older_than_the_files_is_given_up(
 ) -> None:
     """fileReservedTime: its record would be deleted soon."""
     await prepare(peer)
-    clock.advance_ms(broker.store.config.file_reserved_time * 3_600_000 + 1)
+    clock.advance_ms(broker.parts.messages.store.config.file_reserved_time * 3_600_000 + 1)
     await check(broker)
-    assert broker.store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0) == 1
+    assert broker.parts.messages.store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0) == 1
 
 
 async def test_without_a_producer_online_the_check_is_counted_all_the_same(
@@ -294,7 +304,9 @@ async def test_a_decision_that_comes_after_the_question_counts_once(
     assert await found(peer) == [b"half"]
     clock.advance_ms(60_000)
     await check(broker)
-    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+    assert broker.parts.services.half.half_offset == broker.parts.messages.store.max_offset(
+        TRANS_HALF_TOPIC, 0
+    )
 
 
 async def test_a_message_with_its_own_immunity_is_left_alone_that_long(
@@ -314,7 +326,9 @@ async def test_a_message_with_its_own_immunity_is_left_alone_that_long(
     clock.advance_ms(60_000)
     await check(broker)
     assert sorted(await found(peer)) == [b"immune", b"plain"]
-    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0)
+    assert broker.parts.services.half.half_offset == broker.parts.messages.store.max_offset(
+        TRANS_HALF_TOPIC, 0
+    )
 
     late = await prepare(peer, b"late", CHECK_IMMUNITY_TIME_IN_SECONDS="30")
     clock.advance_ms(30_000)
@@ -343,16 +357,22 @@ async def test_many_half_messages_move_the_offset_on(
         assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
     clock.advance_ms(10_000)
     await check(broker)
-    assert broker.half.half_offset == 700
+    assert broker.parts.services.half.half_offset == 700
     for _ in range(350):
         _, header = await asked(peer)
         await peer.ask(RequestCode.END_TRANSACTION, {**header, "commitOrRollback": ROLLBACK})
     clock.advance_ms(10_000)
     await check(broker)
-    assert broker.half.half_offset == broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 1050
-    assert broker.half.op_offset == broker.store.max_offset(TRANS_OP_HALF_TOPIC, 0)
-    assert broker.half._decided == {}
-    assert broker.half._replaced_by == {}
+    assert (
+        broker.parts.services.half.half_offset
+        == broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
+        == 1050
+    )
+    assert broker.parts.services.half.op_offset == broker.parts.messages.store.max_offset(
+        TRANS_OP_HALF_TOPIC, 0
+    )
+    assert broker.parts.services.half._decided == {}
+    assert broker.parts.services.half._replaced_by == {}
 
 
 # ---------------------------------------------------------------- restarts
@@ -389,14 +409,14 @@ async def test_a_check_whose_offsets_were_not_saved_asks_nobody_twice(
         first = await prepare(peer)
         clock.advance_ms(10_000)
         await check(broker)
-        assert broker.half.half_offset == 1
-        broker.offsets.offsets.clear()
+        assert broker.parts.services.half.half_offset == 1
+        broker.parts.tables.offsets.offsets.clear()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         await peer.heartbeat("", {}, producer="pg")
-        assert broker.half.half_offset == 0
+        assert broker.parts.services.half.half_offset == 0
         # The producer's late decision names the replaced message: it counts for the new one.
         assert (await end(peer, first, COMMIT)).code == ResponseCode.SUCCESS
         clock.advance_ms(60_000)
         await check(broker)
-        assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
+        assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
         assert await found(peer) == [b"half"]

@@ -62,7 +62,7 @@ async def test_members_that_write_the_same_tags_differently_agree_on_every_face(
             assert found["verdict"]["agree"] is True
             assert [each["differs"] for each in found["members"]] == [[], []]
             broker = running.brokers["b"]
-            assert broker.guard.findings("S") == []
+            assert broker.parts.members.guard.findings("S") == []
             text = to_text([snapshot(broker)]).decode()
             camps = "pocketmq_group_subscription_camps{"
             assert [line for line in text.splitlines() if line.startswith(camps)] == []
@@ -91,7 +91,7 @@ async def test_a_tracks_type_is_the_same_from_the_broker_and_from_administration
             sent = await producer.send(Message("T", b"x"))
 
             async def online() -> bool:
-                return running.brokers["b"].consumers.get("S") is not None
+                return running.brokers["b"].parts.members.consumers.get("S") is not None
 
             await until(online)
             told = await admin.doctor.track(msg_id=sent.offset_msg_id, group="S")

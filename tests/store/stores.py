@@ -1,7 +1,8 @@
 """Small stores for the tests of this folder."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.remoting.clock import ManualClock
@@ -25,10 +26,29 @@ def small_config(root: Path, **changes: object) -> StoreConfig:
     return StoreConfig(**(values | changes))  # type: ignore[arg-type]
 
 
+@dataclass
+class Arrivals:
+    """Who is told of new entries."""
+
+    arrived: Callable[[str, int, int, int, int, bytes], None] = lambda *event: None
+    awaited: Callable[[str, int], object] = lambda topic, queue_id: True
+    bit_map_of: Callable[[str, bytes], bytes] = lambda topic, properties: b""
+
+
 def open_store(root: Path, clock: ManualClock | None = None, **changes: object) -> MessageStore:
     """A store without background work; the caller closes it."""
+    return told_store(root, None, clock, **changes)
+
+
+def told_store(
+    root: Path, arrivals: Arrivals | None, clock: ManualClock | None = None, **changes: object
+) -> MessageStore:
+    """The same, and who is told of new entries."""
     store = MessageStore(
-        small_config(root, **changes), clock=clock or ManualClock(), store_host=HOST
+        small_config(root, **changes),
+        clock=clock or ManualClock(),
+        store_host=HOST,
+        arrivals=arrivals,
     )
     store.open()
     return store

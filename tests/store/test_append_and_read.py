@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.stores import HOST, LONG_MAX, Tags, open_store, read_all, send
+from tests.store.stores import (
+    HOST,
+    LONG_MAX,
+    Arrivals,
+    Tags,
+    open_store,
+    read_all,
+    send,
+    told_store,
+)
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
@@ -256,9 +265,10 @@ def test_store_times_never_go_back(tmp_path: Path) -> None:
 
 def test_every_new_entry_is_announced_in_order(tmp_path: Path) -> None:
     """Long polling lives on it."""
-    store = open_store(tmp_path)
     seen: list[tuple[object, ...]] = []
-    store.on_arrival = lambda *event: seen.append(event)
+    arrivals = Arrivals()
+    arrivals.arrived = lambda *event: seen.append(event)
+    store = told_store(tmp_path, arrivals)
     send(store, tag="tagA")
     store.append("Topic", 0, b"", b"", 0, 0x4, 1, HOST)
     batch = encode_batch([(0, b"1", b"TAGS\x01tagB"), (0, b"2", b"")])

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
+from tests.store.stores import (
+    HOST,
+    Arrivals,
+    Tags,
+    open_store,
+    read_all,
+    running_store,
+    send,
+    told_store,
+)
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.record import encode_batch
@@ -151,10 +160,14 @@ def test_a_full_disk_for_the_queue_extension_leaves_the_log_alone(
     tmp_path: Path, disk: FullDisk
 ) -> None:
     """enableConsumeQueueExt: its room too is made before the record is written."""
-    store = open_store(
-        tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=4096
+    arrivals = Arrivals()
+    arrivals.bit_map_of = lambda topic, properties: b"\x01" * 14
+    store = told_store(
+        tmp_path,
+        arrivals,
+        enable_consume_queue_ext=True,
+        mapped_file_size_consume_queue_ext=4096,
     )
-    store.bit_map_of = lambda topic, properties: b"\x01" * 14
     for number in range(150):
         send(store, tag=f"tag{number}")
     end = store.commit_log_max_position

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.events import Events
 from pocketmq.remoting.agreement import same
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
@@ -118,35 +119,24 @@ class ConsumerGroup:
         return changed
 
 
-# Called with (group name, connections to tell) on a change.
-OnChange = Callable[[str, list[Connection]], None]
 # Called with a group and a member that heartbeats: the subscription that the group shows then; None: the
 # member's, as in RocketMQ. Ours.
 Merge = Callable[[ConsumerGroup, ClientChannel], list[SubscriptionData] | None]
-# Called with a group whose members changed, or one of whose members asks for something else. Ours.
-OnMembers = Callable[[ConsumerGroup], None]
-# Called with (group name, its subscriptions) on every heartbeat (REGISTER).
-OnRegister = Callable[[str, list[SubscriptionData]], None]
 
 
 class ConsumerManager:
-    """Owner of the groups; it sends nothing itself, it calls the listeners that it was given."""
+    """Owner of the groups; it sends nothing itself, it tells what has happened."""
 
     def __init__(
         self,
         clock: Clock,
+        events: Events | None = None,
         *,
-        on_change: OnChange | None = None,
-        on_register: OnRegister | None = None,
-        on_unregister: Callable[[str], None] | None = None,
-        on_members: OnMembers | None = None,
+        merge: Merge | None = None,
     ) -> None:
         self._clock = clock
-        self.on_members = on_members
-        self.merge: Merge | None = None
-        self.on_change = on_change
-        self.on_register = on_register
-        self.on_unregister = on_unregister
+        self._events = events or Events()
+        self._merge = merge
         self.groups: dict[str, ConsumerGroup] = {}
         # Which groups a connection is in, so that its end costs nothing to the others.
         self._groups_of: dict[Connection, set[str]] = {}
@@ -193,14 +183,13 @@ class ConsumerManager:
         asks_other = known is None or not same(known.subscriptions, channel.subscriptions)
         entered = group.update_channel(channel, self._clock.now_ms(), self._clock.monotonic_ms())
         self._groups_of.setdefault(channel.connection, set()).add(name)
-        merged = None if self.merge is None else self.merge(group, channel)
+        merged = None if self._merge is None else self._merge(group, channel)
         changed = group.update_subscriptions(subscriptions if merged is None else merged) or entered
-        if asks_other and self.on_members is not None:
-            self.on_members(group)
+        if asks_other:
+            self._events.members_changed(group)
         if changed and notify:
             self._changed(group)
-        if self.on_register is not None:
-            self.on_register(name, subscriptions)
+        self._events.heartbeat_taken(name, subscriptions)
         return changed
 
     def unregister(self, name: str, connection: Connection, *, notify: bool = True) -> None:
@@ -259,20 +248,18 @@ class ConsumerManager:
         return group.channels.pop(connection, None)
 
     def _drop_if_empty(self, group: ConsumerGroup) -> None:
-        if self.on_members is not None:
-            self.on_members(group)
+        self._events.members_changed(group)
         if group.channels or self.groups.get(group.name) is not group:
             return
         del self.groups[group.name]
         log.info(
             "unregister consumer ok, no any connection, and remove consumer group, %s", group.name
         )
-        if self.on_unregister is not None:
-            self.on_unregister(group.name)
+        self._events.group_offline(group.name)
 
     def _changed(self, group: ConsumerGroup) -> None:
-        if self.on_change is not None and group.channels:
-            self.on_change(group.name, list(group.channels))
+        if group.channels:
+            self._events.must_rebalance(group.name, list(group.channels))
 
 
 def describe(subscription: SubscriptionData) -> str:

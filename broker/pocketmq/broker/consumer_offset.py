@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.events import Events
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
@@ -42,14 +43,11 @@ class ConsumerOffsetManager(ConfigManager):
     resets: the marks by (group, topic, queue id); not saved, as members that connect ask for the offset.
     """
 
-    def __init__(self, file: ConfigFile) -> None:
+    def __init__(self, file: ConfigFile, events: Events | None = None) -> None:
         super().__init__(file)
         self.offsets: dict[str, dict[int, int]] = {}
         self.resets: dict[tuple[str, str, int], _Reset] = {}
-        # Called with (group, topic) whose offsets were removed, and with (group, topic, queue id, offset)
-        # that were copied from another group.
-        self.on_remove: Callable[[str, str], None] | None = None
-        self.on_copy: Callable[[str, str, int, int], None] | None = None
+        self._events = events or Events()
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": {key: dict(queues) for key, queues in self.offsets.items()}}
@@ -142,9 +140,8 @@ class ConsumerOffsetManager(ConfigManager):
         if queues is not None:
             self.offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
             self.dirty = True
-            if self.on_copy is not None:
-                for queue_id, offset in queues.items():
-                    self.on_copy(target, topic, queue_id, offset)
+            for queue_id, offset in queues.items():
+                self._events.offset_copied(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -161,8 +158,7 @@ class ConsumerOffsetManager(ConfigManager):
                 self.dirty = True
                 for queue in [key for key in self.resets if key[:2] == (group, topic)]:
                     del self.resets[queue]
-                if self.on_remove is not None:
-                    self.on_remove(group, topic)
+                self._events.offsets_removed(group, topic)
                 log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
 
     def min_in_all_groups(

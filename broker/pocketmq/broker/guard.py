@@ -7,7 +7,7 @@ something else loses messages without a word (acceptance E2, E3; S90-S93). The g
    remoting.agreement.
 2. A difference becomes a finding when it has looked the same for `grace_ms`: shorter ones are clients
    that start, or a change that is rolled out.
-3. A finding is raised once: one log line, one count, one call of the listener. It is raised again only
+3. A finding is raised once: one log line, one count. It is raised again only
    when the camps ask for something else, not when clients come and go within them.
 4. Costs are worked out when somebody asks: a queue gives its holder what passes the group's
    subscription and then the holder's own; every other wish is lost in that queue.
@@ -54,7 +54,6 @@ class GroupGuard:
         grace_ms: Callable[[], int],
         is_watched: Callable[[str], bool] = lambda group: True,
         holders: Callable[[str, str], Mapping[int, str]] = lambda group, topic: {},
-        on_finding: Callable[[Finding], None] | None = None,
     ) -> None:
         """queue_count(topic): its queues at this broker; grace_ms() is invariant 2; is_watched(group):
         whether differences cost this group anything (isolated groups lose nothing); holders(group,
@@ -65,7 +64,6 @@ class GroupGuard:
         self._grace_ms = grace_ms
         self._is_watched = is_watched
         self._holders = holders
-        self.on_finding = on_finding
         self._groups: dict[str, _Watched] = {}
         # How many findings were raised since the start.
         self.raised_count = 0
@@ -99,12 +97,14 @@ class GroupGuard:
         else:
             self._groups.pop(group.name, None)
 
-    def tick(self) -> None:
+    def tick(self) -> list[Finding]:
         """Raise what has lasted (invariants 2 and 3); called about once a second."""
+        raised: list[Finding] = []
         if not self._groups:
-            return
+            return raised
         now, grace = self._clock.monotonic_ms(), self._grace_ms()
         for name, watched in self._groups.items():
+            group = self._consumers.get(name)
             for topic, difference in watched.differences.items():
                 if (
                     difference.raised == difference.signature
@@ -113,17 +113,12 @@ class GroupGuard:
                 ):
                     continue
                 difference.raised = difference.signature
-                self._raise(name, topic, difference)
-
-    def _raise(self, name: str, topic: str, difference: _Difference) -> None:
-        group = self._consumers.get(name)
-        if group is None:
-            return
-        self.raised_count += 1
-        finding = self._finding(group, topic, difference)
-        log.warning("group guard: %s", finding.text)
-        if self.on_finding is not None:
-            self.on_finding(finding)
+                if group is not None:
+                    raised.append(self._finding(group, topic, difference))
+        for finding in raised:
+            self.raised_count += 1
+            log.warning("group guard: %s", finding.text)
+        return raised
 
     # ------------------------------------------------------------ asking
 

@@ -45,10 +45,10 @@ class Health:
 def health(broker: "Broker") -> Health:
     """Whether it is well."""
     found = Health(broker.config.broker_name, broker.address)
-    refusal = broker.store.refusal
+    refusal = broker.parts.messages.store.refusal
     found.check(
         "storeWritable",
-        ok=broker.store.writable,
+        ok=broker.parts.messages.store.writable,
         reason=f"the store takes no messages: {refusal or 'it is closed'}",
     )
     return found
@@ -64,7 +64,7 @@ def readiness(broker: "Broker") -> Health:
     )
     found.check(
         "serving",
-        ok=not broker.long_polling.closing,
+        ok=not broker.parts.services.long_polling.closing,
         reason="the broker is stopping",
     )
     registration = broker.registration

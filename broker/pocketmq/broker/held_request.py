@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.store import EntryFilter
 
@@ -20,18 +19,19 @@ _LOW_WORD = 0xFFFF_FFFF
 class HeldRequest:
     """One request that waits: what it lets through, until when (monotonic ms)."""
 
-    __slots__ = ("codes", "connection", "deadline_ms", "properties", "request")
+    __slots__ = ("again", "codes", "connection", "deadline_ms", "properties")
 
     def __init__(
         self,
-        request: RemotingCommand,
+        again: Callable[[], None],
         connection: Connection,
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """matches: the tags codes that wake it; properties: what the message's properties must pass."""
-        self.request = request
+        """again: answers it when it is done waiting, or lets it wait again; matches: the tags codes that
+        wake it; properties: what the message's properties must pass."""
+        self.again = again
         self.connection = connection
         codes = matches.codes if matches is not None else None
         self.codes = None if codes is None else frozenset(code & _LOW_WORD for code in codes)
@@ -53,27 +53,25 @@ class Woken(Generic[Held]):
 
     kind = "request"
 
-    def __init__(self) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object] | None) -> None:
+        """call_soon: runs a function in the next turn of the event loop; None: they wait for run_ready."""
         self._ready: list[Held] = []
-        # Runs a function in the next turn of the event loop; None: they wait for run_ready.
-        self.call_soon: Callable[[Callable[[], None]], object] | None = None
-        # Answers a request that is done waiting, or lets it wait again; set by its processor.
-        self.run: Callable[[RemotingCommand, Connection], None] | None = None
+        self._call_soon = call_soon
 
     def run_soon(self, held: Held) -> None:
         """Run it in the next turn of the loop."""
-        if not self._ready and self.call_soon is not None:
-            self.call_soon(self.run_ready)
+        if not self._ready and self._call_soon is not None:
+            self._call_soon(self.run_ready)
         self._ready.append(held)
 
     def run_ready(self) -> None:
         """Run every request that was woken."""
         ready, self._ready = self._ready, []
         for held in ready:
-            if held.connection.closed or self.run is None:
+            if held.connection.closed:
                 continue
             try:
-                self.run(held.request, held.connection)
+                held.again()
             except Exception:
                 log.exception(
                     "a held %s failed when it was woken peer=%s", self.kind, held.connection.peer

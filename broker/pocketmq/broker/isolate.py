@@ -20,16 +20,17 @@ Kept in config/isolatedGroup.json. Owner: the Broker, on its event loop.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.isolated_group import FirstMatch, IsolatedGroup
+from pocketmq.broker.parts import Node
 from pocketmq.broker.sub_group import QueueKey, SubGroup, merged
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.record import queue_offset_of
@@ -51,24 +52,18 @@ class IsolatedGroups(ConfigManager):
     def __init__(
         self,
         file: ConfigFile,
-        clock: Clock,
+        node: Node,
+        modes: GroupModes,
         offsets: ConsumerOffsetManager,
         first_match: FirstMatch,
-        *,
-        is_isolated: Callable[[str], bool],
-        keep_ms: Callable[[], int],
-        remember_ms: Callable[[], int],
-        on_changed: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """is_isolated(group): its mode; on_changed(topic): what its held pulls may get has changed."""
         super().__init__(file)
-        self._clock = clock
+        self._clock = node.clock
+        self._config = node.config
+        self._events = node.events
+        self._modes = modes
         self._offsets = offsets
         self._first_match = first_match
-        self._is_isolated = is_isolated
-        self._keep_ms = keep_ms
-        self._remember_ms = remember_ms
-        self.on_changed = on_changed
         # Groups in this mode that have or had members: what the hot paths look at.
         self.groups: dict[str, IsolatedGroup] = {}
 
@@ -87,6 +82,9 @@ class IsolatedGroups(ConfigManager):
                 self.groups[str(name)] = IsolatedGroup.from_json(str(name), fields, now)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error("isolatedGroup.json: group left out group=%s reason=%r", name, error)
+
+    def _is_isolated(self, group: str) -> bool:
+        return self._modes.mode(group) is GroupMode.ISOLATE
 
     # ------------------------------------------------------------ members
 
@@ -180,7 +178,7 @@ class IsolatedGroups(ConfigManager):
         if isolated is not None:
             isolated.reset(topic, queue_id, offset)
             self.persist_soon()
-            self.on_changed(topic)
+            self._events.shares_changed(topic)
 
     def _set_lowest(self, isolated: IsolatedGroup, key: QueueKey) -> None:
         self.dirty = True
@@ -190,26 +188,22 @@ class IsolatedGroups(ConfigManager):
 
     # ------------------------------------------------------------ time
 
-    def tick(self, online: Mapping[str, ConsumerGroup]) -> list[ConsumerGroup]:
-        """Once a second: groups whose mode was changed, sub-groups that left (2, 3, 4).
-
-        Returns: the groups that came into or out of this mode: their members must rebalance.
-        """
-        changed = []
+    def tick(self, online: Mapping[str, ConsumerGroup]) -> None:
+        """Once a second: groups whose mode was changed, sub-groups that left (2, 3, 4)."""
         for name, group in online.items():
             if self._is_isolated(name) != (name in self.groups):
                 self.members_changed(group)
-                changed.append(group)
+                # Into this mode or out of it: its members share their queues anew.
+                self._events.must_rebalance(name, list(group.channels))
         for name in [name for name in self.groups if not self._is_isolated(name)]:
             self._end(name)
         now = self._clock.now_ms()
         for isolated in self.groups.values():
             for sub_group in isolated.live():
-                if sub_group.left_ms and now - sub_group.left_ms >= self._keep_ms():
+                if sub_group.left_ms and now - sub_group.left_ms >= self._config.isolate_keep_time:
                     self._depart(isolated, sub_group, now)
-            if isolated.forget_departed(now, self._remember_ms()):
+            if isolated.forget_departed(now, self._config.isolate_remember_time):
                 self.persist_soon()
-        return changed
 
     def _depart(self, isolated: IsolatedGroup, leaving: SubGroup, now: int) -> None:
         isolated.depart(leaving, now, self._first_match)
@@ -234,7 +228,7 @@ class IsolatedGroups(ConfigManager):
 
     def _tell(self, isolated: IsolatedGroup) -> None:
         for topic in self._topics(isolated):
-            self.on_changed(topic)
+            self._events.shares_changed(topic)
 
     def _topics(self, isolated: IsolatedGroup) -> Iterator[str]:
         seen = {topic for each in isolated.sub_groups for topic in each.subscriptions}

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from pocketmq.broker.held_request import HeldRequest, Woken
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.store import EntryFilter
 
@@ -35,14 +34,14 @@ class HeldPull(HeldRequest):
 
     def __init__(
         self,
-        request: RemotingCommand,
+        again: Callable[[], None],
         connection: Connection,
         offset: int,
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
     ) -> None:
-        super().__init__(request, connection, matches, deadline_ms, properties)
+        super().__init__(again, connection, matches, deadline_ms, properties)
         self.offset = offset
 
 
@@ -51,9 +50,14 @@ class LongPolling(Woken[HeldPull]):
 
     kind = "pull"
 
-    def __init__(self, clock: Clock, max_offset: Callable[[str, int], int]) -> None:
-        """max_offset(topic, queue id): where the queue ends now."""
-        super().__init__()
+    def __init__(
+        self,
+        clock: Clock,
+        max_offset: Callable[[str, int], int],
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """max_offset(topic, queue id): where the queue ends now; call_soon: see Woken."""
+        super().__init__(call_soon)
         self._clock = clock
         self._max_offset = max_offset
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
@@ -97,6 +101,10 @@ class LongPolling(Woken[HeldPull]):
     def polling(self, topic: str, queue_id: int) -> int:
         """Pulls that wait for one queue."""
         return len(self._held.get((topic, queue_id), ()))
+
+    def awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether `arrived` has anything to do."""
+        return (topic, queue_id) in self._held
 
     def arrived(
         self,

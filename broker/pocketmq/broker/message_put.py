@@ -34,6 +34,17 @@ class Put(NamedTuple):
     queue_id: int
 
 
+class TimerWay(NamedTuple):
+    """The way of messages that name their time.
+
+    delay_ms_max(): how far ahead that may be; make_topic(): called before one is stored there.
+    """
+
+    timer: TimerService
+    delay_ms_max: Callable[[], int]
+    make_topic: Callable[[], object]
+
+
 class MessagePut:
     """Appends with the delay rule and the counters."""
 
@@ -43,15 +54,10 @@ class MessagePut:
         delay: DelayService,
         stats: BrokerStats,
         clock: Clock,
-        timer: TimerService | None = None,
-        delay_ms_max: Callable[[], int] = lambda: 0,
-        on_timer_topic: Callable[[], object] = lambda: None,
+        timer: TimerWay | None = None,
     ) -> None:
-        """timer: None when messages are not delivered at a time (timerWheelEnable); delay_ms_max():
-        timerMaxDelaySec; on_timer_topic: called before a message is stored there."""
+        """timer: None when messages are not delivered at a time (timerWheelEnable)."""
         self._timer = timer
-        self._delay_ms_max = delay_ms_max
-        self._on_timer_topic = on_timer_topic
         self._store = store
         self._delay = delay
         self._stats = stats
@@ -101,16 +107,16 @@ class MessagePut:
 
     def _at_a_time(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
         """Where a message that names its time is stored, and with what (invariant 2)."""
-        timer = self._timer
-        if timer is None or topic in (TIMER_TOPIC, TRANS_HALF_TOPIC) or not has_timer(properties):
+        way = self._timer
+        if way is None or topic in (TIMER_TOPIC, TRANS_HALF_TOPIC) or not has_timer(properties):
             return topic, queue_id, properties
         if delay_level(properties) > 0:
             return topic, queue_id, without_timer(properties)
-        out_ms = due_ms(properties, self._clock.now_ms(), self._delay_ms_max())
+        out_ms = due_ms(properties, self._clock.now_ms(), way.delay_ms_max())
         if out_ms is None:
             return topic, queue_id, properties
-        self._on_timer_topic()
-        return TIMER_TOPIC, 0, timer.schedule(topic, queue_id, properties, out_ms)
+        way.make_topic()
+        return TIMER_TOPIC, 0, way.timer.schedule(topic, queue_id, properties, out_ms)
 
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False

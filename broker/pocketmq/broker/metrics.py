@@ -73,7 +73,7 @@ def metrics() -> tuple[Metric, ...]:
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
     """All families now. In the broker's event loop; takes some µs a sample."""
     limit = cardinality_limit
-    identity = broker.identity
+    identity = broker.registration.identity
     node = (identity.cluster, "broker", identity.broker_name)
     found = []
     folded = 0

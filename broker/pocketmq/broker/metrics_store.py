@@ -41,7 +41,9 @@ def _size(broker: "Broker") -> Iterator[Sample]:
 
 def _reserve_time(broker: "Broker") -> Iterator[Sample]:
     """Age of the oldest message; nothing in an empty store."""
-    oldest = broker.store.record_at(broker.store.commit_log_min_position)
+    oldest = broker.parts.messages.store.record_at(
+        broker.parts.messages.store.commit_log_min_position
+    )
     if oldest is not None:
         stored_ms = read_record(oldest, check_crc=False).store_ms
         yield _STORAGE, max(0, broker.clock.now_ms() - stored_ms)
@@ -53,19 +55,19 @@ def _reserve_time(broker: "Broker") -> Iterator[Sample]:
 def _delayed(broker: "Broker") -> Iterator[Sample]:
     names = broker.store_config.message_delay_level.split()
     for level, name in enumerate(names, 1):
-        end = broker.store.max_offset(SCHEDULE_TOPIC, level - 1)
-        begin = broker.store.min_offset(SCHEDULE_TOPIC, level - 1)
-        at = max(broker.delay.offsets.get(level, 0), begin)
+        end = broker.parts.messages.store.max_offset(SCHEDULE_TOPIC, level - 1)
+        begin = broker.parts.messages.store.min_offset(SCHEDULE_TOPIC, level - 1)
+        at = max(broker.parts.services.delay.offsets.get(level, 0), begin)
         yield (str(level), name), max(0, end - at)
 
 
 def _timing(broker: "Broker") -> Iterator[Sample]:
-    for topic, count in broker.timer.pending.counts.items():
+    for topic, count in broker.parts.services.timer.pending.counts.items():
         yield (*_STORAGE, topic), count
 
 
 def _ended(broker: "Broker", *, committed: bool) -> Iterator[Sample]:
-    for (topic, was_committed), count in broker.half.ended.items():
+    for (topic, was_committed), count in broker.parts.services.half.ended.items():
         if was_committed == committed:
             yield (topic,), count
 
@@ -84,7 +86,7 @@ STORE_METRICS = (
         "gauge",
         "Bytes of the commit log that are not on the disk yet",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.store.flush_behind_size)],
+        lambda broker: [(_STORAGE, broker.parts.messages.store.flush_behind_size)],
         "bytes",
     ),
     Metric(
@@ -92,7 +94,7 @@ STORE_METRICS = (
         "gauge",
         "Bytes of the commit log that are not in the index yet",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.store.dispatch_behind_size)],
+        lambda broker: [(_STORAGE, broker.parts.messages.store.dispatch_behind_size)],
         "bytes",
     ),
     Metric(
@@ -109,7 +111,11 @@ STORE_METRICS = (
         "Bytes of the commit log, from the oldest message to the newest",
         (),
         lambda broker: [
-            ((), broker.store.commit_log_max_position - broker.store.commit_log_min_position)
+            (
+                (),
+                broker.parts.messages.store.commit_log_max_position
+                - broker.parts.messages.store.commit_log_min_position,
+            )
         ],
     ),
     Metric(
@@ -117,14 +123,14 @@ STORE_METRICS = (
         "gauge",
         "Used share of the disk that the commit log is on, 0 to 1",
         (),
-        lambda broker: [((), broker.store.disk_use)],
+        lambda broker: [((), broker.parts.messages.store.disk_use)],
     ),
     Metric(
         "pocketmq_store_writable",
         "gauge",
         "1 while messages are taken",
         (),
-        lambda broker: [((), int(broker.store.writable))],
+        lambda broker: [((), int(broker.parts.messages.store.writable))],
     ),
     Metric(
         "pocketmq_delayed_messages",
@@ -145,14 +151,14 @@ STORE_METRICS = (
         "gauge",
         "Such messages that are not in the timer wheel yet",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.timer.offset_behind)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.offset_behind)],
     ),
     Metric(
         "rocketmq_timer_dequeue_latency",
         "gauge",
         "How far their delivery is behind the clock",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.timer.behind_ms)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.behind_ms)],
         "milliseconds",
     ),
     Metric(
@@ -160,21 +166,21 @@ STORE_METRICS = (
         "counter",
         "Messages that the timer wheel took",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.timer.taken_count)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.taken_count)],
     ),
     Metric(
         "rocketmq_timer_dequeue_total",
         "counter",
         "Messages that the timer wheel delivered",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.timer.delivered_count)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.delivered_count)],
     ),
     Metric(
         "rocketmq_half_messages",
         "gauge",
         "Half messages of all topics",
         (),
-        lambda broker: [((), broker.half.waiting_count)],
+        lambda broker: [((), broker.parts.services.half.waiting_count)],
     ),
     Metric(
         "rocketmq_commit_messages_total",
@@ -202,7 +208,7 @@ STORE_METRICS = (
         "gauge",
         "When the broker was started, seconds since 1970",
         (),
-        lambda broker: [((), broker.stats.boot_ms / 1000)],
+        lambda broker: [((), broker.parts.messages.stats.boot_ms / 1000)],
     ),
     Metric(
         "pocketmq_broker_info",

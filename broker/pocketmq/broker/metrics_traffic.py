@@ -31,7 +31,7 @@ def _is_system_group(group: str) -> bool:
 
 
 def _is_system(broker: "Broker", topic: str, group: str = "") -> str:
-    return _flag(broker.topics.is_system(topic) or _is_system_group(group))
+    return _flag(broker.parts.tables.topics.is_system(topic) or _is_system_group(group))
 
 
 def _is_retry(topic: str) -> str:
@@ -42,13 +42,13 @@ def _is_retry(topic: str) -> str:
 
 
 def _message_type(broker: "Broker", topic: str) -> str:
-    found = broker.topics.get(topic)
+    found = broker.parts.tables.topics.get(topic)
     return "normal" if found is None else found.attributes.get("message.type", "normal").lower()
 
 
 def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample]:
     sums: Counter[str] = Counter()
-    for (topic, _), counter in broker.stats.put.items():
+    for (topic, _), counter in broker.parts.messages.stats.put.items():
         sums[topic] += getattr(counter, attribute)
     for topic, count in sums.items():
         yield (topic, _message_type(broker, topic), _is_system(broker, topic)), count
@@ -56,7 +56,7 @@ def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample]:
 
 def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample]:
     sums: Counter[tuple[str, str]] = Counter()
-    for (group, topic, _), counter in broker.stats.got.items():
+    for (group, topic, _), counter in broker.parts.messages.stats.got.items():
         sums[group, topic] += getattr(counter, attribute)
     for (group, topic), count in sums.items():
         yield (group, topic, _is_retry(topic), _is_system(broker, topic, group)), count
@@ -64,7 +64,7 @@ def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample]:
 
 def _sent_to_dlq(broker: "Broker") -> Iterator[Sample]:
     sums: Counter[str] = Counter()
-    for (topic, _), counter in broker.stats.put.items():
+    for (topic, _), counter in broker.parts.messages.stats.put.items():
         if topic.startswith(DLQ_PREFIX):
             sums[topic] += counter.nums
     for topic, count in sums.items():
@@ -73,7 +73,7 @@ def _sent_to_dlq(broker: "Broker") -> Iterator[Sample]:
 
 
 def _sent_back(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), count in broker.stats.sent_back.items():
+    for (group, topic), count in broker.parts.messages.stats.sent_back.items():
         yield (group, topic, _is_system(broker, topic, group)), count
 
 
@@ -82,14 +82,14 @@ def _sent_back(broker: "Broker") -> Iterator[Sample]:
 
 def _producers(broker: "Broker") -> Iterator[Sample]:
     sums: Counter[tuple[str, int]] = Counter()
-    for _, channel in broker.producers.channels():
+    for _, channel in broker.parts.members.producers.channels():
         sums[channel.language, channel.version] += 1
     for (language, version), count in sums.items():
         yield (language.lower(), version_name(version).lower(), _PROTOCOL), count
 
 
 def _consumers(broker: "Broker") -> Iterator[Sample]:
-    for name, group in broker.consumers.groups.items():
+    for name, group in broker.parts.members.consumers.groups.items():
         sums = Counter((each.language, each.version) for each in group.channels.values())
         mode = _MODES.get(group.consume_type, group.consume_type.lower())
         system = _flag(_is_system_group(name))
@@ -113,13 +113,13 @@ def _queues(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
 
     An offset beyond the queue's end (a store that was rolled back) has no lag.
     """
-    for group in broker.groups.groups:
-        for topic in broker.offsets.topics_of(group):
-            if broker.topics.get(topic) is None:
+    for group in broker.parts.tables.groups.groups:
+        for topic in broker.parts.tables.offsets.topics_of(group):
+            if broker.parts.tables.topics.get(topic) is None:
                 continue
-            for queue_id, offset in broker.offsets.of_topic(group, topic).items():
-                end = broker.store.max_offset(topic, queue_id)
-                begin = broker.store.min_offset(topic, queue_id)
+            for queue_id, offset in broker.parts.tables.offsets.of_topic(group, topic).items():
+                end = broker.parts.messages.store.max_offset(topic, queue_id)
+                begin = broker.parts.messages.store.min_offset(topic, queue_id)
                 yield group, topic, queue_id, min(max(offset, begin), end), end
 
 
@@ -149,7 +149,7 @@ def _oldest(
     for group, topic, queue_id, offset, end in queues:
         age = 0
         if offset < end:
-            stored_ms = broker.store.store_time_at(topic, queue_id, offset)
+            stored_ms = broker.parts.messages.store.store_time_at(topic, queue_id, offset)
             age = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
         oldest[group, topic] = max(oldest.get((group, topic), 0), age)
     return oldest
@@ -165,16 +165,19 @@ def _lag_latency(broker: "Broker") -> Iterator[Sample]:
 
 def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
     """(group, topic, queue id, pulled up to, end) of the queues that are pulled now."""
-    for (group, topic, queue_id), pulled in broker.deliveries.pulled_offsets():
-        if broker.groups.get(group) is not None and broker.topics.get(topic) is not None:
-            end = broker.store.max_offset(topic, queue_id)
+    for (group, topic, queue_id), pulled in broker.parts.messages.deliveries.pulled_offsets():
+        if (
+            broker.parts.tables.groups.get(group) is not None
+            and broker.parts.tables.topics.get(topic) is not None
+        ):
+            end = broker.parts.messages.store.max_offset(topic, queue_id)
             yield group, topic, queue_id, min(pulled, end), end
 
 
 def _inflight(broker: "Broker") -> Iterator[Sample]:
     sums: Counter[tuple[str, str]] = Counter()
     for group, topic, queue_id, pulled, _ in _pulled(broker):
-        committed = broker.offsets.query(group, topic, queue_id)
+        committed = broker.parts.tables.offsets.query(group, topic, queue_id)
         sums[group, topic] += max(0, pulled - committed) if committed >= 0 else 0
     for (group, topic), count in sums.items():
         yield _group_labels(broker, group, topic), count
@@ -197,19 +200,21 @@ def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
 
 
 def _findings(broker: "Broker") -> Iterator[Sample]:
-    for finding in broker.guard.findings():
+    for finding in broker.parts.members.guard.findings():
         camps = len(finding.camps)
         yield (finding.group, finding.topic, _flag(finding.raised)), camps
 
 
 def _findings_losing(broker: "Broker") -> Iterator[Sample]:
-    for finding in broker.guard.findings():
+    for finding in broker.parts.members.guard.findings():
         queues = {queue_id for loss in finding.losses for queue_id in loss.queue_ids}
         yield (finding.group, finding.topic), len(queues)
 
 
 def _modes(broker: "Broker") -> Iterator[Sample]:
-    for mode, count in Counter(broker.modes.mode(name) for name in broker.groups.groups).items():
+    for mode, count in Counter(
+        broker.parts.members.modes.mode(name) for name in broker.parts.tables.groups.groups
+    ).items():
         yield (mode.value,), count
 
 
@@ -282,7 +287,7 @@ TRAFFIC_METRICS = (
         "gauge",
         "Pulls that wait for a message",
         (),
-        lambda broker: [((), broker.long_polling.count)],
+        lambda broker: [((), broker.parts.services.long_polling.count)],
     ),
     Metric("rocketmq_consumer_lag_messages", "gauge", "Consumer lag messages", _GROUP_LABELS, _lag),
     Metric(
@@ -341,7 +346,7 @@ TRAFFIC_METRICS = (
         "counter",
         "Findings about differing subscriptions that were raised",
         (),
-        lambda broker: [((), broker.guard.raised_count)],
+        lambda broker: [((), broker.parts.members.guard.raised_count)],
     ),
     Metric("pocketmq_groups", "gauge", "Consumer groups by mode", ("mode",), _modes),
     Metric(
@@ -349,14 +354,14 @@ TRAFFIC_METRICS = (
         "gauge",
         "Active topic number",
         (),
-        lambda broker: [((), len(broker.topics.topics))],
+        lambda broker: [((), len(broker.parts.tables.topics.topics))],
     ),
     Metric(
         "rocketmq_consumer_group_number",
         "gauge",
         "Active subscription group number",
         (),
-        lambda broker: [((), len(broker.groups.groups))],
+        lambda broker: [((), len(broker.parts.tables.groups.groups))],
     ),
     Metric(
         "rocketmq_broker_permission",

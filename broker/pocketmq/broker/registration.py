@@ -77,7 +77,7 @@ class Registration:
         local: LocalNameServer | None,
     ) -> None:
         self._config = config
-        self._identity = identity
+        self.identity = identity
         self._topics = topics
         self._client = client
         self._local = local
@@ -135,8 +135,8 @@ class Registration:
         """Unregister everywhere; failures are logged."""
         self._taken.clear()
         if self._local is not None:
-            self._local.unregister(self._identity)
-        identity = self._identity
+            self._local.unregister(self.identity)
+        identity = self.identity
         header = UnregisterBrokerHeader(
             broker_name=identity.broker_name,
             broker_addr=identity.address,
@@ -156,7 +156,7 @@ class Registration:
         assert self._local is not None
         self._taken.add("")
         return self._local.register(
-            self._identity,
+            self.identity,
             self._topics.data_version,
             [self._permitted(topic) for topic in topics],
         )
@@ -189,7 +189,7 @@ class Registration:
     async def _register_at(
         self, address: str, body: bytes, compressed: bool, check_order: bool, force: bool
     ) -> None:
-        identity = self._identity
+        identity = self.identity
         header = RegisterBrokerHeader(
             broker_name=identity.broker_name,
             broker_addr=identity.address,
@@ -235,7 +235,7 @@ class Registration:
 
     async def _is_news(self, address: str, timeout_ms: int) -> bool:
         """Whether the name server has another DataVersion than ours (forceRegister=false)."""
-        identity = self._identity
+        identity = self.identity
         header = QueryDataVersionHeader(
             broker_name=identity.broker_name,
             broker_addr=identity.address,

@@ -1,18 +1,19 @@
 """TopicConfigManager: the topics of this broker, config/topics.json. Source: TopicConfigManager, 4.9.7.
 
-1. A change is on disk before anybody is told of it, and every name server is told at once (on_change).
+1. A change is on disk before anybody is told of it, and every name server is told at once (topics_changed).
 2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
    = min(the producer's number, the default topic's write queues), permission without that bit.
 3. The default topic TBW102 exists only with autoCreateTopicEnable.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.events import Events
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.flags import Perm
@@ -109,15 +110,21 @@ def perm_text(perm: int) -> str:
 
 
 class TopicConfigManager(ConfigManager):
-    """Owner of the topic table. on_change is called with the topics that changed, after persisting."""
+    """Owner of the topic table."""
 
-    def __init__(self, file: ConfigFile, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        file: ConfigFile,
+        config: BrokerConfig,
+        clock: Clock,
+        events: Events | None = None,
+    ) -> None:
         super().__init__(file)
         self._config = config
         self._clock = clock
         self.data_version = DataVersion(clock.now_ms())
         self.topics: dict[str, TopicConfig] = {}
-        self.on_change: list[Callable[[list[TopicConfig]], None]] = []
+        self._events = events or Events()
         self.system_topics = set(SYSTEM_TOPICS)
         for topic in self._built_in():
             self.topics[topic.topic_name] = topic
@@ -293,5 +300,4 @@ class TopicConfigManager(ConfigManager):
         self._tell([topic])
 
     def _tell(self, topics: list[TopicConfig]) -> None:
-        for listener in self.on_change:
-            listener(topics)
+        self._events.topics_changed(topics)

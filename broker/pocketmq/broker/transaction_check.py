@@ -22,12 +22,11 @@ import asyncio
 import logging
 from collections import Counter
 
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
@@ -189,24 +188,20 @@ class TransactionCheck:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
+        node: Node,
         topics: TopicConfigManager,
         producers: ProducerManager,
-        put: MessagePut,
+        messages: Messages,
         half: HalfMessages,
-        clock: Clock,
-        *,
-        store_host: bytes,
     ) -> None:
-        self._config = config
-        self._store = store
+        self._config = node.config
+        self._clock = node.clock
+        self._store_host = node.store_host
         self._topics = topics
         self._producers = producers
-        self._put = put
+        self._store = messages.store
+        self._put = messages.put
         self._half = half
-        self._clock = clock
-        self._store_host = store_host
 
     async def run(self) -> None:
         """Check until cancelled."""

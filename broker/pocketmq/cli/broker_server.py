@@ -181,7 +181,7 @@ class BrokerServer:
             if console is not None:
                 await stack.enter_async_context(console)
             await stop.wait()
-        if not broker.store.closed_cleanly:
+        if not broker.parts.messages.store.closed_cleanly:
             self.failure = (
                 f"not everything came to the disk when {config.broker_name} stopped: the log says why, "
                 "and the next start recovers what is there"

@@ -146,7 +146,8 @@ class InProcess(PocketMQ):
     async def _catch_up(self, seconds: float) -> None:
         self._thread.loop.advance(seconds)
         # The services would do the same as soon as their timers fire: this returns when it is done.
-        while self.running.delay.step() == 0 or self.running.timer.step() == 0:
+        services = self.running.parts.services
+        while services.delay.step() == 0 or services.timer.step() == 0:
             pass
         # Timers that fire now may end what is too old, our own idle connections among them: the next
         # call must not meet one half closed.

@@ -17,7 +17,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -53,7 +53,6 @@ from pocketmq.store.tags_code import schedule_code, tags_code
 log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
-Arrival = Callable[[str, int, int, int, int, bytes], None]
 
 _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
@@ -80,6 +79,22 @@ class AppendedBatch(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
+class Arrivals(Protocol):
+    """Who is told of new entries, and asked what their queues' extensions hold."""
+
+    @property
+    def arrived(self) -> Callable[[str, int, int, int, int, bytes], None]:
+        """(topic, queue id, offset behind the entry, tags code, store ms, properties): it is there."""
+
+    @property
+    def awaited(self) -> Callable[[str, int], object]:
+        """(topic, queue id) -> whether `arrived` has anything to do; asked once a batch."""
+
+    @property
+    def bit_map_of(self) -> Callable[[str, bytes], bytes]:
+        """With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups."""
+
+
 class QueryResult(NamedTuple):
     """Records, and when and up to where the index was written last (0 and 0 when nothing was found)."""
 
@@ -91,14 +106,18 @@ class QueryResult(NamedTuple):
 class MessageStore(OpenStore):
     """See the head of the file."""
 
-    def __init__(self, config: StoreConfig, *, clock: Clock, store_host: bytes) -> None:
-        """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record."""
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record;
+        arrivals: who is told of new entries."""
         super().__init__(config, clock=clock, store_host_size=len(store_host))
-        self.on_arrival: Arrival | None = None
-        # (topic, queue id) -> whether on_arrival has anything to do; asked once a batch. None: ask not.
-        self.awaited: Callable[[str, int], object] | None = None
-        # With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups.
-        self.bit_map_of: Callable[[str, bytes], bytes] | None = None
+        self._arrivals = arrivals
         # Counters for brokerStatus; they only grow.
         self.put_count = 0
         self.put_size = 0
@@ -214,8 +233,8 @@ class MessageStore(OpenStore):
                 queue.put_at += ENTRY_SIZE
                 queue.max_offset = following
                 queue.max_position = position + size
-            if self.on_arrival is not None:
-                self.on_arrival(topic, queue_id, following, code, store_ms, properties)
+            if self._arrivals is not None:
+                self._arrivals.arrived(topic, queue_id, following, code, store_ms, properties)
         pending = self._pending
         if not pending:
             self._index.wake()
@@ -248,7 +267,8 @@ class MessageStore(OpenStore):
         if self._table.keeps_ext:
             ext = self._table.ext(queue, make=True)
             assert ext is not None
-            bit_map = b"" if self.bit_map_of is None else self.bit_map_of(queue.topic, properties)
+            arrivals = self._arrivals
+            bit_map = b"" if arrivals is None else arrivals.bit_map_of(queue.topic, properties)
             code = ext.put(code, store_ms, bit_map)
         queue.put(position, size, code)
 
@@ -336,8 +356,9 @@ class MessageStore(OpenStore):
         if not self._pending:
             self._index.wake()
         self._pending += made.unindexed
-        arrived = self.on_arrival
-        if arrived is not None and (self.awaited is None or self.awaited(topic, queue_id)):
+        arrivals = self._arrivals
+        if arrivals is not None and arrivals.awaited(topic, queue_id):
+            arrived = arrivals.arrived
             following = first_offset
             for (_, _, _, own), code in zip(made.unindexed, made.codes, strict=True):
                 following += 1

@@ -12,12 +12,13 @@ Source: ConsumerOrderInfoManager, RocketMQ 5.3.3. Owner: the broker. Wall time, 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.consumer_offset import SEPARATOR
+from pocketmq.broker.events import Events
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.remoting.clock import Clock
 from pocketmq.store import ConfigFile
@@ -102,13 +103,12 @@ def _numbers(data: Any) -> dict[int, int]:
 class ConsumerOrderInfo(ConfigManager):
     """Owner of the blocks."""
 
-    def __init__(self, file: ConfigFile, clock: Clock) -> None:
+    def __init__(self, file: ConfigFile, clock: Clock, events: Events | None = None) -> None:
         super().__init__(file)
         self._clock = clock
         self._table: dict[QueueOf, OrderInfo] = {}
         self._ticked_ms = clock.now_ms()
-        # Called with a queue that is not blocked any more.
-        self.on_free: Callable[[QueueOf], None] = lambda queue: None
+        self._events = events or Events()
 
     def to_json(self) -> dict[str, Any]:
         oldest = self._clock.now_ms() - _KEPT_MS
@@ -184,7 +184,7 @@ class ConsumerOrderInfo(ConfigManager):
         info.acked |= 1 << info.offsets.index(offset)
         self.persist_soon()
         if self._clock.now_ms() >= info.free_ms:
-            self.on_free(queue)
+            self._events.poppable(queue.topic, queue.group)
         return info.next_offset
 
     def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
@@ -200,7 +200,7 @@ class ConsumerOrderInfo(ConfigManager):
         """Nothing blocks the queue any more: its offset was set by somebody."""
         if self._table.pop(queue, None) is not None:
             self.persist_soon()
-            self.on_free(queue)
+            self._events.poppable(queue.topic, queue.group)
 
     def forget(self, group: str, topic: str) -> None:
         """The group or the topic is gone."""
@@ -214,4 +214,4 @@ class ConsumerOrderInfo(ConfigManager):
         self._ticked_ms = now
         for queue, info in list(self._table.items()):
             if before < info.free_ms <= now:
-                self.on_free(queue)
+                self._events.poppable(queue.topic, queue.group)

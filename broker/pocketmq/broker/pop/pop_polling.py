@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from pocketmq.broker.held_request import HeldRequest, Woken
+from pocketmq.broker.parts import Node
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 
 
@@ -24,32 +24,30 @@ class PopPolling(Woken[HeldRequest]):
 
     def __init__(
         self,
-        clock: Clock,
-        *,
-        size_max: Callable[[], int],
-        total_max: Callable[[], int],
+        node: Node,
     ) -> None:
-        super().__init__()
-        self._clock = clock
-        self._size_max = size_max
-        self._total_max = total_max
+        super().__init__(node.call_soon)
+        self._clock = node.clock
+        self._config = node.config
+        self._events = node.events
         # topic -> group and queue -> pops in the order of their coming
         self._held: dict[str, dict[QueueOf, deque[HeldRequest]]] = {}
         self.count = 0
         self.closing = False
-        # Called when somebody waits.
-        self.on_hold: Callable[[], object] = lambda: None
 
     def has_room(self, queue: QueueOf) -> bool:
         """Whether one more may wait."""
         waiting = self._held.get(queue.topic, {}).get(queue, ())
-        return self.count < self._total_max() and len(waiting) <= self._size_max()
+        return (
+            self.count < self._config.max_pop_polling_size
+            and len(waiting) <= self._config.pop_polling_size
+        )
 
     def hold(self, queue: QueueOf, pop: HeldRequest) -> None:
         """Let a pop wait."""
         self._held.setdefault(queue.topic, {}).setdefault(queue, deque()).append(pop)
         self.count += 1
-        self.on_hold()
+        self._events.pop_held()
 
     def polling(self, queue: QueueOf) -> int:
         """Pops that wait for exactly this."""

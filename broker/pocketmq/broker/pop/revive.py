@@ -11,16 +11,12 @@ Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 
 import logging
-from collections.abc import Callable
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
 from pocketmq.broker.pop.receipt import normal_topic, pop_retry_topic
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.clock import Clock
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -30,7 +26,7 @@ from pocketmq.remoting.message_codec import (
 )
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
 from pocketmq.remoting.record import Record, read_record
-from pocketmq.store import MessageStore, StoreError
+from pocketmq.store import StoreError
 from pocketmq.store.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.timer_properties import without_timer
@@ -49,23 +45,19 @@ class PopRevive:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        put: MessagePut,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
         revive_log: ReviveLog,
-        clock: Clock,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._put = put
+        self._config = node.config
+        self._clock = node.clock
+        self._events = node.events
+        self._store = messages.store
+        self._put = messages.put
+        self._topics = tables.topics
+        self._groups = tables.groups
         self._log = revive_log
-        self._clock = clock
-        # Called with (topic, group) when there is something to be popped again.
-        self.on_revived: Callable[[str, str], None] = lambda topic, group: None
 
     def fault(self, topic: str, group: str) -> str | None:
         """Why what a group pops from a topic could not come again; None when it can."""
@@ -115,7 +107,7 @@ class PopRevive:
         if failure is not None and not point.is_acked:
             self._try_later(point, failure, pause_ms_max)
         if done:
-            self.on_revived(topic, name.group)
+            self._events.poppable(topic, name.group)
 
     def _try_later(self, point: CheckPoint, failure: StoreError, pause_ms_max: int) -> None:
         """Invariant 4."""

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.pop.check_point import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -28,8 +28,6 @@ from pocketmq.broker.pop.check_point import (
     Name,
 )
 from pocketmq.broker.pop.pop_state import PopState, QueueOf
-from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_records
@@ -69,24 +67,21 @@ class ReviveLog:
 
     def __init__(
         self,
+        node: Node,
+        tables: Tables,
         store: MessageStore,
-        offsets: ConsumerOffsetManager,
-        topics: TopicConfigManager,
-        clock: Clock,
         *,
-        cluster: str,
-        broker_name: str,
-        store_host: bytes,
         rewrite_min: int = REWRITE_MIN,
     ) -> None:
+        clock = node.clock
         self.state = PopState()
-        self.topic = REVIVE_TOPIC_PREFIX + cluster
+        self.topic = REVIVE_TOPIC_PREFIX + node.config.broker_cluster_name
         self._store = store
-        self._offsets = offsets
-        self._topics = topics
+        self._offsets = tables.offsets
+        self._topics = tables.topics
         self._clock = clock
-        self._broker_name = broker_name
-        self._store_host = store_host
+        self._broker_name = node.config.broker_name
+        self._store_host = node.store_host
         self._rewrite_min = rewrite_min
         self._queues: dict[int, _ReviveQueue] = {}
         # Where the last record that we wrote ends in the commit log (invariant 3).

@@ -3,19 +3,13 @@
 import asyncio
 import logging
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
-from pocketmq.store import MessageStore, StoreError
+from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -29,40 +23,15 @@ class PopService:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        put: MessagePut,
-        order: ConsumerOrderInfo,
-        clock: Clock,
-        *,
-        store_host: bytes,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
     ) -> None:
-        self.order = order
-        self.log = ReviveLog(
-            store,
-            offsets,
-            topics,
-            clock,
-            cluster=config.broker_cluster_name,
-            broker_name=config.broker_name,
-            store_host=store_host,
-        )
-        self.revive = PopRevive(config, store, topics, groups, put, self.log, clock)
-        self.polling, self.notifications = (
-            PopPolling(
-                clock,
-                size_max=lambda: config.pop_polling_size,
-                total_max=lambda: config.max_pop_polling_size,
-            )
-            for _ in range(2)
-        )
-        self.revive.on_revived = self._revived
-        order.on_free = lambda queue: self._revived(queue.topic, queue.group)
-        for polling in (self.polling, self.notifications):
-            polling.on_hold = self.wake
+        self._events = node.events
+        self.order = tables.order_info
+        self.log = ReviveLog(node, tables, messages.store)
+        self.revive = PopRevive(node, tables, messages, self.log)
+        self.polling, self.notifications = PopPolling(node), PopPolling(node)
         self._busy = asyncio.Event()
 
     def load(self) -> None:
@@ -124,14 +93,15 @@ class PopService:
         queue = QueueOf(group, topic, queue_id)
         self.log.reset(queue, offset)
         self.order.clear(queue)
-        self._revived(topic, group)
+        self._events.poppable(topic, group)
 
     def forget(self, group: str, topic: str) -> None:
         """The group's offsets of a topic are gone."""
         self.log.forget(group, topic)
         self.order.forget(group, topic)
 
-    def _revived(self, topic: str, group: str) -> None:
+    def poppable(self, topic: str, group: str) -> None:
+        """There is something for a group to be popped: one that waits is run again."""
         if not self.polling.wake(group, topic):
             self.notifications.wake(group, topic)
 

@@ -7,16 +7,12 @@ connection of the asker goes on serving meanwhile, because these handlers are co
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.processors.admin_answers import json_answer, queue_key
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version, version_name
 from pocketmq.remoting.command import RemotingCommand
@@ -47,23 +43,18 @@ class AdminClientCallProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        node: Node,
+        tables: Tables,
         consumers: ConsumerManager,
-        *,
-        on_reset: Callable[[str, str, int, int], None],
+        store: MessageStore,
     ) -> None:
-        """on_reset: called with (group, topic, queue id, offset) of each queue that is reset."""
-        self._broker_name = config.broker_name
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._broker_name = node.config.broker_name
+        self._events = node.events
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._consumers = consumers
-        self._on_reset = on_reset
+        self._store = store
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -122,7 +113,7 @@ class AdminClientCallProcessor:
             if member.version < Version.V3_0_7_SNAPSHOT:
                 return _too_old(request, member)
         for queue_id, offset in table.items():
-            self._on_reset(group, topic, queue_id, offset)
+            self._events.offset_reset(group, topic, queue_id, offset)
         self._push_reset(request, header, table, members)
         content = {
             queue_key(self._broker_name, topic, queue_id): offset
@@ -160,7 +151,7 @@ class AdminClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"Target offset {offset} not in consume queue range [{begin}-{end}]",
             )
-        self._on_reset(group, topic, queue_id, offset)
+        self._events.offset_reset(group, topic, queue_id, offset)
         self._offsets.reset(group, topic, queue_id, offset)
         key = queue_key(self._broker_name, topic, queue_id)
         return json_answer(request, {"offsetTable": {key: offset}})

@@ -10,9 +10,8 @@ Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 """
 
 import logging
-from collections.abc import Callable
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.parts import Node
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -36,20 +35,17 @@ _ACL_REFUSALS = {
 
 
 class AdminConfigProcessor:
-    """Handlers over the settings. on_change: called with the names that were changed."""
+    """Handlers over the settings."""
 
     def __init__(
         self,
-        config: BrokerConfig,
+        node: Node,
         store_config: StoreConfig,
-        *,
-        now_ms: Callable[[], int],
-        on_change: Callable[[set[str]], None],
     ) -> None:
-        self._groups: tuple[Settings, ...] = (config, store_config)
-        self._now_ms = now_ms
-        self._on_change = on_change
-        self._version = DataVersion(now_ms())
+        self._groups: tuple[Settings, ...] = (node.config, store_config)
+        self._now_ms = node.clock.now_ms
+        self._events = node.events
+        self._version = DataVersion(self._now_ms())
 
     def handlers(self) -> dict[int, Handler]:
         table: dict[int, Handler] = dict.fromkeys(_ACL_REFUSALS, self.refuse_acl)
@@ -90,7 +86,7 @@ class AdminConfigProcessor:
             log.warning("setting ignored: unknown here name=%r by=%s", name, connection.peer)
         if changed:
             self._version.next(self._now_ms())
-            self._on_change(changed)
+            self._events.settings_changed(changed)
         return request.answer(ResponseCode.SUCCESS)
 
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

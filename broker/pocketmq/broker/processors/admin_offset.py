@@ -7,18 +7,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.processors.admin_answers import (
     asks_as_five,
     json_answer,
     queue_key,
     topic_missing,
 )
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -33,7 +30,6 @@ from pocketmq.remoting.headers import (
     QueryCorrectionOffsetHeader,
     SearchOffsetHeader,
 )
-from pocketmq.store import MessageStore
 from pocketmq.store.offset_by_time import Boundary
 
 log = logging.getLogger(__name__)
@@ -44,36 +40,29 @@ _LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 class AdminOffsetProcessor:
     """Handlers over the queues' and the groups' offsets.
 
-    pulled_to: (group, topic, queue id) -> up to where members have pulled, -1 unknown; delay_offsets:
-    level -> next offset of the delay queues; address: this broker's `ip:port`.
+    delay_offsets: level -> next offset of the delay queues.
     """
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        node: Node,
+        tables: Tables,
         consumers: ConsumerManager,
-        stats: BrokerStats,
+        messages: Messages,
         *,
-        pulled_to: Callable[[str, str, int], int],
         delay_offsets: Callable[[], dict[int, int]],
-        now_ms: Callable[[], int],
-        address: str,
     ) -> None:
-        self._broker_name = config.broker_name
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._broker_name = node.config.broker_name
+        self._now_ms = node.clock.now_ms
+        self._address = node.address
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._consumers = consumers
-        self._stats = stats
-        self._pulled_to = pulled_to
+        self._store = messages.store
+        self._stats = messages.stats
+        self._pulled_to = messages.deliveries.pulled_to
         self._delay_offsets = delay_offsets
-        self._now_ms = now_ms
-        self._address = address
 
     def handlers(self) -> dict[int, Handler]:
         return {

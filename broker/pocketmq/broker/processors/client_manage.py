@@ -8,16 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.group_mode import GroupMode, GroupModes
-from pocketmq.broker.isolate import IsolatedGroups
-from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.broker.role import Role
+from pocketmq.broker.group_mode import GroupMode
+from pocketmq.broker.parts import Members, Node, Tables
 from pocketmq.broker.sql92 import SelectorError, compile_expression
-from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import (
@@ -41,26 +34,19 @@ class ClientManageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        modes: GroupModes,
-        strict: StrictGroups,
-        isolated: IsolatedGroups,
-        role: Role,
+        node: Node,
+        tables: Tables,
+        members: Members,
     ) -> None:
-        self._role = role
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
-        self._modes = modes
-        self._strict = strict
-        self._isolated = isolated
-        consumers.on_change = self.notify_members
+        self._role = node.role
+        self._config = node.config
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._isolated = tables.isolated
+        self._consumers = members.consumers
+        self._producers = members.producers
+        self._modes = members.modes
+        self._strict = members.strict
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -5,15 +5,11 @@ UNLOCK_BATCH_MQ. Source: ConsumerManageProcessor, AdminBrokerProcessor, RocketMQ
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
-from pocketmq.broker.isolate import IsolatedGroups
-from pocketmq.broker.rebalance_lock import RebalanceLock
+from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -25,12 +21,8 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.message import MessageQueue
-from pocketmq.store import MessageStore
 
 log = logging.getLogger(__name__)
-
-# accessMessageInMemoryMaxRatio: the part of the machine's memory that counts as holding the log's end.
-_IN_MEMORY_RATIO = 0.4
 
 
 class ConsumerManageProcessor:
@@ -38,23 +30,17 @@ class ConsumerManageProcessor:
 
     def __init__(
         self,
-        store: MessageStore,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        locks: RebalanceLock,
-        isolated: IsolatedGroups,
-        deliveries: DeliveryRecord,
-        *,
-        memory_size: int | None = None,
+        tables: Tables,
+        members: Members,
+        messages: Messages,
     ) -> None:
-        """memory_size: bytes of the machine's memory; None asks the machine."""
-        self._store = store
-        self._consumers = consumers
-        self._offsets = offsets
-        self._locks = locks
-        self._isolated = isolated
-        self._deliveries = deliveries
-        self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
+        self._offsets = tables.offsets
+        self._isolated = tables.isolated
+        self._consumers = members.consumers
+        self._locks = members.locks
+        self._store = messages.store
+        self._reach = messages.reach
+        self._deliveries = messages.deliveries
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -98,7 +84,9 @@ class ConsumerManageProcessor:
         )
         offset = self._offsets.query(group, topic, queue_id) if own is None else own
         if offset < 0:
-            if self._store.min_offset(topic, queue_id) > 0 or self.begins_on_disk(topic, queue_id):
+            if self._store.min_offset(topic, queue_id) > 0 or self._reach.begins_on_disk(
+                topic, queue_id
+            ):
                 return request.answer(
                     ResponseCode.QUERY_NOT_FOUND,
                     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
@@ -106,13 +94,6 @@ class ConsumerManageProcessor:
                 )
             offset = 0
         return request.answer(ResponseCode.SUCCESS, None, {"offset": str(offset)})
-
-    def begins_on_disk(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue's first message is so far back that it is not in memory any more."""
-        first = self._store.entries(topic, queue_id, 0, 1)
-        if not first:
-            return False
-        return self._store.commit_log_max_position - first[0][0] > self._in_memory
 
     def update_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """A group has come so far; any value is taken."""
@@ -187,11 +168,3 @@ def _queue(data: Any) -> MessageQueue:
 
 def _queue_json(queue: MessageQueue) -> dict[str, Any]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
-
-
-def _memory_size() -> int:
-    """Bytes of the machine's memory."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 8 << 30

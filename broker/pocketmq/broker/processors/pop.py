@@ -17,12 +17,10 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import DeliveryRecord
 from pocketmq.broker.held_request import HeldRequest
-from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.parts import Members, Messages, Node, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
@@ -38,12 +36,7 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tag_filter import TagFilter
-from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -63,7 +56,7 @@ from pocketmq.remoting.message_codec import add_property, get_property
 from pocketmq.remoting.names import FAQ, RETRY_PREFIX
 from pocketmq.remoting.record import MAGIC_V1, queue_offset_of, read_records, size_of, write_record
 from pocketmq.remoting.subscription import build_subscription
-from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
+from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -112,37 +105,27 @@ class PopMessageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStats,
+        node: Node,
+        tables: Tables,
+        members: Members,
+        messages: Messages,
         pop: PopService,
-        clock: Clock,
         *,
-        begins_on_disk: Callable[[str, int], bool],
-        deliveries: DeliveryRecord,
-        strict: StrictGroups,
-        isolated: IsolatedGroups,
         random_below: Callable[[int], int] = random.randrange,
     ) -> None:
-        """begins_on_disk(topic, queue id): its first message is too far back to be in memory."""
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._stats = stats
+        self._config = node.config
+        self._clock = node.clock
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._isolated = tables.isolated
+        self._strict = members.strict
+        self._store = messages.store
+        self._stats = messages.stats
+        self._deliveries = messages.deliveries
+        self._begins_on_disk = messages.reach.begins_on_disk
         self._pop = pop
-        self._clock = clock
-        self._begins_on_disk = begins_on_disk
-        self._deliveries = deliveries
-        self._strict = strict
-        self._isolated = isolated
         self._random_below = random_below
-        pop.polling.run = self._run(self.pop)
-        pop.notifications.run = self._run(self.notify)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -152,16 +135,12 @@ class PopMessageProcessor:
             RequestCode.POLLING_INFO: self.polling_info,
         }
 
-    @staticmethod
-    def _run(
-        handler: Callable[[RemotingCommand, Connection], Reply],
-    ) -> Callable[[RemotingCommand, Connection], None]:
-        def run(request: RemotingCommand, connection: Connection) -> None:
-            reply = handler(request, connection)
-            if reply is not None:
-                connection.send(reply)
-
-        return run
+    def _again(self, request: RemotingCommand, connection: Connection) -> None:
+        """A request is done waiting: answer it, or let it wait again."""
+        handler = self.pop if request.code == RequestCode.POP_MESSAGE else self.notify
+        reply = handler(request, connection)
+        if reply is not None:
+            connection.send(reply)
 
     # ------------------------------------------------------------ the requests
 
@@ -534,7 +513,8 @@ class PopMessageProcessor:
         if left_ms < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
         deadline_ms = self._clock.monotonic_ms() + min(left_ms, header.poll_time)
-        polling.hold(queue, HeldRequest(request, connection, matches, deadline_ms, properties))
+        again = partial(self._again, request, connection)
+        polling.hold(queue, HeldRequest(again, connection, matches, deadline_ms, properties))
         return None
 
 

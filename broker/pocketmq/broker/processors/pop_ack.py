@@ -16,8 +16,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import (
@@ -27,9 +26,7 @@ from pocketmq.broker.pop.receipt import (
     real_topic,
 )
 from pocketmq.broker.pop.service import PopService
-from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -40,7 +37,7 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeResponseHeader,
 )
 from pocketmq.remoting.names import FAQ
-from pocketmq.store import MessageStore, StoreError
+from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -54,19 +51,17 @@ class PopAckProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
         pop: PopService,
-        clock: Clock,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        self._config = node.config
+        self._clock = node.clock
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._store = messages.store
         self._pop = pop
-        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         return {

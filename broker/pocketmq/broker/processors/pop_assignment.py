@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.allocation import utf16_order
-from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
-from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.consumer_manager import BROADCASTING
+from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
-from pocketmq.broker.pop.request_mode import POP, MessageRequestMode, MessageRequestModeManager
+from pocketmq.broker.pop.request_mode import POP, MessageRequestMode
 from pocketmq.broker.processors.admin_answers import json_answer, topic_missing
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -32,18 +30,15 @@ class PopAssignmentProcessor:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        modes: MessageRequestModeManager,
+        tables: Tables,
+        members: Members,
         routes: TopicRoutes,
-        isolated: IsolatedGroups,
     ) -> None:
-        self._isolated = isolated
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._modes = modes
+        self._isolated = tables.isolated
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = members.consumers
+        self._modes = tables.request_modes
         self._routes = routes
 
     def handlers(self) -> dict[int, Handler]:

@@ -12,27 +12,19 @@ acceptance S73-S80.
 import logging
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import DeliveryRecord
-from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.consumer_manager import BROADCASTING
 from pocketmq.broker.isolated_group import IsolatedGroup, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
-from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.role import Role
+from pocketmq.broker.parts import Members, Messages, Node, Tables
 from pocketmq.broker.sql92 import SelectorError, compile_expression
-from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.tag_filter import TagFilter
-from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -41,7 +33,7 @@ from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
-from pocketmq.store import EntryFilter, MessageStore, ReadResult, ReadStatus, StoreError
+from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -77,43 +69,29 @@ class PullMessageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        filters: ConsumerFilterManager,
-        offsets: ConsumerOffsetManager,
+        node: Node,
+        tables: Tables,
+        members: Members,
+        messages: Messages,
         long_polling: LongPolling,
-        stats: BrokerStats,
-        put: MessagePut,
-        clock: Clock,
-        strict: StrictGroups,
-        isolated: IsolatedGroups,
-        deliveries: DeliveryRecord,
-        role: Role,
-        *,
-        store_host: bytes,
     ) -> None:
-        self._deliveries = deliveries
-        self._role = role
-        self._strict = strict
-        self._isolated = isolated
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._filters = filters
-        self._offsets = offsets
+        self._deliveries = messages.deliveries
+        self._role = node.role
+        self._strict = members.strict
+        self._isolated = tables.isolated
+        self._config = node.config
+        self._store = messages.store
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = members.consumers
+        self._filters = tables.filters
+        self._offsets = tables.offsets
         self._long_polling = long_polling
-        self._stats = stats
-        self._put = put
-        self._clock = clock
-        self._store_host = store_host
-        self._monotonic_ms: Callable[[], int] = clock.monotonic_ms
+        self._stats = messages.stats
+        self._put = messages.put
+        self._store_host = node.store_host
+        self._monotonic_ms: Callable[[], int] = node.clock.monotonic_ms
         self._expression_filters: dict[tuple[str, str], ExpressionMessageFilter] = {}
-        long_polling.run = self._run_held
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -474,7 +452,8 @@ class PullMessageProcessor:
                 if isinstance(matches, ExpressionMessageFilter | SubGroupFilter)
                 else None
             )
-            pull = HeldPull(request, connection, header.queue_offset, matches, deadline, passes)
+            again = partial(self._run_held, request, connection)
+            pull = HeldPull(again, connection, header.queue_offset, matches, deadline, passes)
             self._long_polling.hold(header.topic, header.queue_id, pull)
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED:

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
+from pocketmq.broker.parts import Node
 from pocketmq.broker.processors.send import AnySendHeader, SendMessageProcessor, SendRefused
 from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -42,20 +41,17 @@ class ReplyMessageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        node: Node,
         send: SendMessageProcessor,
         producers: ProducerManager,
         put: MessagePut,
-        clock: Clock,
-        *,
-        store_host: bytes,
     ) -> None:
-        self._config = config
+        self._config = node.config
+        self._clock = node.clock
+        self._store_host = node.store_host
         self._send = send
         self._producers = producers
         self._put = put
-        self._clock = clock
-        self._store_host = store_host
 
     def handlers(self) -> dict[int, Handler]:
         return {

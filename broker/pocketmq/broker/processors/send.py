@@ -15,12 +15,11 @@ import random
 from collections.abc import Callable
 from datetime import datetime
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
+from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.processors.send_answer import SendAnswers
-from pocketmq.broker.stats import BrokerStats, PutCounter
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -81,33 +80,26 @@ class SendMessageProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        stats: BrokerStats,
-        put: MessagePut,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
         *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
         random_below: Callable[[int], int] = random.randrange,
     ) -> None:
-        self._config = config
-        self._store = store
+        self._config = config = node.config
+        self._now_ms = node.clock.now_ms
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._store = store = messages.store
         self._append = store.append
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._put = put
-        self._now_ms = now_ms
+        self._stats = messages.stats
+        self._put = messages.put
         self._random_below = random_below
         self._sync = store.config.flush_disk_type == "SYNC_FLUSH"
-        self._host = store_host.hex().upper()
+        self._host = node.store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         # Properties of a batch as they came -> as they are stored, and whether it waits for the disk.
         self._batch_properties: dict[str, tuple[bytes, bool]] = {}
-        # Topics whose target must be looked up again: they changed, or the settings did.
-        topics.on_change.append(lambda _: self.forget_targets())
         self._cluster = b"\x02CLUSTER\x01" + config.broker_cluster_name.encode()
         self.forget_targets()
         self._flush_waits: set[asyncio.Future[None]] = set()
@@ -121,7 +113,7 @@ class SendMessageProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
-    def forget_targets(self) -> None:
+    def forget_targets(self, changed: object = None) -> None:
         """Topics or settings have changed: the short way looks them up again."""
         self._targets.clear()
         trace = str(self._config.trace_on).lower()

@@ -12,12 +12,8 @@ import logging
 import random
 from collections.abc import Callable
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
-from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -31,7 +27,7 @@ from pocketmq.remoting.message_codec import (
 )
 from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
 from pocketmq.remoting.record import Record, read_record
-from pocketmq.store import MessageStore, StoreError
+from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +39,19 @@ class SendBackProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        stats: BrokerStats,
-        put: MessagePut,
-        deliveries: DeliveryRecord,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
         *,
         random_below: Callable[[int], int] = random.randrange,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._put = put
-        self._deliveries = deliveries
+        self._config = node.config
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._store = messages.store
+        self._stats = messages.stats
+        self._put = messages.put
+        self._deliveries = messages.deliveries
         self._random_below = random_below
 
     def handlers(self) -> dict[int, Handler]:

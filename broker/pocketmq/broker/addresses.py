@@ -1,0 +1,89 @@
+"""The broker's addresses: the ports that it binds, and what clients are told."""
+
+import logging
+import socket
+from contextlib import ExitStack
+
+from pocketmq.broker.config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+_FAST_PORT_DISTANCE = 2
+_ANY_ADDRESSES = ("0.0.0.0", "::", "")
+
+
+def bind(config: BrokerConfig, stack: ExitStack) -> list[socket.socket]:
+    """The listening port, and the fast one 2 below it when that is free; `stack` closes them.
+
+    Raises: OSError.
+    """
+    sockets = [_bound(config.listen_address, config.listen_port)]
+    stack.callback(sockets[0].close)
+    if config.fast_listen_enable and config.listen_port > _FAST_PORT_DISTANCE:
+        port = config.listen_port - _FAST_PORT_DISTANCE
+        try:
+            sockets.append(_bound(config.listen_address, port))
+        except OSError as error:
+            log.info("fast port not listened on port=%d reason=%s", port, error)
+        else:
+            stack.callback(sockets[1].close)
+    return sockets
+
+
+def advertise(config: BrokerConfig, sock: socket.socket) -> tuple[str, int]:
+    """IP and port that clients are told; the settings are completed with them."""
+    host, port = sock.getsockname()[:2]
+    ip = config.broker_ip1
+    if not ip:
+        ip = _local_address() if host in _ANY_ADDRESSES else host
+    elif not _is_ip(ip):
+        ip = socket.gethostbyname(ip)
+    config.broker_ip1 = ip
+    config.broker_ip2 = config.broker_ip2 or ip
+    config.listen_port = port
+    return ip, port
+
+
+def address_text(ip: str, port: int) -> str:
+    """`ip:port`, an IPv6 address in brackets.
+
+    >>> address_text("127.0.0.1", 1), address_text("::1", 1)
+    ('127.0.0.1:1', '[::1]:1')
+    """
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A bound TCP socket that does not listen yet. Raises: OSError naming the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((host, port))
+        # Linux lets two sockets bind one port while neither listens: only listening claims it.
+        sock.listen(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_ip(text: str) -> bool:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        socket.inet_pton(family, text)
+    except OSError:
+        return False
+    return True
+
+
+def _local_address() -> str:
+    """An address of this machine that others can reach; loopback when there is no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: it only asks which address such a packet would leave from.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,218 @@
+"""assemble: makes the parts of a broker, and says who hears what. The only place that knows them all.
+
+Nothing here opens a socket or runs a task: tests assemble a broker around a store and call its acts.
+"""
+
+import os
+
+from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
+from pocketmq.broker.group_mode import GroupMode, GroupModes
+from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.long_polling import LongPolling
+from pocketmq.broker.memory_reach import MemoryReach
+from pocketmq.broker.message_put import MessagePut, TimerWay
+from pocketmq.broker.message_track import MessageTracks
+from pocketmq.broker.parts import Members, Messages, Node, Parts, Services, Tables
+from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.request_mode import MessageRequestModeManager
+from pocketmq.broker.pop.service import PopService
+from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.rebalance_lock import RebalanceLock
+from pocketmq.broker.sql92.bloom import BloomFilter
+from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.stats import BrokerStats, Totals
+from pocketmq.broker.strict import StrictGroups
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
+from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.store import ConfigFile, DelayService, MessageStore
+from pocketmq.store.timer import TimerService
+
+
+def assemble(node: Node, store: MessageStore) -> Parts:
+    """The parts around a store that was given `node.events.arrivals`; nothing is loaded yet."""
+    tables, modes = _tables(node, store)
+    consumers = ConsumerManager(node.clock, node.events, merge=tables.isolated.merged)
+    delay = DelayService(store, node.clock)
+    timer = TimerService(store, node.clock, log_file_size=node.config.mapped_file_size_timer_log)
+    messages = _messages(node, tables, consumers, store, _put_ways(node, tables, delay, timer))
+    members = Members(
+        consumers=consumers,
+        producers=ProducerManager(node.clock),
+        locks=RebalanceLock(node.clock),
+        modes=modes,
+        strict=StrictGroups(),
+        guard=_guard(node, tables, consumers, modes, messages.deliveries),
+    )
+    half = HalfMessages(store, tables.offsets, messages.put, store_host=node.store_host)
+    pop = PopService(node, tables, messages)
+    services = Services(
+        delay=delay,
+        timer=timer,
+        half=half,
+        check=TransactionCheck(node, tables.topics, members.producers, messages, half),
+        pop=pop,
+        long_polling=LongPolling(node.clock, store.max_offset, node.call_soon),
+    )
+
+    def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:
+        return pop.log.state.out_until_ms(QueueOf(group, topic, queue_id), offset)
+
+    tracks = MessageTracks(
+        store, consumers, tables.offsets, members.guard, node.clock.now_ms, popped_until_ms
+    )
+    parts = Parts(
+        node=node,
+        tables=tables,
+        members=members,
+        messages=messages,
+        services=services,
+        tracks=tracks,
+    )
+    connect(parts)
+    return parts
+
+
+def connect(parts: Parts) -> None:
+    """Who hears what."""
+    events, tables, members = parts.node.events, parts.tables, parts.members
+    pop, long_polling = parts.services.pop, parts.services.long_polling
+
+    def note_reset(group: str, topic: str, queue_id: int, offset: int) -> None:
+        old = max(tables.offsets.query(group, topic, queue_id), 0)
+        key = (group, topic, queue_id)
+        parts.messages.deliveries.event(
+            EventKind.RESET, key, old, offset, "by a reset of the group"
+        )
+
+    def tell_topics_again(names: set[str]) -> None:
+        if "brokerPermission" in names:
+            tables.topics.tell_again()
+
+    events.members_changed.to(tables.isolated.members_changed, members.guard.members_changed)
+    events.heartbeat_taken.to(tables.filters.register)
+    events.group_offline.to(tables.filters.unregister)
+    events.offset_reset.to(note_reset, tables.isolated.reset, pop.offset_reset)
+    events.offset_copied.to(tables.isolated.reset, pop.offset_reset)
+    events.offsets_removed.to(tables.isolated.forget, pop.forget)
+    events.shares_changed.to(long_polling.wake_topic)
+    events.poppable.to(pop.poppable)
+    # Before the first pop waits, pops cost a send nothing.
+    events.pop_held.to(pop.wake, lambda: events.arrivals.to(long_polling, pop))
+    events.arrivals.to(long_polling)
+    events.settings_changed.to(tell_topics_again)
+    events.connection_closed.to(
+        members.producers.connection_closed,
+        members.consumers.connection_closed,
+        pop.connection_closed,
+        long_polling.connection_closed,
+        members.strict.connection_closed,
+    )
+    if parts.node.config.enable_calc_filter_bit_map:
+        events.arrivals.mapped_by(tables.filters.bit_map_of)
+
+
+def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
+    config, clock, events = node.config, node.clock, node.events
+    folder = os.path.join(store.config.store_path_root_dir, "config")
+
+    def file(name: str) -> ConfigFile:
+        return ConfigFile(os.path.join(folder, name))
+
+    groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
+    offsets = ConsumerOffsetManager(file("consumerOffset.json"), events)
+    modes = GroupModes(config, groups)
+    bloom = BloomFilter(
+        config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+    )
+    tables = Tables(
+        topics=TopicConfigManager(file("topics.json"), config, clock, events),
+        groups=groups,
+        offsets=offsets,
+        filters=ConsumerFilterManager(
+            file("consumerFilter.json"), clock, bloom, config.filter_data_clean_time_span
+        ),
+        isolated=IsolatedGroups(
+            file("isolatedGroup.json"), node, modes, offsets, first_match_in(store)
+        ),
+        request_modes=MessageRequestModeManager(file("messageRequestMode.json"), config),
+        order_info=ConsumerOrderInfo(file("consumerOrderInfo.json"), clock, events),
+    )
+    return tables, modes
+
+
+def _put_ways(
+    node: Node, tables: Tables, delay: DelayService, timer: TimerService
+) -> tuple[DelayService, TimerWay | None]:
+    """The ways of messages that are not to be consumed at once."""
+    config = node.config
+    if not config.timer_wheel_enable:
+        return delay, None
+    way = TimerWay(
+        timer,
+        lambda: config.timer_max_delay_sec * 1000,
+        lambda: tables.topics.create_internal(TIMER_TOPIC, 1),
+    )
+    return delay, way
+
+
+def _messages(
+    node: Node,
+    tables: Tables,
+    consumers: ConsumerManager,
+    store: MessageStore,
+    ways: tuple[DelayService, TimerWay | None],
+) -> Messages:
+    config = node.config
+
+    def totals() -> Totals:
+        return Totals(
+            store.put_count,
+            store.get_found_count,
+            store.get_miss_count,
+            store.get_transferred_count,
+        )
+
+    stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
+    deliveries = DeliveryRecord(
+        os.path.join(store.config.store_path_root_dir, "deliveries"),
+        node.clock,
+        consumers,
+        tables.offsets.query,
+        size_max=lambda: config.delivery_record_size,
+        filters_by_own=tables.isolated.groups.__contains__,
+    )
+    return Messages(
+        store=store,
+        stats=stats,
+        put=MessagePut(store, ways[0], stats, node.clock, ways[1]),
+        deliveries=deliveries,
+        reach=MemoryReach(store),
+    )
+
+
+def _guard(
+    node: Node,
+    tables: Tables,
+    consumers: ConsumerManager,
+    modes: GroupModes,
+    deliveries: DeliveryRecord,
+) -> GroupGuard:
+    def queue_count(topic: str) -> int:
+        """Queues of a topic that can be read here; 0 for one that does not exist."""
+        found = tables.topics.get(topic)
+        return 0 if found is None else found.read_queue_nums
+
+    return GroupGuard(
+        node.clock,
+        consumers,
+        queue_count,
+        grace_ms=lambda: node.config.group_guard_grace_time,
+        is_watched=lambda group: modes.mode(group) is GroupMode.COMPATIBLE,
+        holders=deliveries.holders,
+    )

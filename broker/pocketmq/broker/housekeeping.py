@@ -1,0 +1,78 @@
+"""Housekeeping: what a broker does every second beside its requests.
+
+Rates and tables that changed, once a second; clients that are silent, every 10 s; offsets, every
+flushConsumerOffsetInterval, when the log is on the disk as far as they speak of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.parts import Parts
+from pocketmq.store import StoreError
+
+log = logging.getLogger(__name__)
+
+_TICK_MS = 1_000
+HOUSEKEEPING_INTERVAL_MS = 10_000
+
+
+class Housekeeping:
+    """The task; also what saves the tables when the broker stops."""
+
+    def __init__(self, parts: Parts, tick: Callable[[], None] | None) -> None:
+        """tick: called once a second too, where requests are checked."""
+        self._parts = parts
+        self._tick = tick
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        node, tables, members = self._parts.node, self._parts.tables, self._parts.members
+        pop = self._parts.services.pop
+        monotonic_ms = node.clock.monotonic_ms
+        next_scan = monotonic_ms() + HOUSEKEEPING_INTERVAL_MS
+        next_offsets = monotonic_ms() + node.config.flush_consumer_offset_interval
+        while True:
+            await asyncio.sleep(_TICK_MS / 1000)
+            now = monotonic_ms()
+            self._parts.messages.stats.tick()
+            if self._tick is not None:
+                self._tick()
+            members.guard.tick()
+            self._parts.messages.deliveries.tick()
+            tables.isolated.tick(members.consumers.groups)
+            if now >= next_scan:
+                next_scan = now + HOUSEKEEPING_INTERVAL_MS
+                members.producers.scan()
+                members.consumers.scan()
+                members.locks.scan()
+            pop.tick()
+            for manager in (tables.groups, tables.filters, tables.isolated, tables.order_info):
+                await self._save(manager)
+            if now >= next_offsets:
+                next_offsets = now + node.config.flush_consumer_offset_interval
+                await self._save(tables.offsets, pop.log.end)
+
+    async def _save(self, manager: ConfigManager, position: int = 0) -> None:
+        """Save a table that changed, as it is now; not before the log is on the disk up to `position`."""
+        if not manager.dirty:
+            return
+        write = manager.begin_save()
+        flushed = self._parts.messages.store.flushed(position)
+        try:
+            if flushed is not None:
+                await asyncio.shield(flushed)
+            await asyncio.get_running_loop().run_in_executor(None, write)
+        except (OSError, StoreError) as error:
+            manager.dirty = True
+            log.error("a table could not be saved; the next try follows reason=%s", error)
+
+    def save_all(self) -> None:
+        """The broker stops: save what changed."""
+        for manager in reversed(self._parts.tables.managers):
+            if manager.dirty:
+                try:
+                    manager.persist()
+                except OSError as error:
+                    log.error("a table could not be saved when the broker stopped reason=%s", error)

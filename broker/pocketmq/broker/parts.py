@@ -1,0 +1,128 @@
+"""The parts of a broker, in the groups in which they are handed on.
+
+A part is given the groups that it needs, never the broker. assembly.py makes them, in one place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pocketmq.broker.config import BrokerConfig
+    from pocketmq.broker.config_manager import ConfigManager
+    from pocketmq.broker.consumer_manager import ConsumerManager
+    from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+    from pocketmq.broker.delivery_record import DeliveryRecord
+    from pocketmq.broker.events import Events
+    from pocketmq.broker.group_mode import GroupModes
+    from pocketmq.broker.guard import GroupGuard
+    from pocketmq.broker.isolate import IsolatedGroups
+    from pocketmq.broker.long_polling import LongPolling
+    from pocketmq.broker.memory_reach import MemoryReach
+    from pocketmq.broker.message_put import MessagePut
+    from pocketmq.broker.message_track import MessageTracks
+    from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+    from pocketmq.broker.pop.request_mode import MessageRequestModeManager
+    from pocketmq.broker.pop.service import PopService
+    from pocketmq.broker.producer_manager import ProducerManager
+    from pocketmq.broker.rebalance_lock import RebalanceLock
+    from pocketmq.broker.role import Role
+    from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
+    from pocketmq.broker.stats import BrokerStats
+    from pocketmq.broker.strict import StrictGroups
+    from pocketmq.broker.subscription_group import SubscriptionGroupManager
+    from pocketmq.broker.topic_config import TopicConfigManager
+    from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
+    from pocketmq.remoting.clock import Clock
+    from pocketmq.store import DelayService, MessageStore
+    from pocketmq.store.timer import TimerService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """This broker, before any part of it: what it is called, what time it is, whom it tells.
+
+    address: `ip:port` that clients are told; store_host: the same as records hold it. call_soon: runs a
+    function in the next turn of the event loop; None, in tests: whoever waits is run by hand.
+    """
+
+    config: "BrokerConfig"
+    clock: "Clock"
+    events: "Events"
+    role: "Role"
+    address: str
+    store_host: bytes
+    call_soon: Callable[[Callable[[], None]], object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """What stands in config/*.json and is loaded at the start, in the order of `managers`."""
+
+    topics: "TopicConfigManager"
+    groups: "SubscriptionGroupManager"
+    offsets: "ConsumerOffsetManager"
+    filters: "ConsumerFilterManager"
+    isolated: "IsolatedGroups"
+    request_modes: "MessageRequestModeManager"
+    order_info: "ConsumerOrderInfo"
+
+    @property
+    def managers(self) -> "tuple[ConfigManager, ...]":
+        """All of them. Groups before isolated groups: those look at the groups' modes."""
+        return (
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.filters,
+            self.isolated,
+            self.request_modes,
+            self.order_info,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Who is connected, and what a group does with members that differ."""
+
+    consumers: "ConsumerManager"
+    producers: "ProducerManager"
+    locks: "RebalanceLock"
+    modes: "GroupModes"
+    strict: "StrictGroups"
+    guard: "GroupGuard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messages:
+    """Where messages are stored, counted, and noted as given to somebody."""
+
+    store: "MessageStore"
+    stats: "BrokerStats"
+    put: "MessagePut"
+    deliveries: "DeliveryRecord"
+    reach: "MemoryReach"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What goes on beside the requests."""
+
+    delay: "DelayService"
+    timer: "TimerService"
+    half: "HalfMessages"
+    check: "TransactionCheck"
+    pop: "PopService"
+    long_polling: "LongPolling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that answers requests, without a socket."""
+
+    node: Node
+    tables: Tables
+    members: Members
+    messages: Messages
+    services: Services
+    tracks: "MessageTracks"
