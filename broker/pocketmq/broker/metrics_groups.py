@@ -25,19 +25,19 @@ def symptoms(broker: "Broker") -> Iterator[Sample]:
         config.doctor_dead_letters_max,
         config.doctor_stuck_time,
     )
-    for group in list(broker.groups.groups):
+    for group in list(broker.parts.tables.groups.groups):
         if not is_system_group(group):
             for each in diagnose(_facts(broker, group), limits):
                 yield (group, each.topic or "", each.kind, each.severity.value), 1
 
 
 def _facts(broker: "Broker", group: str) -> GroupFacts:
-    online = broker.consumers.get(group)
-    config = broker.groups.get(group)
+    online = broker.parts.members.consumers.get(group)
+    config = broker.parts.tables.groups.get(group)
     topics = [
         name
-        for name in sorted(broker.offsets.topics_of(group))
-        if not is_group_topic(name) and broker.topics.get(name) is not None
+        for name in sorted(broker.parts.tables.offsets.topics_of(group))
+        if not is_group_topic(name) and broker.parts.tables.topics.get(name) is not None
     ]
     here = [broker.config.broker_name]
     members = online.client_ids() if online is not None else []
@@ -47,8 +47,12 @@ def _facts(broker: "Broker", group: str) -> GroupFacts:
         [MemberFacts(each) for each in members],
         online is None or online.message_model != "BROADCASTING",
         [_topic(broker, group, name, here) for name in topics],
-        broker.guard.findings(group),
-        sum(broker.stats.minute_rate(SNDBCK_PUT_NUMS, f"{each}@{group}") for each in topics) * 60,
+        broker.parts.members.guard.findings(group),
+        sum(
+            broker.parts.messages.stats.minute_rate(SNDBCK_PUT_NUMS, f"{each}@{group}")
+            for each in topics
+        )
+        * 60,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
     )
@@ -56,12 +60,14 @@ def _facts(broker: "Broker", group: str) -> GroupFacts:
 
 def _topic(broker: "Broker", group: str, topic: str, here: list[str]) -> TopicFacts:
     facts = TopicFacts(topic)
-    for queue_id, offset in broker.offsets.of_topic(group, topic).items():
-        begin = broker.store.min_offset(topic, queue_id)
-        facts.lag += max(0, broker.store.max_offset(topic, queue_id) - max(offset, begin))
-    facts.in_rate = broker.stats.minute_rate(TOPIC_PUT_NUMS, topic)
-    facts.out_rate = broker.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
-    config = broker.topics.get(topic)
+    for queue_id, offset in broker.parts.tables.offsets.of_topic(group, topic).items():
+        begin = broker.parts.messages.store.min_offset(topic, queue_id)
+        facts.lag += max(
+            0, broker.parts.messages.store.max_offset(topic, queue_id) - max(offset, begin)
+        )
+    facts.in_rate = broker.parts.messages.stats.minute_rate(TOPIC_PUT_NUMS, topic)
+    facts.out_rate = broker.parts.messages.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
+    config = broker.parts.tables.topics.get(topic)
     if config is not None:
         facts.queues = config.read_queue_nums
         facts.closed_on = [] if config.readable else here
@@ -71,9 +77,10 @@ def _topic(broker: "Broker", group: str, topic: str, here: list[str]) -> TopicFa
 
 def _count(broker: "Broker", topic: str) -> int:
     """Messages that a topic holds."""
-    config = broker.topics.get(topic)
+    config = broker.parts.tables.topics.get(topic)
     return sum(
-        broker.store.max_offset(topic, queue_id) - broker.store.min_offset(topic, queue_id)
+        broker.parts.messages.store.max_offset(topic, queue_id)
+        - broker.parts.messages.store.min_offset(topic, queue_id)
         for queue_id in range(0 if config is None else config.read_queue_nums)
     )
 
