@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
@@ -97,6 +98,39 @@ def queue(topic: str, queue_id: int) -> ObjectKey:
 
 
 # ------------------------------------------------------------ topics
+
+
+async def test_the_kind_of_a_topics_queues_is_chosen_once_and_batch_queues_are_not_made(
+    site: Site,
+) -> None:
+    """RocketMQ's remarks where it refuses; a topic that it made with batch queues keeps them."""
+    refused = await site.make_topic("T", attributes="+queue.type=BatchCQ")
+    assert (refused.code, refused.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "queue.type=BatchCQ is not made by this broker: it stores batches message by message, and "
+        "clients read them the same. Create the topic without queue.type",
+    )
+    wrong = await site.make_topic("T", attributes="+queue.type=Queue")
+    assert wrong.remark == "value is not in set: [SimpleCQ, BatchCQ]"
+    assert site.broker.parts.tables.topics.get("T") is None
+    assert (await site.make_topic("T", attributes="+queue.type=SimpleCQ")).code == OK
+    fixed = "attempt to update an unchangeable attribute. key: queue.type"
+    for change in ("+queue.type=BatchCQ", "-queue.type"):
+        assert (await site.make_topic("T", attributes=change)).remark == fixed
+    site.broker.parts.tables.topics.update(
+        TopicConfig("B", 1, 1, attributes={"queue.type": "BatchCQ"})
+    )
+    assert (await site.make_topic("B", 3)).code == OK
+    found = site.broker.parts.tables.topics.get("B")
+    assert found is not None
+    assert (found.read_queue_nums, found.attributes) == (3, {"queue.type": "BatchCQ"})
+    rows = [{"topicName": "C", "attributes": {"+queue.type": "BatchCQ"}}]
+    body = fastjson.dumps({"topicConfigList": rows})
+    many = await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body)
+    assert (many.code, site.broker.parts.tables.topics.get("C")) == (
+        ResponseCode.SYSTEM_ERROR,
+        None,
+    )
 
 
 async def test_a_topic_is_made_routed_changed_listed_and_deleted(site: Site) -> None:

@@ -183,3 +183,29 @@ def test_a_thousand_queues_are_made_and_opened_without_waiting_for_each(tmp_path
     assert len(list(store.queues())) == 1024
     assert all(store.max_offset("BenchmarkTest", queue_id) == 1 for queue_id in range(1024))
     store.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_plain_queues_stay_plain_whatever_kind_the_topic_is_said_to_have(
+    tmp_path: Path, killed: bool
+) -> None:
+    """The attribute came when the queues were there already."""
+    store = open_store(tmp_path)
+    for _ in range(120):
+        send(store)
+    store.close()
+    first = tmp_path / "consumequeue" / "Topic" / "0" / f"{0:020}"
+    before = first.read_bytes()
+    if killed:
+        (tmp_path / "abort").touch()
+    topic = {"topicName": "Topic", "attributes": {"queue.type": "BatchCQ"}}
+    ConfigFile(str(tmp_path / "config" / "topics.json")).save(
+        {"topicConfigTable": {"Topic": topic}}
+    )
+    for count in (121, 122):
+        store = open_store(tmp_path)
+        assert send(store) == count - 1
+        assert len(read_all(store)) == count
+        store.close()
+        assert first.read_bytes() == before
+    assert not (tmp_path / "batchconsumequeue").exists()

@@ -13,7 +13,7 @@
 1. Queue offsets count messages, entries count records; the next entry's base is base + messages.
 2. A read at any offset inside a batch gives the whole record.
 A topic has such queues when its attribute queue.type is BatchCQ. PocketMQ reads and continues them; it
-makes no such topics. Source: BatchConsumeQueue, RocketMQ 5.5.0; disk.md 6.
+makes no such topics. Source: BatchConsumeQueue, RocketMQ 5.5.0.
 """
 
 import struct

@@ -21,6 +21,8 @@ from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ConsumeQueueExt
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 
+# Attribute of a topic of RocketMQ 5.x, and its values.
+QUEUE_TYPE, SIMPLE_QUEUE, BATCH_QUEUE = "queue.type", "SimpleCQ", "BatchCQ"
 _TOPIC_V1_MAX = 127
 TOPIC_SIZE_MAX = 255
 
@@ -52,7 +54,11 @@ class ConsumeQueueTable:
         self._long_topics = long_topics
 
     def load(self, file_size: int | None = None) -> None:
-        """Open every queue that has a folder. Source: ConsumeQueue loading, RocketMQ 4.9.7."""
+        """Open every queue that has a folder, whose format is the folder's whatever the topic is said to be.
+
+        Source: ConsumeQueue loading, RocketMQ 4.9.7.
+        """
+        self.batch_topics.difference_update(topic for topic, _, _ in _folders(self.folder))
         for topic, queue_id, folder in _folders(self.folder):
             queue = self._new(folder, topic, queue_id)
             queue.load(file_size)

@@ -18,7 +18,7 @@ from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
 from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,
@@ -321,6 +321,6 @@ def _batch_topics(root: str) -> set[str]:
     found: set[str] = set()
     for topic, config in (table or {}).items():
         attributes = config.get("attributes") if isinstance(config, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+        if isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
             found.add(topic)
     return found

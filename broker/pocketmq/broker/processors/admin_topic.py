@@ -35,6 +35,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.names import topic_fault
 from pocketmq.store import MessageStore
+from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,10 @@ class AdminTopicProcessor:
         return None
 
     def _apply_attributes(self, topic: TopicConfig, changes: str | None) -> str | None:
-        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied; or what is wrong."""
+        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied; or what is wrong.
+
+        The remarks about queue.type are RocketMQ 5.5's, but that we make no batch queues.
+        """
         old = self._topics.get(topic.topic_name)
         attributes = dict(old.attributes) if old is not None else {}
         for change in (changes or "").split(","):
@@ -138,6 +142,16 @@ class AdminTopicProcessor:
             if not change:
                 continue
             name, equals, value = change[1:].partition("=")
+            if name == QUEUE_TYPE:
+                if old is not None:
+                    return f"attempt to update an unchangeable attribute. key: {name}"
+                if value not in (SIMPLE_QUEUE, BATCH_QUEUE):
+                    return f"value is not in set: [{SIMPLE_QUEUE}, {BATCH_QUEUE}]"
+                if value == BATCH_QUEUE:
+                    return (
+                        f"{name}={value} is not made by this broker: it stores batches message by "
+                        f"message, and clients read them the same. Create the topic without {name}"
+                    )
             if change[0] == "+" and name and equals:
                 attributes[name] = value
             elif change[0] == "-" and name and not equals:
