@@ -63,6 +63,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long a broker or a consumer stands still (default 5; 60 for the reported figures)",
     )
 
+    parser.addoption(
+        "--backlog",
+        default=60_000,
+        type=int,
+        help="messages that a group is behind (default 60,000; 20,000,000 for the reported figures)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
