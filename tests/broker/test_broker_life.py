@@ -189,7 +189,8 @@ async def test_a_table_that_cannot_be_saved_is_tried_again(
         broker.parts.tables.offsets.commit("g", "T", 0, 5, "test")
         path = tmp_path / "config" / "consumerOffset.json"
         await until(lambda: path.exists() and b"T@g" in path.read_bytes())
-    assert "a table could not be saved" in caplog.text
+    assert "failed and is tried again task=consumerOffset.json" in caplog.text
+    assert broker.parts.messages.store.side_tasks.troubles == {}
 
 
 # ---------------------------------------------------------------- settings

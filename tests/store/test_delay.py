@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all
+from tests.store.stores import HOST, open_store, read_all, send
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -205,3 +206,71 @@ async def test_the_loop_delivers_and_saves_by_itself(tmp_path: Path) -> None:
 def test_delay_levels_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(IllegalArgument, match="messageDelayLevel"):
         parse_delay_levels(text)
+
+
+@pytest.mark.parametrize("ahead_ms", [30_000, 3_600_000, 86_400_000])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("ext", [False, True])
+def test_a_clock_that_ran_ahead_and_was_set_right_makes_nothing_due_at_once(
+    tmp_path: Path, ahead_ms: int, restarted: bool, ext: bool
+) -> None:
+    """R14: store times stay at the highest that was written; due times go by the clock."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock, enable_consume_queue_ext=ext)
+    clock.jump_ms(ahead_ms)
+    send(store)
+    clock.jump_ms(-ahead_ms)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 2)
+    if restarted:
+        store.close()
+        # As after a crash: every record's entry is looked at.
+        (tmp_path / "abort").touch()
+        store = open_store(tmp_path, clock, enable_consume_queue_ext=ext)
+        delay = DelayService(store, clock)
+        delay.load()
+    assert delay.step() == 5_000
+    clock.advance_ms(4_999)
+    assert delay.step() == 1
+    assert store.max_offset("Topic", 2) == 0
+    clock.advance_ms(1)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    store.close()
+
+
+def test_entries_that_are_made_again_go_by_the_clock_too(tmp_path: Path) -> None:
+    """The queue is lost, and its record has the store time of a clock that ran ahead."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    clock.jump_ms(3_600_000)
+    schedule(store, DelayService(store, clock), 2)
+    clock.jump_ms(-3_600_000)
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    assert delay.step() == 5_000
+    store.close()
+
+
+def test_the_unit_of_an_extended_entry_has_the_due_time(tmp_path: Path) -> None:
+    """enableConsumeQueueExt: the entry holds an address, and a lost unit is made up from the record."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock, enable_consume_queue_ext=True)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 2)
+    assert delay.step() == 5_000
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue_ext")
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    assert delay.step() == 5_000
+    clock.advance_ms(5_000)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    store.close()

@@ -3,12 +3,13 @@
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from tests.store.stores import HOST, open_store, read_all, running_store, send
 
-from pocketmq.store import FlushFailed, MessageStore, StoreFailed
+from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
 
 
 class Disk:
@@ -172,3 +173,154 @@ async def test_a_checkpoint_spares_the_next_recovery_what_is_before_it(tmp_path:
     assert store.recovery.entries_added == 0
     assert len(read_all(store)) == 1300
     store.close()
+
+
+class TellsOnce:
+    """A disk whose first fdatasync fails when another one has come meanwhile, or after a while alone.
+
+    As Linux does: one of the two hears of the error, the other one that all is well.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[int] = []
+        self.armed = False
+        self.begun = threading.Event()
+        self._real = os.fdatasync
+        self._another = threading.Event()
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        if not self.armed:
+            self._real(descriptor)
+            return
+        self.calls.append(descriptor)
+        if len(self.calls) > 1:
+            self._another.set()
+            return
+        self.begun.set()
+        # Alone: nobody comes, and the error is told all the same.
+        self._another.wait(0.3)
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("first", ["checkpoint", "log"])
+async def test_an_fsync_error_that_is_told_once_reaches_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """R8: a checkpoint and a group commit at the same time; neither believes the other's good news."""
+    disk = TellsOnce(monkeypatch)
+    async with running_store(
+        tmp_path,
+        flush_interval_commit_log=60_000,
+        flush_interval_consume_queue=60_000,
+        flush_commit_log_thorough_interval=600_000,
+    ) as store:
+        flush = store._flush
+        assert flush is not None
+        appended = store.append("Topic", 0, b"x", b"", 0, 0, 1, HOST)
+        end = appended.position + appended.size
+        disk.armed = True
+        both = [flush.flush_all, flush.flush_log]
+        if first == "log":
+            both.reverse()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(both[0](), name="first")
+            assert await asyncio.to_thread(disk.begun.wait, 30)
+            waiting = store.flushed(end)
+            assert waiting is not None
+            tasks.create_task(both[1](), name="second")
+            with pytest.raises(FlushFailed, match="Input/output error"):
+                await asyncio.wait_for(asyncio.shield(waiting), 30)
+        assert len(disk.calls) == 1
+        assert store.flushed_position == 0
+        assert not store.writable
+        assert not (tmp_path / "checkpoint").exists()
+        disk.armed = False
+
+
+async def test_a_stop_hears_of_the_error_of_a_flush_that_it_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancelled flush still runs in the pool, and the error is told to it alone."""
+    disk = TellsOnce(monkeypatch)
+    async with running_store(tmp_path) as store:
+        send(store)
+        disk.armed = True
+        assert store.flushed(store.commit_log_max_position) is not None
+        assert await asyncio.to_thread(disk.begun.wait, 30)
+    assert not store.closed_cleanly
+    assert (tmp_path / "abort").exists()
+
+
+async def test_a_queue_that_cannot_be_flushed_ends_checkpoints_and_not_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues can be made again from the log: messages are taken, and the next start reads from before."""
+    real = os.fdatasync
+    broken: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        if broken and broken[0] in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    async with running_store(tmp_path) as store:
+        assert store._flush is not None
+        send(store)
+        await store._flush.flush_all()
+        known = store._flush.checkpoint.flushed_position
+        send(store)
+        broken.append("/consumequeue/")
+        await store._flush.flush_all()
+        broken.clear()
+        await store._flush.flush_all()
+        assert store._flush.checkpoint.flushed_position == known
+        assert store.flushed_position == store.commit_log_max_position > known
+        assert send(store) == 2
+        assert "Input/output error" in store.side_tasks.troubles["checkpoint"].reason
+    assert (tmp_path / "abort").exists()
+    store = open_store(tmp_path)
+    assert store.recovery.checked_from <= known
+    assert len(read_all(store)) == 3
+    store.close()
+
+
+async def test_a_file_that_cannot_be_opened_is_no_fsync_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EMFILE: connections have taken every descriptor. The store waits, and goes on by itself."""
+    real = os.open
+    none_left = False
+
+    def open_one(path: str, flags: int, mode: int = 0o777) -> int:
+        if none_left and str(path).startswith(str(tmp_path)):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_one)
+    async with running_store(tmp_path) as store:
+        store.side_tasks.retry_ms = 1
+        send(store)
+        none_left = True
+        # A file more, whose name has to come to the disk too.
+
+        def append_many() -> None:
+            for _ in range(40):
+                store.append("Topic", 0, b"x" * 3000, b"", 0, 0, 1, HOST)
+
+        with pytest.raises(StoreError, match="Too many open files"):
+            append_many()
+        waiting = store.flushed(store.commit_log_max_position)
+        assert waiting is not None
+        async with asyncio.timeout(30):
+            while "flush" not in store.side_tasks.troubles:
+                await asyncio.sleep(0.001)
+        assert store.writable
+        none_left = False
+        await waiting
+        assert store._flush is not None
+        await store._flush.flush_all()
+        assert store.side_tasks.troubles.keys() <= {"preallocation"}
+        assert store.append("Topic", 0, b"x" * 3000, b"", 0, 0, 1, HOST).queue_offset > 0
+    assert store.closed_cleanly

@@ -9,7 +9,7 @@ from tests.store.stores import HOST, LONG_MAX, open_store, read_all, send
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, ReadStatus
-from pocketmq.store.retention import delete_files, disk_use
+from pocketmq.store.retention import disk_use
 
 HOUR_MS = 3_600_000
 
@@ -36,7 +36,7 @@ def filled(tmp_path: Path, clock: ManualClock, **changes: object) -> MessageStor
 def step(store: MessageStore, *, manual: bool = False) -> int:
     assert store._retention is not None
     files = store._retention.step(manual=manual)
-    delete_files(files)
+    store._retention.delete_left()
     return len(files)
 
 

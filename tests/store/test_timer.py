@@ -512,3 +512,30 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
         running.cancel()
     assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
     timers.close()
+
+
+@pytest.mark.parametrize("ahead_ms", [5_000, 3_600_000, 2 * DAY_MS])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_timers_go_on_when_a_clock_that_ran_ahead_is_set_right(
+    timers: Timers, ahead_ms: int, restarted: bool
+) -> None:
+    """R14: the seconds that were delivered meanwhile are not delivered again."""
+    timers.send("T", "before", TIMER_DELAY_MS=4_000)
+    timers.send("T", "far", TIMER_DELAY_MS=21 * DAY_MS)
+    timers.work()
+    timers.clock.jump_ms(ahead_ms)
+    timers.work()
+    assert timers.delivered("T") == ["before"]
+    if restarted:
+        timers.close()
+        timers.open()
+    timers.clock.jump_ms(-ahead_ms)
+    timers.work()
+    timers.send("T", "after", TIMER_DELAY_MS=3_000)
+    timers.work()
+    timers.pass_ms(2_999)
+    assert timers.delivered("T") == ["before"]
+    timers.pass_ms(1_001)
+    assert timers.delivered("T") == ["before", "after"]
+    timers.pass_ms(60_000)
+    assert timers.delivered("T") == ["before", "after"]

@@ -135,7 +135,7 @@ class Broker:
             await self.server.listen(sock=sock)
         await self.registration.start()
         stack.push_async_callback(self.registration.stop)
-        renewing = start(self.registration.run(), name="registration")
+        renewing = start(self.registration.run(store.side_tasks), name="registration")
         stack.callback(renewing.cancel)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",

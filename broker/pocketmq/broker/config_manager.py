@@ -7,6 +7,7 @@
 """
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,11 @@ class ConfigManager(ABC):
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
         self.dirty = False
+
+    @property
+    def name(self) -> str:
+        """Of the file, without its folder."""
+        return os.path.basename(self._file.path)
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Health: whether a broker is well, and whether it serves, each with its reasons in words.
 
-Well: it runs, and its store takes messages; what is not may need a new disk or a restart. Ready: clients find
+Well: it runs, its store takes messages, and what goes on beside them does; what is not may need room on
+the disk, a new disk or a restart. Ready: clients find
 it and may use it; a broker that only starts or stops is well and not ready.
 """
 
@@ -50,6 +51,15 @@ def health(broker: "Broker") -> Health:
         "storeWritable",
         ok=broker.parts.messages.store.writable,
         reason=f"the store takes no messages: {refusal or 'it is closed'}",
+    )
+    troubles = broker.parts.messages.store.side_tasks.troubles
+    found.check(
+        "sideTasks",
+        ok=not troubles,
+        reason="; ".join(
+            f"{name} fails and is tried again: {trouble.reason}"
+            for name, trouble in sorted(troubles.items())
+        ),
     )
     return found
 

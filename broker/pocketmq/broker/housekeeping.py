@@ -30,6 +30,7 @@ class Housekeeping:
         """Until cancelled."""
         node, tables, members = self._parts.node, self._parts.tables, self._parts.members
         pop = self._parts.services.pop
+        attempt = self._parts.messages.store.side_tasks.attempt
         monotonic_ms = node.clock.monotonic_ms
         next_scan = monotonic_ms() + HOUSEKEEPING_INTERVAL_MS
         next_offsets = monotonic_ms() + node.config.flush_consumer_offset_interval
@@ -37,17 +38,22 @@ class Housekeeping:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
             self._parts.messages.stats.tick()
-            if self._tick is not None:
-                self._tick()
-            members.guard.tick()
-            self._parts.messages.deliveries.tick()
-            tables.isolated.tick(members.consumers.groups)
-            if now >= next_scan:
-                next_scan = now + HOUSEKEEPING_INTERVAL_MS
-                members.producers.scan()
-                members.consumers.scan()
-                members.locks.scan()
-            pop.tick()
+            with attempt("acl"):
+                if self._tick is not None:
+                    self._tick()
+            with attempt("groups"):
+                members.guard.tick()
+                tables.isolated.tick(members.consumers.groups)
+            with attempt("deliveries"):
+                self._parts.messages.deliveries.tick()
+            with attempt("housekeeping"):
+                if now >= next_scan:
+                    next_scan = now + HOUSEKEEPING_INTERVAL_MS
+                    members.producers.scan()
+                    members.consumers.scan()
+                    members.locks.scan()
+            with attempt("pop-log"):
+                pop.tick()
             for manager in (tables.groups, tables.filters, tables.isolated, tables.order_info):
                 await self._save(manager)
             if now >= next_offsets:
@@ -59,14 +65,16 @@ class Housekeeping:
         if not manager.dirty:
             return
         write = manager.begin_save()
-        flushed = self._parts.messages.store.flushed(position)
-        try:
+        store = self._parts.messages.store
+        saved = False
+        with store.side_tasks.attempt(manager.name):
+            flushed = store.flushed(position)
             if flushed is not None:
                 await asyncio.shield(flushed)
             await asyncio.get_running_loop().run_in_executor(None, write)
-        except (OSError, StoreError) as error:
+            saved = True
+        if not saved:
             manager.dirty = True
-            log.error("a table could not be saved; the next try follows reason=%s", error)
 
     def save_all(self) -> None:
         """The broker stops: save what changed."""
@@ -74,5 +82,5 @@ class Housekeeping:
             if manager.dirty:
                 try:
                     manager.persist()
-                except OSError as error:
+                except (OSError, StoreError) as error:
                     log.error("a table could not be saved when the broker stopped reason=%s", error)

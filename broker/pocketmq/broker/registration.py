@@ -29,6 +29,7 @@ from pocketmq.remoting.headers import (
     RegisterBrokerResponseHeader,
     UnregisterBrokerHeader,
 )
+from pocketmq.store.side_tasks import SideTasks
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ class Registration:
         self._client = client
         self._local = local
         self._changed = asyncio.Event()
+        # The first repetition comes after 10 s, as RocketMQ's.
+        self._wait_ms = min(10_000, config.register_name_server_period)
         # What a slave was told of its master; empty for a master.
         self.master_address = ""
         self.master_ha_address = ""
@@ -112,24 +115,26 @@ class Registration:
             self._topics.update_order_topics(order)
         await self._register_all(check_order=True)
 
-    async def run(self) -> None:
+    async def run(self, side_tasks: SideTasks) -> None:
         """Run until cancelled: again every period, and at once when topics changed."""
-        # The first repetition comes after 10 s, as RocketMQ's.
-        wait_ms = min(10_000, self._config.register_name_server_period)
-        while True:
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._changed.wait()
-                changed = True
-            except TimeoutError:
-                changed = False
-            self._changed.clear()
-            if not changed:
-                wait_ms = self._config.register_name_server_period
-                if self._local is not None:
-                    order = self._register_local(self._topics.topics.values())
+        await side_tasks.repeat("registration", lambda: self._round(side_tasks))
+
+    async def _round(self, side_tasks: SideTasks) -> None:
+        """Wait a period, or until topics changed, and register again."""
+        try:
+            async with asyncio.timeout(self._wait_ms / 1000):
+                await self._changed.wait()
+            changed = True
+        except TimeoutError:
+            changed = False
+        self._changed.clear()
+        if not changed:
+            self._wait_ms = self._config.register_name_server_period
+            if self._local is not None:
+                order = self._register_local(self._topics.topics.values())
+                with side_tasks.attempt("registration-order-topics"):
                     self._topics.update_order_topics(order)
-            await self._register_all(check_order=not changed, force=changed)
+        await self._register_all(check_order=not changed, force=changed)
 
     async def stop(self) -> None:
         """Unregister everywhere; failures are logged."""
@@ -219,7 +224,7 @@ class Registration:
                 return
             self._taken.add(address)
             self._take_answer(answer, check_order=check_order)
-        except PocketMQError as error:
+        except (OSError, PocketMQError) as error:
             self._taken.discard(address)
             log.warning("not registered namesrv=%s reason=%s; the next try follows", address, error)
 

@@ -29,7 +29,6 @@ from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -43,7 +42,7 @@ from pocketmq.remoting.names import (
     TRANSACTION_GROUP,
 )
 from pocketmq.remoting.record import Record, read_records, write_record
-from pocketmq.store import Appended, MessageStore, ReadStatus, StoreError
+from pocketmq.store import Appended, MessageStore, ReadStatus
 
 log = logging.getLogger(__name__)
 
@@ -205,12 +204,12 @@ class TransactionCheck:
 
     async def run(self) -> None:
         """Check until cancelled."""
-        while True:
-            await asyncio.sleep(self._config.transaction_check_interval / 1000)
-            try:
-                await self.check()
-            except (StoreError, PocketMQError) as error:
-                log.error("transaction check ended early; the next follows reason=%s", error)
+        await self._store.side_tasks.repeat("transaction-check", self._round)
+
+    async def _round(self) -> None:
+        """Wait transactionCheckInterval, then check."""
+        await asyncio.sleep(self._config.transaction_check_interval / 1000)
+        await self.check()
 
     async def check(self) -> None:
         """One round: every half message that was there when it began."""

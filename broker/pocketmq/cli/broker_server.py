@@ -25,6 +25,7 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
+from pocketmq.store.descriptors import raise_limit
 from pocketmq.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ class BrokerServer:
         is_automatic = not config.broker_ip1
         check_port(config.listen_address, config.listen_port, self._broker_option)
         tls = ServerTls(self._tls)
+        log.info("descriptors limit=%d", raise_limit())
         async with AsyncExitStack() as stack:
             name_server = None
             if self._namesrv is not None:

@@ -173,7 +173,8 @@ class BatchConsumeQueue(ConsumeQueue):
             last = self._at(files[0].end // BATCH_ENTRY_SIZE - 1)
             if last is None or last[0] >= log_min:
                 break
-            files.pop(0).delete()
+            files[0].delete()
+            files.pop(0)
             deleted += 1
         return deleted
 

@@ -22,6 +22,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from pocketmq.store.descriptors import close_file, open_file
+
 SIZE = 4096
 _TIMES = struct.Struct(">qqqqqq")
 _OWN_AT = 2048
@@ -97,9 +99,9 @@ class Checkpoint:
             self.queue_file_size,
         )
         struct.pack_into(">I", data, _CRC_AT, zlib.crc32(data[:_CRC_AT]))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, data, 0)
             os.fdatasync(descriptor)
         finally:
-            os.close(descriptor)
+            close_file(descriptor)

@@ -14,6 +14,7 @@ import os
 from typing import Any
 
 from pocketmq.remoting import fastjson
+from pocketmq.store.descriptors import open_file
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.folder import sync_folder
 
@@ -72,7 +73,7 @@ class ConfigFile:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, exist_ok=True)
         temporary = self.path + ".tmp"
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=open_file) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -133,7 +133,8 @@ class ConsumeQueue:
         if files.files and byte < files.end_position:
             # The file is kept even when it is empty: it says where the queue's offsets go on.
             while len(files.files) > 1 and files.files[-1].start >= byte:
-                files.files.pop().delete()
+                files.files[-1].delete()
+                files.files.pop()
             last = files.files[-1]
             if last.start <= byte < last.end:
                 last.zero_behind(byte - last.start)
@@ -308,10 +309,10 @@ class ConsumeQueue:
             last = ENTRY.unpack(files[0].read(files[0].size - ENTRY_SIZE, ENTRY_SIZE))
             if last[1] != BLANK_SIZE and last[0] >= log_min:
                 break
-            files.pop(0).delete()
-            deleted += 1
-        if deleted:
             self._min_for = -1
+            files[0].delete()
+            files.pop(0)
+            deleted += 1
         return deleted
 
     def dirty_files(self) -> list[MappedFile]:

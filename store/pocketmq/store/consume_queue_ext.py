@@ -112,7 +112,8 @@ class ConsumeQueueExt:
             return
         position = first_code - _ADDRESS_BASE
         while len(self.files.files) > 1 and self.files.files[0].end <= position:
-            self.files.files.pop(0).delete()
+            self.files.files[0].delete()
+            self.files.files.pop(0)
 
     def _find_end(self) -> int:
         end = self.files.min_position

@@ -122,7 +122,7 @@ class ConsumeQueueTable:
     def ext(self, queue: ConsumeQueue, *, make: bool = False) -> ConsumeQueueExt | None:
         """The queue's extension; None when it has none (and `make` does not ask for one)."""
         key = (queue.topic, queue.queue_id)
-        if key not in self._exts:
+        if key not in self._exts or (make and self._exts[key] is None):
             folder = os.path.join(self._ext_folder, queue.topic, str(queue.queue_id))
             found = ConsumeQueueExt(folder, self._ext_file_size or 48 << 20)
             found.load()

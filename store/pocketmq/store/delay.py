@@ -9,10 +9,13 @@ time and host. config/delayOffset.json keeps per level the offset of the next re
 2. The offset moves after the copy is stored. It is saved every flushDelayOffsetInterval and at the stop: a
    crash may deliver again what was delivered since, never loses one.
 3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
+4. With enableConsumeQueueExt the entry holds the address of a unit that has the due time.
+5. What the disk refuses is tried again: delivering and saving the offsets do not wait for each other.
 Owner: the Broker; run() in its TaskGroup.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -22,15 +25,16 @@ from typing import Protocol
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from pocketmq.remoting.record import read_record
+from pocketmq.remoting.record import read_record, store_ms_of
 from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
+from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import Appended, MessageStore
+from pocketmq.store.side_tasks import SURVIVED
 
 log = logging.getLogger(__name__)
 
 _STEP = 256
-_RETRY_MS = 1_000
 # The clock may be set forward while we wait: look at it again after this time.
 _WAIT_MS_MAX = 1_000
 
@@ -73,6 +77,8 @@ class DelayService:
             os.path.join(store.config.store_path_root_dir, "config", "delayOffset.json")
         )
         self._levels = store.delay_levels
+        self._side_tasks = store.side_tasks
+        self._save_interval_ms = store.config.flush_delay_offset_interval
         # Level -> offset of the next record to deliver.
         self.offsets: dict[int, int] = {}
         self._saved: bytes = b""
@@ -119,28 +125,29 @@ class DelayService:
 
     async def run(self) -> None:
         """Deliver until cancelled; the offsets are saved by the way and at the end."""
-        interval_ms = self._store.config.flush_delay_offset_interval
-        self._next_save_ms = self._clock.monotonic_ms() + interval_ms
+        self._next_save_ms = self._clock.monotonic_ms() + self._save_interval_ms
         try:
-            while True:
-                self._scheduled.clear()
-                wait_ms = self.step()
-                if self._clock.monotonic_ms() >= self._next_save_ms:
-                    self._next_save_ms = self._clock.monotonic_ms() + interval_ms
-                    await self._save_in_pool()
-                if wait_ms == 0:
-                    await asyncio.sleep(0)
-                    continue
-                if wait_ms is None:
-                    wait_ms = interval_ms if self._dirty() else None
-                try:
-                    seconds = None if wait_ms is None else min(wait_ms, _WAIT_MS_MAX) / 1000
-                    async with asyncio.timeout(seconds):
-                        await self._scheduled.wait()
-                except TimeoutError:
-                    pass
+            await self._side_tasks.repeat("delay", self._round)
         finally:
-            self.save()
+            with self._side_tasks.attempt("delay-offsets"):
+                self.save()
+
+    async def _round(self) -> None:
+        self._scheduled.clear()
+        wait_ms = self.step()
+        if self._clock.monotonic_ms() >= self._next_save_ms:
+            self._next_save_ms = self._clock.monotonic_ms() + self._save_interval_ms
+            with self._side_tasks.attempt("delay-offsets"):
+                await self._save_in_pool()
+        if wait_ms == 0:
+            await asyncio.sleep(0)
+            return
+        if wait_ms is None and self._dirty():
+            wait_ms = self._save_interval_ms
+        with contextlib.suppress(TimeoutError):
+            seconds = None if wait_ms is None else min(wait_ms, _WAIT_MS_MAX) / 1000
+            async with asyncio.timeout(seconds):
+                await self._scheduled.wait()
 
     def step(self) -> int | None:
         """Deliver what is due, at most some hundred records.
@@ -152,11 +159,12 @@ class DelayService:
         for level in range(1, self.level_max + 1):
             try:
                 level_wait = self._step_level(level, now_ms)
-            except StoreNotWriteable as error:
-                log.warning("delayed messages wait, the store takes none error=%s", error)
-                return _RETRY_MS
+            except SURVIVED as error:
+                self._side_tasks.failed("delay-delivery", error)
+                return self._side_tasks.retry_ms
             if level_wait is not None:
                 wait_ms = level_wait if wait_ms is None else min(wait_ms, level_wait)
+        self._side_tasks.went_well("delay-delivery")
         return wait_ms
 
     def _step_level(self, level: int, now_ms: int) -> int | None:
@@ -166,13 +174,22 @@ class DelayService:
         if offset >= high:
             return None
         latest_ms = now_ms + self._levels[level - 1]
-        for position, _, due_ms in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
+        for position, _, code in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
+            due_ms = code if code > EXT_ADDRESS_MAX else self._due_ms(queue_id, position, code)
             if now_ms < due_ms <= latest_ms:
                 return due_ms - now_ms
             self._deliver_one(position)
             offset += 1
             self.offsets[level] = offset
         return 0
+
+    def _due_ms(self, queue_id: int, position: int, address: int) -> int:
+        """Invariant 4; of a unit that is lost, what the record says."""
+        unit = self._store.ext_unit(SCHEDULE_TOPIC, queue_id, address)
+        if unit is not None:
+            return unit.tags_code
+        data = self._store.record_at(position)
+        return 0 if data is None else store_ms_of(data) + self._levels[queue_id]
 
     def _deliver_one(self, position: int) -> None:
         data = self._store.record_at(position)

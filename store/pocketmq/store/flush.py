@@ -1,12 +1,15 @@
 """Flush: brings the log, the queues and the checkpoint to the disk, in the pool.
 
 1. One flush of the log is in flight at a time; it covers all that was appended before it began. Who
-   waits for SYNC_FLUSH meanwhile shares the next one (group commit).
+   waits for SYNC_FLUSH meanwhile shares the next one (group commit). Linux tells a failed write to one
+   fsync of a descriptor: with two at a time the other one would hear that all is well.
 2. flushed_position only moves after fdatasync returned without an error.
-3. After an error nothing is flushed or appended any more: the kernel may have dropped the dirty pages
-   and would report the next fsync as good (RocketMQ logs the error and goes on).
-4. The checkpoint is written after the log and the queues that it speaks of.
-Owner: MessageStore. Intervals: disk.md 12; we also write a checkpoint each CHECKPOINT_STEP bytes, so
+3. After an fsync error of the log nothing is flushed or appended any more: the kernel may have dropped the
+   dirty pages and would report the next fsync as good (RocketMQ logs the error and goes on). A file that
+   could not be opened is tried again: nothing is known to be lost.
+4. The checkpoint is written after the log and the queues that it speaks of. After an fsync error of a
+   queue or of the index no checkpoint is written any more: the next start makes them from the log again.
+Owner: MessageStore. Intervals: RocketMQ's; we also write a checkpoint each CHECKPOINT_STEP bytes, so
 that recovery after a crash has little to read.
 """
 
@@ -14,16 +17,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.errors import FlushFailed, StoreFailed
+from pocketmq.store.errors import FlushFailed, StoreError, StoreFailed, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.index_service import IndexService
 from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -45,6 +49,7 @@ class Flush:
         checkpoint_path: str,
         pool: Executor,
         on_failed: Callable[[StoreFailed], None],
+        side_tasks: SideTasks,
     ) -> None:
         self._config = config
         self._log = commit_log
@@ -53,6 +58,7 @@ class Flush:
         self._checkpoint_path = checkpoint_path
         self._pool = pool
         self._on_failed = on_failed
+        self._side_tasks = side_tasks
         self.flushed_position = 0
         self.flushed_ms = 0
         self.failed: StoreFailed | None = None
@@ -60,6 +66,13 @@ class Flush:
         self._index = index
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        # Work in the pool that may still run when the task that asked for it is gone.
+        self._in_pool: set[Future[None]] = set()
+        # An fsync of queues or index failed (invariant 4).
+        self._checkpoints_end: OSError | None = None
+        # The newest file of the log whose name is on the disk, by its position.
+        self._named = -1
         self._flushed_at_ns = time.monotonic_ns()
         self._checkpoint_at_ns = self._flushed_at_ns
 
@@ -106,20 +119,24 @@ class Flush:
 
     async def flush_log(self) -> None:
         """One group commit (invariants 1-3)."""
-        group, self._group = self._group, None
-        target, target_ms = self._log.end, self._log.store_ms
-        files = self._files_between(self.flushed_position, target)
-        loop = asyncio.get_running_loop()
+        group: asyncio.Future[None] | None = None
         try:
-            await loop.run_in_executor(self._pool, _sync_all, files, self._log.files.folder)
-        except OSError as error:
-            self._fail(error, group)
-            return
+            async with self._one_at_a_time:
+                if self.failed is not None:
+                    return
+                group, self._group = self._group, None
+                target, target_ms = self._log.end, self._log.store_ms
+                try:
+                    await self._sync_log(target)
+                except OSError as error:
+                    self._fail(error, group)
+                    return
+                self._flushed_to(target, target_ms)
         except asyncio.CancelledError:
-            if group is not None and not group.done():
-                group.set_exception(FlushFailed("the store is being closed"))
+            for waiting in (group, self._group):
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(FlushFailed("the store is being closed"))
             raise
-        self._flushed_to(target, target_ms)
         if group is not None and not group.done():
             group.set_result(None)
         self._wake_waiting()
@@ -127,6 +144,37 @@ class Flush:
     def _wake_waiting(self) -> None:
         if self._group is not None:
             self._wake.set()
+
+    async def _sync_log(self, target: int) -> None:
+        """Bring the log to the disk up to `target`, however long files cannot be opened. Raises: OSError."""
+        files = self._files_between(self.flushed_position, target)
+        while True:
+            try:
+                await self._run_in_pool(lambda: self._sync_files(files))
+            except StoreUnreadable as error:
+                self._side_tasks.failed("flush", error)
+                await asyncio.sleep(self._side_tasks.retry_ms / 1000)
+            else:
+                self._side_tasks.went_well("flush")
+                return
+
+    def _sync_files(self, files: list[MappedFile]) -> None:
+        for file in files:
+            file.sync()
+        if files and files[-1].start > self._named:
+            # A file was added: its name has to be durable too.
+            sync_folder(self._log.files.folder)
+            self._named = files[-1].start
+
+    async def _run_in_pool(self, work: Callable[[], None]) -> None:
+        """Cancelling the wait does not end the work: flush_all_now asks what came of it."""
+        running: Future[None] = self._pool.submit(work)
+        self._in_pool.add(running)
+        result = asyncio.wrap_future(running)
+        result.add_done_callback(_retrieve)
+        await asyncio.wait([result])
+        self._in_pool.discard(running)
+        result.result()
 
     def _files_between(self, start: int, end: int) -> list[MappedFile]:
         return [file for file in self._log.files.files if file.start < end and file.end > start]
@@ -166,16 +214,28 @@ class Flush:
         """Log, queues, index and checkpoint, in the pool."""
         self._checkpoint_at_ns = time.monotonic_ns()
         work = self._collect()
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._pool, work.run)
-        except OSError as error:
-            self._fail(error, None)
+        await self.flush_log()
+        if self.flushed_position < work.target or self._checkpoints_end is not None:
             return
-        self._done(work)
+        try:
+            await self._run_in_pool(work.run)
+        except (OSError, StoreError) as error:
+            self._side_tasks.failed("checkpoint", error)
+        else:
+            self._side_tasks.went_well("checkpoint")
+            self._done(work)
 
     def flush_all_now(self) -> None:
-        """The same, blocking: for the clean stop. Raises: OSError."""
+        """The same, blocking: for the clean stop. Raises: OSError, StoreError."""
+        for running in self._in_pool:
+            # Cancelled with its task, and perhaps the one that hears of an error.
+            running.result()
         work = self._collect()
+        files = self._files_between(min(self.flushed_position, work.target), work.target)
+        self._sync_files(files)
+        self._flushed_to(work.target, work.store_ms)
+        if self._checkpoints_end is not None:
+            raise self._checkpoints_end
         work.run()
         self._done(work)
 
@@ -186,57 +246,58 @@ class Flush:
             for queue in self._table.queues.values()
             if queue.flushed_offset < queue.max_offset
         ]
-        files = self._files_between(min(self.flushed_position, target), target)
         self.checkpoint.log_file_size = self._log.file_size
         self.checkpoint.queue_file_size = self._table.file_size
-        return _Round(self, target, self._log.store_ms, files, queues)
+        return _Round(self, target, self._log.store_ms, queues)
 
     def _done(self, work: "_Round") -> None:
         for queue, offset, _ in work.queues:
             queue.flushed_offset = max(queue.flushed_offset, min(offset, queue.max_offset))
-        if work.target > self.flushed_position:
-            self._flushed_to(work.target, work.store_ms)
+
+    def end_checkpoints(self, error: OSError) -> None:
+        """Invariant 4."""
+        self._checkpoints_end = error
+        log.error(
+            "queues or index could not be flushed, no checkpoint is written any more; check the disk "
+            "and restart, they are then made from the log again error=%s",
+            error,
+        )
 
 
 class _Round:
-    """What one checkpoint covers; collected on the loop, carried out in the pool."""
+    """What one checkpoint covers, but for the log; collected on the loop, carried out in the pool."""
 
     def __init__(
         self,
         flush: Flush,
         target: int,
         store_ms: int,
-        files: list[MappedFile],
         queues: list[tuple[ConsumeQueue, int, list[MappedFile]]],
     ) -> None:
         self._flush = flush
         self.target = target
         self.store_ms = store_ms
-        self._files = files
         self.queues = queues
         # Taken on the loop: files that get more entries meanwhile only hold more than it says.
         self._indexed = flush._index.indexed_position
 
     def run(self) -> None:
+        """Raises: StoreError, and may be called again; OSError after an fsync error."""
         flush = self._flush
-        _sync_all(self._files, flush._log.files.folder)
-        for _, _, files in self.queues:
-            for file in files:
-                file.sync()
         checkpoint = flush.checkpoint
-        checkpoint.index_ms = max(checkpoint.index_ms, flush._index.sync())
+        try:
+            for _, _, files in self.queues:
+                for file in files:
+                    file.sync()
+            index_ms = flush._index.sync()
+        except OSError as error:
+            flush.end_checkpoints(error)
+            raise
+        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
         checkpoint.indexed_position = self._indexed
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target
         checkpoint.save(flush._checkpoint_path)
-
-
-def _sync_all(files: list[MappedFile], folder: str) -> None:
-    for file in files:
-        file.sync()
-    if len(files) > 1:
-        # A file was added: its name has to be durable too.
-        sync_folder(folder)
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

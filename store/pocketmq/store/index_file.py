@@ -12,6 +12,7 @@
 Owner: IndexService. Source: IndexFile, RocketMQ 4.9.7; disk.md 7.
 """
 
+import contextlib
 import mmap
 import os
 import struct
@@ -21,7 +22,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.store.errors import DiskFull
+from pocketmq.store.errors import DiskFull, StoreError
 from pocketmq.store.mapped_file import MappedFile
 
 HEADER_SIZE = 40
@@ -76,21 +77,22 @@ class IndexFile:
     ) -> "IndexFile":
         """An empty file that follows one which ends at `end_ms` and `end_position` (0, 0: none).
 
-        Raises: DiskFull when there is no room for its slots.
+        Raises: DiskFull when there is no room for its slots; StoreUnreadable, OSError.
         """
         os.makedirs(folder, exist_ok=True)
         size = file_size(slots, entries)
         path = os.path.join(folder, name)
-        made = MappedFile.create(folder, int(name), size)
-        os.rename(made.path, path)
-        file = MappedFile(path, 0, size)
+        file = MappedFile.create(folder, int(name), size)
         try:
+            os.rename(file.path, path)
+            file.path = path
             # The slots are written all over, so they need their blocks from the beginning.
             file.reserve(HEADER_SIZE + slots * SLOT_SIZE)
-        except DiskFull:
-            file.delete()
+            _HEADER.pack_into(file.map, 0, end_ms, end_ms, end_position, end_position, 0, 1)
+        except (OSError, StoreError):
+            with contextlib.suppress(OSError):
+                file.delete()
             raise
-        _HEADER.pack_into(file.map, 0, end_ms, end_ms, end_position, end_position, 0, 1)
         return cls(file, slots, entries)
 
     @property

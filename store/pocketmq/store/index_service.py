@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store.commit_log import CommitLog, Entry
-from pocketmq.store.errors import DiskFull, StoreUnreadable
+from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
@@ -49,12 +50,18 @@ class IndexService:
     """All index files of a store. numpy is imported with the first of them."""
 
     def __init__(
-        self, folder: str, config: StoreConfig, commit_log: CommitLog, clock: Clock
+        self,
+        folder: str,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        clock: Clock,
+        side_tasks: SideTasks,
     ) -> None:
         self._folder = folder
         self._config = config
         self._log = commit_log
         self._clock = clock
+        self._side_tasks = side_tasks
         self._enabled = config.message_index_enable
         self.files: list[IndexFile] = []
         # (hash of "TOPIC#", position, store time, properties) of records that are not indexed yet.
@@ -160,51 +167,45 @@ class IndexService:
         """Something is in `pending` now."""
         self._wake.set()
 
-    async def run(self) -> None:
-        """Work off what was appended, in small steps, until cancelled."""
-        while True:
-            if not self._behind and len(self.pending) < STEP:
-                # One step over many records is far cheaper than many over a few: let them gather.
-                if not self.pending:
-                    await self._wake.wait()
-                self._wake.clear()
-                await asyncio.sleep(_PAUSE_S)
-            if not self.step():
-                # No room on the disk: the records wait in the log.
-                await asyncio.sleep(1)
-            await asyncio.sleep(0)
+    async def round(self) -> None:
+        """Work off some of what was appended, as soon as there is enough of it."""
+        if not self._behind and len(self.pending) < STEP:
+            # One step over many records is far cheaper than many over a few: let them gather.
+            if not self.pending:
+                await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(_PAUSE_S)
+        self.step()
+        await asyncio.sleep(0)
 
-    def drain(self) -> None:
+    def drain(self, count_max: float = _DRAIN_MAX) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""
         done = 0
-        while (self.pending or self._behind) and done < _DRAIN_MAX and self.step():
-            done += STEP
+        with self._side_tasks.attempt("index"):
+            while self.behind and done < count_max:
+                self.step()
+                done += STEP
 
-    def step(self) -> bool:
-        """Index the next records. Returns: False when the disk is full; then nothing changed."""
+    def step(self) -> None:
+        """Index the next records. Raises: OSError, StoreError; then they are not done with."""
         pending = self.pending
         if not self._enabled:
             pending.clear()
             self._behind = False
-            return True
+            return
         if len(pending) > PENDING_MAX:
             self.position = pending[0][1]
             self._behind = True
-        try:
-            if self._behind:
-                # These are in the log too, behind what is read from it now.
-                pending.clear()
-                batch, end = self._read_log()
-                self._index(batch)
-                self.position = end
-                self._behind = end < self._log.end
-            elif pending:
-                self._index(pending[:STEP])
-                del pending[:STEP]
-        except DiskFull as error:
-            log.warning("the index waits for room on the disk error=%s", error)
-            return False
-        return True
+        if self._behind:
+            # These are in the log too, behind what is read from it now.
+            pending.clear()
+            batch, end = self._read_log()
+            self._index(batch)
+            self.position = end
+            self._behind = end < self._log.end
+        elif pending:
+            self._index(pending[:STEP])
+            del pending[:STEP]
 
     @property
     def behind(self) -> bool:
@@ -316,7 +317,8 @@ class IndexService:
         """Delete files whose last record is gone from the log; never the last. Returns: how many."""
         deleted = 0
         while len(self.files) > 1 and self.files[0].end_position < log_min:
-            self.files.pop(0).delete()
+            self.files[0].delete()
+            self.files.pop(0)
             deleted += 1
         return deleted
 

@@ -16,7 +16,8 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from pocketmq.store.errors import DiskFull, StoreUnreadable
+from pocketmq.store.descriptors import close_file, open_file
+from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -51,13 +52,13 @@ class MappedFile:
         path = os.path.join(folder, f"{start:020d}")
         how = os.O_EXCL if exclusive else os.O_TRUNC
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | how | os.O_CLOEXEC, 0o644)
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT | how, 0o644)
             try:
                 os.ftruncate(descriptor, size)
             finally:
-                os.close(descriptor)
+                close_file(descriptor)
         except OSError as error:
-            raise _refusal(path, error) from error
+            raise refusal(path, error) from error
         return cls(path, start, size, keep_open=keep_open)
 
     @property
@@ -105,7 +106,7 @@ class MappedFile:
             if fill:
                 os.pwrite(descriptor, bytes(end - self.reserved), self.reserved)
         except OSError as error:
-            raise _refusal(self.path, error) from error
+            raise refusal(self.path, error) from error
         finally:
             self._release(descriptor)
         self.reserved = end
@@ -145,26 +146,30 @@ class MappedFile:
         finally:
             self.keep_open = False
             if self._descriptor >= 0:
-                os.close(self._descriptor)
+                close_file(self._descriptor)
                 self._descriptor = -1
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns. For the pool: it blocks. Raises: OSError.
+        """What was written is on the disk when this returns. For the pool: it blocks.
 
         A file that was deleted in the meantime has nothing to bring to the disk.
+        Raises: OSError when the disk failed, and what it has is unknown; StoreUnreadable when the file
+        could not be opened, and nothing was tried.
         """
         descriptor = self._descriptor
         if descriptor >= 0:
             os.fdatasync(descriptor)
             return
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = open_file(self.path, os.O_RDWR)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise StoreUnreadable(self.path, error) from error
         try:
             os.fdatasync(descriptor)
         finally:
-            os.close(descriptor)
+            close_file(descriptor)
 
     def zero_behind(self, at: int) -> None:
         """Everything from `at` on becomes zeros without blocks; the length stays."""
@@ -202,7 +207,7 @@ class MappedFile:
         """Drop map and descriptor."""
         self.unmap()
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close_file(self._descriptor)
             self._descriptor = -1
 
     def delete(self) -> None:
@@ -215,7 +220,7 @@ class MappedFile:
         if self._descriptor >= 0:
             return self._descriptor
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = open_file(self.path, os.O_RDWR)
         except OSError as error:
             raise StoreUnreadable(self.path, error) from error
         if self.keep_open:
@@ -224,10 +229,11 @@ class MappedFile:
 
     def _release(self, descriptor: int) -> None:
         if descriptor != self._descriptor:
-            os.close(descriptor)
+            close_file(descriptor)
 
 
-def _refusal(path: str, error: OSError) -> Exception:
+def refusal(path: str, error: OSError) -> StoreError:
+    """What a failed call says about the disk: DiskFull or StoreUnreadable."""
     if error.errno in _NO_ROOM:
         return DiskFull(path, os.strerror(error.errno))
     return StoreUnreadable(path, error)

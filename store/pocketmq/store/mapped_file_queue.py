@@ -132,7 +132,8 @@ class MappedFileQueue:
     def cut(self, position: int) -> None:
         """Delete the files that begin at or behind `position`, and zero the rest of its file."""
         while self.files and self.files[-1].start >= position:
-            self.files.pop().delete()
+            self.files[-1].delete()
+            self.files.pop()
         if self.files and self.files[-1].end > position:
             self.files[-1].zero_behind(position - self.files[-1].start)
 
@@ -142,8 +143,8 @@ class MappedFileQueue:
 
     def destroy(self) -> None:
         """Delete every file, and the folder when nothing else is in it."""
-        for file in self.files:
-            file.delete()
-        self.files = []
+        while self.files:
+            self.files[0].delete()
+            self.files.pop(0)
         with contextlib.suppress(OSError):
             os.rmdir(self.folder)

@@ -157,7 +157,7 @@ class MessageStore(OpenStore):
 
         Args: born_host as IP bytes and port (8 or 20 bytes); tags_code None: from TAGS in properties.
         A prepared or rolled-back record (sys_flag) gets no entry and queue offset 0. In
-        SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property.
+        SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property and the clock.
         Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), MessageIllegal (MessageTooLarge).
         """
         queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
@@ -263,7 +263,8 @@ class MessageStore(OpenStore):
             queue.put_batch(position, size, code, store_ms, queue.max_offset, 1)
             return
         if queue.topic == SCHEDULE_TOPIC:
-            code = schedule_code(properties, store_ms, self.delay_levels)
+            # Store times do not decrease: after a clock that ran ahead was set right they are no present.
+            code = schedule_code(properties, min(store_ms, self._now_ms()), self.delay_levels)
         if self._table.keeps_ext:
             ext = self._table.ext(queue, make=True)
             assert ext is not None

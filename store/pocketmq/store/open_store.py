@@ -6,7 +6,9 @@ Nothing here is on the way of a message. Owner: as of MessageStore.
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
@@ -19,9 +21,11 @@ from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
+from pocketmq.store.descriptors import fill_spares
 from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,
+    StoreError,
     StoreNotWriteable,
     StoreUnreadable,
 )
@@ -30,7 +34,8 @@ from pocketmq.store.index_service import IndexService
 from pocketmq.store.message_reader import MessageReader
 from pocketmq.store.preallocation import Preallocation
 from pocketmq.store.recovery import Recovery, RecoveryReport
-from pocketmq.store.retention import Retention, delete_files, disk_use
+from pocketmq.store.retention import Retention, disk_use
+from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.store_lock import AbortFile, StoreLock
 from pocketmq.store.tags_code import parse_delay_levels
@@ -68,8 +73,11 @@ class OpenStore:
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         # Set by close(): all that was acknowledged is on the disk, and the files say so.
         self.closed_cleanly = False
+        self.side_tasks = SideTasks(clock)
         self._refusal: StoreNotWriteable | None = StoreClosed()
-        self._index = IndexService(os.path.join(self._root, "index"), config, self._log, clock)
+        self._index = IndexService(
+            os.path.join(self._root, "index"), config, self._log, clock, self.side_tasks
+        )
         self._verification = Verification(self._log)
         self._reader = MessageReader(self._log, self._verification, self._ext_unit)
         self._lock = StoreLock(self._root)
@@ -94,12 +102,16 @@ class OpenStore:
         assert self._pool is not None
         self._tasks = await asyncio.TaskGroup().__aenter__()
         start = self._tasks.create_task
+        repeat = self.side_tasks.repeat
         self._running = [
             start(self._flush.run_log(), name="store-flush-log"),
             start(self._flush.run_queues(), name="store-checkpoint"),
-            start(self._index.run(), name="store-index"),
-            start(self._retention.run(), name="store-retention"),
-            start(Preallocation(self._log, self._pool).run(), name="store-preallocation"),
+            start(repeat("index", self._index.round), name="store-index"),
+            start(repeat("retention", self._retention.round), name="store-retention"),
+            start(
+                Preallocation(self._log, self._pool).run(self.side_tasks),
+                name="store-preallocation",
+            ),
         ]
         return self
 
@@ -121,6 +133,8 @@ class OpenStore:
             os.makedirs(self._root, exist_ok=True)
         except OSError as error:
             raise StoreUnreadable(self._root, error) from error
+        with contextlib.suppress(OSError):
+            fill_spares()
         self._lock.acquire()
         try:
             self._load()
@@ -145,6 +159,7 @@ class OpenStore:
             checkpoint,
             clean=clean,
             delay_levels=self.delay_levels,
+            now_ms=self._clock.now_ms(),
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         self.recovery = report = recovery.run()
@@ -159,6 +174,7 @@ class OpenStore:
             self._checkpoint_path,
             self._pool,
             self._refuse,
+            self.side_tasks,
         )
         # What an earlier process wrote and did not flush is flushed with the first checkpoint.
         self._flush.flushed_position = (
@@ -192,12 +208,11 @@ class OpenStore:
         self._log.limit = -1
         try:
             if flush.failed is None:
-                while self._index.behind and self._index.step():
-                    pass
+                self._index.drain(math.inf)
                 flush.flush_all_now()
                 self._abort.remove()
                 self.closed_cleanly = True
-        except OSError as error:
+        except (OSError, StoreError) as error:
             log.critical("the last flush failed; the next start recovers error=%s", error)
         finally:
             if self._pool is not None:
@@ -265,12 +280,12 @@ class OpenStore:
     def delete_expired_files(self, *, manual: bool = True) -> int:
         """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.
 
-        Returns: how many commit log files.
+        Returns: how many commit log files. Raises: OSError.
         """
         if self._retention is None:
             raise StoreClosed
         files = self._retention.step(manual=manual)
-        delete_files(files)
+        self._retention.delete_left()
         return len(files)
 
     # ------------------------------------------------------------ numbers

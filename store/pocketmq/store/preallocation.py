@@ -9,15 +9,13 @@ Owner: MessageStore.
 """
 
 import asyncio
-import logging
 from concurrent.futures import Executor
 
 from pocketmq.store.commit_log import STEP, STRETCH, CommitLog
-from pocketmq.store.errors import StoreError, StoreUnreadable
+from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
-
-log = logging.getLogger(__name__)
+from pocketmq.store.side_tasks import SideTasks
 
 # A writer that takes longer for a STEP does not gain by pages ahead.
 _FAST_S = 1.0
@@ -31,47 +29,44 @@ class Preallocation:
         self._log = commit_log
         self._pool = pool
         self._low = asyncio.Event()
+        self._signalled = 0.0
+        # Position up to which pages were made present.
+        self._populated = 0
 
-    async def run(self) -> None:
+    async def run(self, side_tasks: SideTasks) -> None:
         """Until cancelled."""
         self._log.on_low = self._low.set
-        loop = asyncio.get_running_loop()
-        signalled = 0.0
-        # Position up to which pages were made present.
-        populated = 0
         try:
-            while True:
-                await self._low.wait()
-                self._low.clear()
-                file = self._log.current
-                if file is None:
-                    continue
-                try:
-                    at = self._log.at
-                    if file.reserved < min(file.size, at + STRETCH // 2):
-                        await loop.run_in_executor(self._pool, file.reserve, at + STRETCH)
-                    now = loop.time()
-                    if now - signalled < _FAST_S:
-                        populated = max(populated, file.start + at)
-                        end = min(file.start + at + _PAGES_AHEAD, file.end)
-                        if populated < end:
-                            await loop.run_in_executor(
-                                self._pool,
-                                file.populate,
-                                populated - file.start,
-                                end - file.start,
-                            )
-                            populated = end
-                    signalled = now
-                    start = self._log.ahead_wanted()
-                    if start is not None:
-                        made = await loop.run_in_executor(self._pool, self._make, start)
-                        if made is not None:
-                            self._log.take_ahead(made)
-                except StoreError as error:
-                    log.warning("cannot prepare room ahead of the writer error=%s", error)
+            await side_tasks.repeat("preallocation", self._round)
         finally:
             self._log.on_low = None
+
+    async def _round(self) -> None:
+        await self._low.wait()
+        self._low.clear()
+        file = self._log.current
+        if file is None:
+            return
+        loop = asyncio.get_running_loop()
+        at = self._log.at
+        if file.reserved < min(file.size, at + STRETCH // 2):
+            await loop.run_in_executor(self._pool, file.reserve, at + STRETCH)
+        now = loop.time()
+        signalled, self._signalled = self._signalled, now
+        if now - signalled < _FAST_S:
+            populated = max(self._populated, file.start + at)
+            end = min(file.start + at + _PAGES_AHEAD, file.end)
+            if populated < end:
+                start = file.start
+                await loop.run_in_executor(
+                    self._pool, file.populate, populated - start, end - start
+                )
+                self._populated = end
+        ahead = self._log.ahead_wanted()
+        if ahead is not None:
+            made = await loop.run_in_executor(self._pool, self._make, ahead)
+            if made is not None:
+                self._log.take_ahead(made)
 
     def _make(self, start: int) -> MappedFile | None:
         queue = self._log.files

@@ -71,6 +71,7 @@ class Recovery:
         *,
         clean: bool,
         delay_levels: Sequence[int],
+        now_ms: int = 1 << 62,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -78,6 +79,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._clean = clean
         self._levels = delay_levels
+        self._now_ms = now_ms
         self._report = RecoveryReport()
         self._claimed: array[int] | None = None
         self._claimed_end = table.max_position
@@ -261,7 +263,9 @@ class Recovery:
         except MessageIllegal as error:
             return str(error)
         if topic == SCHEDULE_TOPIC:
-            code = schedule_code(record.properties, record.store_ms, self._levels)
+            # As MessageStore does: a store time may be that of a clock that ran ahead.
+            written_ms = min(record.store_ms, self._now_ms)
+            code = schedule_code(record.properties, written_ms, self._levels)
         else:
             code = tags_code(record.properties)
         if isinstance(queue, BatchConsumeQueue):
@@ -316,11 +320,14 @@ class Recovery:
         if known <= EXT_ADDRESS_MAX:
             ext = self._table.ext(queue)
             unit = None if ext is None else ext.get(known)
-            return unit is not None and unit.tags_code == code
-        # The delays may have been others when it was written.
-        return queue.topic == SCHEDULE_TOPIC and record.store_ms < known <= record.store_ms + max(
-            self._levels
-        )
+            if unit is None:
+                return False
+            known = unit.tags_code
+        if known == code:
+            return True
+        # The delays, or the clock, may have been others when it was written. A code below is a tag's.
+        latest_ms = record.store_ms + max(self._levels)
+        return queue.topic == SCHEDULE_TOPIC and 1 << 32 < known <= latest_ms
 
     def _is_newer(
         self, queue: ConsumeQueue, offset: int, known: tuple[int, int, int], record: Entry

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 
@@ -67,21 +68,21 @@ class Retention:
         self._pool = pool
         self._refuse = refuse
         self._refusing = False
+        # Out of the log, not deleted yet.
+        self._leaving: deque[MappedFile] = deque()
         self.disk_use = 0.0
         # Handed in by tests.
         self.measure_disk_use: Callable[[str], float] = disk_use
 
-    async def run(self) -> None:
-        """One round each cleanResourceInterval until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._config.clean_resource_interval / 1000)
-            files = self.step()
-            if files:
-                await loop.run_in_executor(self._pool, delete_files, files)
+    async def round(self) -> None:
+        """Wait cleanResourceInterval, then delete what may go."""
+        await asyncio.sleep(self._config.clean_resource_interval / 1000)
+        self.step()
+        if self._leaving:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self.delete_left)
 
     def step(self, *, manual: bool = False) -> list[MappedFile]:
-        """One round. Returns: the files that left the store and are to be deleted."""
+        """One round. Returns: the files that left the store; delete_left unlinks them."""
         self.check_disk()
         use, config = self.disk_use, self._config
         forced = use > config.disk_space_clean_forcibly_ratio
@@ -93,10 +94,10 @@ class Retention:
         files = self._log.files.files
         gone: list[MappedFile] = []
         while len(files) > 1 and (manual or len(gone) < config.delete_file_batch_max):
-            age_ms = self._clock.now_ms() - os.stat(files[0].path).st_mtime_ns // 1_000_000
-            if not forced and age_ms < reserved_ms:
+            if not forced and self._age_ms(files[0].path) < reserved_ms:
                 break
-            gone.append(files.pop(0))
+            gone.append(files[0])
+            self._leaving.append(files.pop(0))
         if gone:
             log.info(
                 "deleting commit log files count=%d first=%s log_begins_at=%d disk_use=%.2f",
@@ -107,6 +108,27 @@ class Retention:
             )
             self.delete_followers()
         return gone
+
+    def delete_left(self) -> None:
+        """Unlink what has left, oldest first: a gap would make the row of files unreadable. Blocks.
+
+        Raises: OSError; what is left then is tried again with the next round.
+        """
+        while self._leaving:
+            file = self._leaving.popleft()
+            try:
+                file.delete()
+            except OSError:
+                self._leaving.appendleft(file)
+                raise
+
+    def _age_ms(self, path: str) -> int:
+        """Since the last write; a file that an operator has removed is as old as it gets."""
+        try:
+            written_ms = os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            written_ms = 0
+        return self._clock.now_ms() - written_ms
 
     def check_disk(self) -> None:
         """Measure the disk, and stop or resume appending by it."""
@@ -137,9 +159,3 @@ class Retention:
         hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
         words = self._config.delete_when.split(";")
         return any(word.strip().isdecimal() and int(word) == hour for word in words)
-
-
-def delete_files(files: list[MappedFile]) -> None:
-    """Unlink. Blocks."""
-    for file in files:
-        file.delete()

@@ -16,15 +16,17 @@ it is over: then no message is early, although TIMER_OUT_MS is cut down to a who
 4. After a crash the end of the log tells where reading the queue goes on, and the wheel is made right from
    the log, since RocketMQ keeps the wheel in memory. A machine that lost its power may have kept slots
    without their units: they are made anew from the whole log.
-5. Memory: the positions of one second's messages, 8 bytes each; everything else is in files.
+5. A clock that ran ahead and was set right takes the next second back with it; the seconds that were
+   delivered meanwhile are emptied, so that nothing comes twice.
+6. Memory: the positions of one second's messages, 8 bytes each; everything else is in files.
 Owner: the Broker; run() in its TaskGroup.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from array import array
-from collections.abc import Callable
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
@@ -32,8 +34,9 @@ from pocketmq.remoting.message_codec import add_property, get_property, remove_p
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.delay import Deliver
-from pocketmq.store.errors import MessageIllegal, StoreNotWriteable
+from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.side_tasks import SURVIVED
 from pocketmq.store.timer_check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer_log import DELETE, NORMAL, ROLL, TimerLog, Unit
 from pocketmq.store.timer_pending import TimerPending, waiting_record
@@ -54,7 +57,6 @@ ROLL_SECONDS = 172_800
 # Records taken from the queue, seconds looked at and messages delivered in one turn of the event loop.
 _STEP = 256
 _SECONDS_STEP = 20_000
-_RETRY_MS = 1_000
 # Between two pieces of a count that nobody waits for.
 _COUNT_PAUSE_MS = 5
 _WAIT_MS_MAX = 1_000
@@ -96,6 +98,10 @@ class TimerService:
         self._over_ms = 0
         self._over_offset = 0
         self._synced_at = 0
+        self._sync_error: OSError | None = None
+        self._side_tasks = store.side_tasks
+        self._next_sync_ms = self._next_clean_ms = self._counted_ms = clock.monotonic_ms()
+        self._counted = (0, 0)
         self.delivered_count = 0
         self.taken_count = 0
         # Messages a second, over the last second or so.
@@ -174,8 +180,7 @@ class TimerService:
         if end == self._synced_at:
             self._save()
             return
-        self._log.sync()
-        self._wheel.sync()
+        self._sync_files()
         self._synced_at = end
         self.check.log_position = end
         self._save()
@@ -253,11 +258,13 @@ class TimerService:
         Returns: ms until there may be something to do; 0: at once.
         """
         try:
-            if self._work():
-                return 0
-        except StoreNotWriteable as error:
-            log.warning("timer messages wait, the store takes none error=%s", error)
-            return _RETRY_MS
+            more = self._work()
+        except SURVIVED as error:
+            self._side_tasks.failed("timer-delivery", error)
+            return self._side_tasks.retry_ms
+        self._side_tasks.went_well("timer-delivery")
+        if more:
+            return 0
         if self.pending.count_some(self._clock.now_ms()):
             return _COUNT_PAUSE_MS
         next_ms = self.check.read_ms + PRECISION_MS
@@ -269,6 +276,8 @@ class TimerService:
             self._deliver_some()
             return True
         now_ms = self._clock.now_ms()
+        if self.check.read_ms > now_ms + PRECISION_MS:
+            self._go_back(self._now_second())
         if self.check.read_ms > now_ms - PRECISION_MS:
             return self._enqueue()
         if self._over_ms < self.check.read_ms:
@@ -279,6 +288,17 @@ class TimerService:
             return True
         self._dequeue()
         return True
+
+    def _go_back(self, second_ms: int) -> None:
+        """The clock was set back (5)."""
+        log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
+        delivered = range(second_ms // 1000, self.check.read_ms // 1000)
+        for slot in self._wheel.written():
+            if slot.second in delivered:
+                self._wheel.put(Slot(slot.second, NONE, NONE, 0))
+        self.check.read_ms = second_ms
+        self._over_ms = 0
+        self._save()
 
     def _dequeue(self) -> None:
         """Go on to the next second with messages, at most to the last that is over."""
@@ -400,47 +420,56 @@ class TimerService:
 
     async def run(self) -> None:
         """Deliver until cancelled; the files are brought to the disk once a second."""
-        loop = asyncio.get_running_loop()
-        next_sync = next_clean = counted_ms = self._clock.monotonic_ms()
-        counted = self.taken_count, self.delivered_count
         try:
-            while True:
-                self._arrived.clear()
-                wait_ms = self.step()
-                now = self._clock.monotonic_ms()
-                if now >= next_sync and self._log.end != self._synced_at:
-                    next_sync = now + _SYNC_INTERVAL_MS
-                    await self._sync_in_pool(loop)
-                if now - counted_ms >= _RATE_INTERVAL_MS:
-                    self.in_rate = (self.taken_count - counted[0]) * 1000 / (now - counted_ms)
-                    self.out_rate = (self.delivered_count - counted[1]) * 1000 / (now - counted_ms)
-                    counted_ms, counted = now, (self.taken_count, self.delivered_count)
-                if now >= next_clean:
-                    next_clean = now + _CLEAN_INTERVAL_MS
-                    self._log.delete_before(self._store.commit_log_min_position)
-                if wait_ms == 0:
-                    await asyncio.sleep(0)
-                    continue
-                try:
-                    async with asyncio.timeout(wait_ms / 1000):
-                        await self._arrived.wait()
-                except TimeoutError:
-                    pass
+            await self._side_tasks.repeat("timer", self._round)
         finally:
-            self._save()
+            with self._side_tasks.attempt("timer-sync"):
+                self._save()
 
-    async def _sync_in_pool(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _round(self) -> None:
+        self._arrived.clear()
+        wait_ms = self.step()
+        now = self._clock.monotonic_ms()
+        if now >= self._next_sync_ms and self._log.end != self._synced_at:
+            self._next_sync_ms = now + _SYNC_INTERVAL_MS
+            with self._side_tasks.attempt("timer-sync"):
+                await self._sync_in_pool()
+        passed_ms = now - self._counted_ms
+        if passed_ms >= _RATE_INTERVAL_MS:
+            taken, delivered = self._counted
+            self.in_rate = (self.taken_count - taken) * 1000 / passed_ms
+            self.out_rate = (self.delivered_count - delivered) * 1000 / passed_ms
+            self._counted_ms, self._counted = now, (self.taken_count, self.delivered_count)
+        if now >= self._next_clean_ms:
+            self._next_clean_ms = now + _CLEAN_INTERVAL_MS
+            self._log.delete_before(self._store.commit_log_min_position)
+        if wait_ms == 0:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._arrived.wait()
+
+    async def _sync_in_pool(self) -> None:
         end = self._log.end
-
-        def work() -> None:
-            self._log.sync()
-            self._wheel.sync()
-
-        call: Callable[[], None] = work
-        await loop.run_in_executor(None, call)
+        await asyncio.get_running_loop().run_in_executor(None, self._sync_files)
         self._synced_at = end
         self.check.log_position = end
         self._save()
+
+    def _sync_files(self) -> None:
+        """Log and wheel to the disk; after an fsync error never again, as what they have is unknown.
+
+        Then log_position stays where it is, and the next start looks at the files from there on.
+        """
+        if self._sync_error is not None:
+            raise self._sync_error
+        try:
+            self._log.sync()
+            self._wheel.sync()
+        except OSError as error:
+            self._sync_error = error
+            raise
 
     def _now_second(self) -> int:
         return self._clock.now_ms() // PRECISION_MS * PRECISION_MS

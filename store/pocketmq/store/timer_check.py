@@ -15,6 +15,8 @@ import os
 import struct
 from dataclasses import astuple, dataclass
 
+from pocketmq.store.descriptors import close_file, open_sized
+
 _FIELDS = struct.Struct(">7q")
 _FILE_SIZE = 4096
 
@@ -60,9 +62,7 @@ class TimerCheckFile:
         """Into the page cache, which a kill of the process does not touch. Raises: OSError."""
         if self._descriptor < 0:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, how, 0o644)
-            os.ftruncate(self._descriptor, _FILE_SIZE)
+            self._descriptor = open_sized(self._path, _FILE_SIZE)
         os.pwrite(self._descriptor, check.pack(), 0)
 
     def sync(self) -> None:
@@ -72,5 +72,5 @@ class TimerCheckFile:
 
     def close(self) -> None:
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close_file(self._descriptor)
             self._descriptor = -1

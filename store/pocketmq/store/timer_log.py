@@ -135,7 +135,8 @@ class TimerLog:
             last = self.read(file.start + last_at)
             if last is None or last.position >= min_position:
                 break
-            self._files.files.pop(0).delete()
+            file.delete()
+            self._files.files.pop(0)
             count += 1
         return count
 

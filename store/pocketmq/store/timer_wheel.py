@@ -19,7 +19,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.store.errors import DiskFull, StoreForeign, StoreUnreadable
+from pocketmq.store.descriptors import close_file, open_file, open_sized
+from pocketmq.store.errors import StoreForeign, StoreUnreadable
+from pocketmq.store.mapped_file import refusal
 
 SLOTS = 2 * 7 * 24 * 3600
 _SLOT = struct.Struct(">qqqii")
@@ -47,7 +49,7 @@ class TimerWheel:
     def load(self) -> None:
         """Open the file if it is there. Raises: StoreForeign, StoreUnreadable."""
         try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor = open_file(self._path, os.O_RDWR)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -105,13 +107,11 @@ class TimerWheel:
         """Raises: DiskFull, StoreUnreadable."""
         try:
             if self._descriptor < 0:
-                how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                self._descriptor = os.open(self._path, how, 0o644)
-                os.ftruncate(self._descriptor, _SIZE)
+                self._descriptor = open_sized(self._path, _SIZE)
             data = _SLOT.pack(slot.second, slot.first, slot.last, slot.number, 0)
             os.pwrite(self._descriptor, data, slot.second % SLOTS * _SLOT.size)
         except OSError as error:
-            raise DiskFull(self._path, os.strerror(error.errno or 0)) from error
+            raise refusal(self._path, error) from error
 
     def sync(self) -> None:
         """What was written is on the disk when this returns; for the pool. Raises: OSError."""
@@ -120,7 +120,7 @@ class TimerWheel:
 
     def close(self) -> None:
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close_file(self._descriptor)
             self._descriptor = -1
 
 

@@ -28,6 +28,7 @@ class PopService:
         messages: Messages,
     ) -> None:
         self._events = node.events
+        self._side_tasks = messages.store.side_tasks
         self.order = tables.order_info
         self.log = ReviveLog(node, tables, messages.store)
         self.revive = PopRevive(node, tables, messages, self.log)
@@ -45,12 +46,15 @@ class PopService:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            if not self._is_busy:
-                self._busy.clear()
-                await self._busy.wait()
-            if not self.step():
-                await asyncio.sleep(STEP_MS / 1000)
+        await self._side_tasks.repeat("pop", self._round)
+
+    async def _round(self) -> None:
+        """One look at what is due, when there is something to look after."""
+        if not self._is_busy:
+            self._busy.clear()
+            await self._busy.wait()
+        if not self.step():
+            await asyncio.sleep(STEP_MS / 1000)
 
     @property
     def _is_busy(self) -> bool:

@@ -1,0 +1,83 @@
+"""SideTasks: what goes on beside the messages survives what the disk and the peers do to it.
+
+    tasks.create_task(side_tasks.repeat("retention", self.round))     a task of rounds
+    with side_tasks.attempt("topics"): ...                            a part that others do not wait for
+
+1. An OSError or an error of ours ends the round, not the task: the next round follows after `retry_ms`.
+   Anything else is a bug and goes up.
+2. `troubles` names what failed last and did not go well since; health shows it.
+3. The log has the first failure, another reason, one line a minute while it lasts, and its end.
+Owner: the store; the broker's own side tasks use the same one.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
+
+SURVIVED = (OSError, PocketMQError)
+RETRY_MS = 1_000
+_LOG_INTERVAL_MS = 60_000
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a task cannot do its work; since when, by the monotonic clock; how often it was tried."""
+
+    reason: str
+    since_ms: int
+    logged_ms: int
+    count: int = 1
+
+
+class SideTasks:
+    """The troubles of all side tasks, by name."""
+
+    def __init__(self, clock: Clock, *, retry_ms: int = RETRY_MS) -> None:
+        self._monotonic_ms = clock.monotonic_ms
+        self.retry_ms = retry_ms
+        self.troubles: dict[str, Trouble] = {}
+
+    async def repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """One round of `work` after the other until cancelled; a round waits by itself."""
+        while True:
+            well = False
+            with self.attempt(name):
+                await work()
+                well = True
+            if not well:
+                await asyncio.sleep(self.retry_ms / 1000)
+
+    @contextlib.contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """What is done inside may fail (invariant 1)."""
+        try:
+            yield
+        except SURVIVED as error:
+            self.failed(name, error)
+        else:
+            self.went_well(name)
+
+    def failed(self, name: str, error: Exception) -> None:
+        """It could not do its work."""
+        now, reason = self._monotonic_ms(), str(error)
+        known = self.troubles.get(name)
+        if known is None:
+            self.troubles[name] = Trouble(reason, now, now)
+        else:
+            known.count += 1
+            if known.reason == reason and now - known.logged_ms < _LOG_INTERVAL_MS:
+                return
+            known.reason, known.logged_ms = reason, now
+        log.error("a side task failed and is tried again task=%s reason=%s", name, reason)
+
+    def went_well(self, name: str) -> None:
+        """It did its work."""
+        if self.troubles and (known := self.troubles.pop(name, None)) is not None:
+            log.warning("a side task goes on task=%s failures=%d", name, known.count)
