@@ -2,10 +2,12 @@
 one that is whole.
 
 The upper bound is what the ConsumeQueue points to: torn tails, stale bytes behind a truncation, and half
-messages have no entry. The last entry's record is looked at all the same: after a machine crash an index
-can be newer than its log, and a recovered broker leaves old entries behind the end until they are
-overwritten.
+messages have no entry. (A crashed store's log may hold more, see unindexed.py.) The last entry's
+record is looked at all the same: after a machine crash an index can be newer than its log, and a recovered
+broker leaves old entries behind the end until they are overwritten.
 """
+
+from bisect import bisect_left
 
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.queue import IndexEntry, Queue
@@ -24,7 +26,24 @@ class FileBounds:
         self.low, self.high = queue.bounds(store.log_start)
         self._skip_torn_tail(loss)
         self.min_offset = queue.offset_at(self.low, self.low, self.high)
-        self.max_offset = queue.offset_at(self.high, self.low, self.high)
+        self.indexed_end = queue.offset_at(self.high, self.low, self.high)
+        # Behind the index, see unindexed.py: store times in ms; first byte and end in the log.
+        self._times_behind: list[int] = []
+        self.span_behind = (0, 0)
+
+    @property
+    def max_offset(self) -> int:
+        return self.indexed_end + len(self._times_behind)
+
+    def move_to(self, offset: int) -> None:
+        """An empty queue whose first message has this offset."""
+        self.low = self.high = self.min_offset = self.indexed_end = offset
+
+    def add_behind(self, position: int, size: int, ms: int) -> None:
+        """One more message, which the index does not point to."""
+        first = self.span_behind[0] if self._times_behind else position
+        self.span_behind = (first, position + size)
+        self._times_behind.append(ms)
 
     def _skip_torn_tail(self, loss: LossRule) -> None:
         while self.low < self.high:
@@ -44,7 +63,15 @@ class FileBounds:
             self.high -= 1
 
     def at_time(self, ms: int) -> int | None:
-        """The first offset whose message was stored at `ms` or later; None when all are older.
+        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        index = self.index_at_time(ms)
+        if index < self.high:
+            return self.queue.offset_at(index, self.low, self.high)
+        behind = bisect_left(self._times_behind, ms)
+        return self.indexed_end + behind if behind < len(self._times_behind) else None
+
+    def index_at_time(self, ms: int) -> int:
+        """The first entry whose message was stored at `ms` or later, `high` when all are older.
 
         Store times grow along the log, so whole files are ruled out by their first record.
         """
@@ -57,11 +84,11 @@ class FileBounds:
             low = self.queue.at_position(before.first, low, high)
         while low < high:
             middle = (low + high) // 2
-            if _store_ms(self.store, self.queue.entry(middle).position) < ms:
+            if store_ms(self.store, self.queue.entry(middle).position) < ms:
                 low = middle + 1
             else:
                 high = middle
-        return None if low == self.high else self.queue.offset_at(low, self.low, self.high)
+        return low
 
     def indices(self, start: int, end: int) -> tuple[int, int]:
         """Entry numbers that hold the offsets start <= o < end."""
@@ -94,7 +121,7 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
     return record.topic, record.queue_id, record.queue_offset, record.position
 
 
-def _store_ms(store: Store, position: int) -> int:
+def store_ms(store: Store, position: int) -> int:
     """Store time of the record at a position; 0 when its file is gone."""
     file = store.log_file_of(position)
     if file is None:
@@ -117,7 +144,7 @@ def _first_file_reaching(store: Store, ms: int) -> int | None:
         middle = (low + high) // 2
         first = store.log_files[middle].first
         # An unused file begins with zeros: it counts as later than anything.
-        began = _store_ms(store, first)
+        began = store_ms(store, first)
         if began and began < ms:
             low = middle + 1
         else:

@@ -90,7 +90,8 @@ class QueueRange:
 class Partition:
     """Work for one task. ranges: (first byte, end) in the commit log, each within one file.
 
-    walk: there are no queues to go by; the files are walked record by record and `topics` decides.
+    walk: there is no index to go by: the ranges are walked record by record. `queues` decides what is wanted,
+    or `topics` and the positions where no queue is known.
     dense: most bytes of the ranges are wanted.
     """
 
@@ -131,8 +132,26 @@ class Planner:
                 key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
                 if topics.has_queue(key):
                     self.bounds[key] = FileBounds(store, queue, loss)
+            if store.was_not_stopped:
+                self._look_behind_the_index(store)
         if must_exist:
             self._check_names()
+
+    def _look_behind_the_index(self, store: Store) -> None:
+        # Imports the decoder, which no other plan needs.
+        from pocketmq.bulk.unindexed import find_tails, is_held
+
+        if is_held(store):
+            return
+        name = store.root.broker_name
+        found = {(k.topic, k.queue_id): b for k, b in self.bounds.items() if b.store is store}
+        find_tails(
+            store,
+            found,
+            lambda topic, queue_id: self.topics.has_queue(QueueKey(topic, name, queue_id)),
+            self.loss,
+        )
+        self.bounds.update({b.key: b for b in found.values()})
 
     def _check_names(self) -> None:
         present = {key.topic for key in self.bounds}
@@ -222,6 +241,8 @@ class _StoreWork:
         self.store = store
         # (queue, first byte, end of its last record)
         self.queues: list[tuple[QueueRange, int, int]] = []
+        # What only the log knows, in the same form.
+        self.behind: list[tuple[QueueRange, int, int]] = []
         self.bytes_estimate = 0
 
     @classmethod
@@ -239,6 +260,11 @@ class _StoreWork:
             start, end = lookup(starts, key), lookup(ends, key)
             if start is None or end is None or start >= end:
                 continue
+            if end > one.indexed_end:
+                begin = max(start, one.indexed_end)
+                queue = QueueRange(key.topic, key.queue_id, begin, end)
+                work.behind.append((queue, *one.span_behind))
+                end = one.indexed_end
             low, high = one.indices(start, end)
             if low >= high:
                 continue
@@ -254,10 +280,29 @@ class _StoreWork:
                     last.position + last.size,
                 )
             )
-        return work if work.queues else None
+        return work if work.queues or work.behind else None
 
     def cut(self, step: int) -> list[Partition]:
         """Partitions of about `step` wanted bytes each; a range never crosses a file."""
+        return self._cut_indexed(step) + self._cut_behind()
+
+    def _cut_behind(self) -> list[Partition]:
+        """One partition a file: a walk begins at a record."""
+        if not self.behind:
+            return []
+        low = min(first for _, first, _ in self.behind)
+        high = max(end for _, _, end in self.behind)
+        queues = tuple(q for q, _, _ in self.behind)
+        ranges = ((max(low, first), min(high, end)) for first, end in self.store.spans())
+        return [
+            Partition(self.store.root, ((at, end),), queues, walk=True)
+            for at, end in ranges
+            if at < end
+        ]
+
+    def _cut_indexed(self, step: int) -> list[Partition]:
+        if not self.queues:
+            return []
         low = min(first for _, first, _ in self.queues)
         high = max(end for _, _, end in self.queues)
         density = min(1.0, max(1e-6, self.bytes_estimate / max(1, high - low)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -221,12 +222,16 @@ def _decode_filtered(
     loss: LossRule,
     file: LogFile,
     *,
+    first: int = 0,
     may_hold_batches: bool = False,
     exact: Exact | None = None,
     extra: Sequence[str] = (),
 ) -> pa.RecordBatch:
-    """Decodes and filters records of a commit log file."""
-    base = (int(known.positions[0]) - int(starts[0])) if known is not None else file.first
+    """Decodes and filters records of a commit log file.
+
+    first: position in the log of data's first byte, where `known` does not say it.
+    """
+    base = (int(known.positions[0]) - int(starts[0])) if known is not None else first
 
     def on_bad(place: int, reason: str) -> None:
         loss.lost(reason, file.path, base + place)
@@ -293,15 +298,33 @@ def _mask(
         if filters.end_ms is not None:
             mask = pc.and_(mask, pc.less(ms, filters.end_ms))
     if exact:
-        offsets = batch.column("queueOffset").to_numpy()
-        inside = np.ones(len(offsets), np.bool_)
-        for (topic, queue_id), (start, end) in exact.items():
-            here = pc.and_(
-                pc.equal(batch.column("topic"), topic), pc.equal(batch.column("queueId"), queue_id)
-            ).to_numpy(zero_copy_only=False)
-            inside &= ~here | ((offsets >= start) & (offsets < end))
-        mask = pc.and_(mask, pa.array(inside))
+        mask = pc.and_(mask, _inside(batch, exact))
     return pc.fill_null(mask, False)
+
+
+def _inside(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
+    """Rows whose offset is within the bounds of their queue, or whose queue has none."""
+    offsets = batch.column("queueOffset").to_numpy()
+    inside = np.ones(len(offsets), np.bool_)
+    for (topic, queue_id), (start, end) in exact.items():
+        here = _of_queue(batch, topic, queue_id)
+        inside &= ~here | ((offsets >= start) & (offsets < end))
+    return pa.array(inside)
+
+
+def _named(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
+    """Rows of the queues that have bounds."""
+    named = np.zeros(batch.num_rows, np.bool_)
+    for topic, queue_id in exact:
+        named |= _of_queue(batch, topic, queue_id)
+    return pa.array(named)
+
+
+def _of_queue(batch: pa.RecordBatch, topic: str, queue_id: int) -> Bools:
+    here: Bools = pc.and_(
+        pc.equal(batch.column("topic"), topic), pc.equal(batch.column("queueId"), queue_id)
+    ).to_numpy(zero_copy_only=False)
+    return here
 
 
 def _has_key(keys: pa.StringArray, wanted: Sequence[str]) -> pa.Array:
@@ -333,20 +356,27 @@ def _read_walked(
             loss.lost("a commit log file was deleted before it was read", file.path, low)
             continue
         opened.advise(sequential=True)
-        data = opened.read(0, min(file.size, high - file.first))
-        starts, sizes = walk(data, file, store, loss)
+        data = opened.read(low - file.first, min(file.size, high - file.first))
+        starts, sizes = walk(data, low, partial(_report_torn, loss, file))
         helpers = ["topic", "queueId", "queueOffset", "storeTimestamp"]
         for begin, end in _cut(starts, sizes, read, _SPAN_MAX):
             batch = _decode_filtered(
-                store, data, starts[begin:end], None, read, loss, file, extra=helpers
+                store, data, starts[begin:end], None, read, loss, file, first=low, extra=helpers
             )
             batch = batch.filter(_walk_mask(batch, partition)).select(list(read.columns))
             if batch.num_rows:
                 yield batch
 
 
+def _report_torn(loss: LossRule, file: LogFile, position: int, reason: str) -> None:
+    loss.lost(reason, file.path, position)
+
+
 def _walk_mask(batch: pa.RecordBatch, partition: Partition) -> pa.Array:
     """Rows of the wanted topics, offsets and times."""
+    if partition.queues:
+        queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
+        return pc.fill_null(pc.and_(_named(batch, queues), _inside(batch, queues)), False)
     broker = partition.root.broker_name
     topics = batch.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()

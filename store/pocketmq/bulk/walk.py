@@ -5,12 +5,12 @@ records. The walk ends at the end mark of the file, or at the first thing that i
 log, behind which stale bytes may lie.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
 from pocketmq.bulk.gather import Int64s
-from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.store import LogFile, Store
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import TRANSACTION_MASK, MessageSysFlag
 from pocketmq.remoting.record import (
@@ -46,11 +46,15 @@ def record_starts(data: pa.Buffer) -> Int64s:
     return np.array(starts, np.int64)
 
 
-def walk(data: pa.Buffer, file: LogFile, store: Store, loss: LossRule) -> tuple[Int64s, Int64s]:
-    """Starts and sizes of the records that a consumer could see, in the file's order."""
+def walk(data: pa.Buffer, first: int, on_torn: Callable[[int, str], None]) -> tuple[Int64s, Int64s]:
+    """Starts and sizes of the records that a consumer could see, in the log's order.
+
+    data: the log from position `first` to the end of a file, beginning with a record. on_torn: is told the
+    position and what is wrong, when the walk ends at something else than an end mark or zeros.
+    """
     starts: list[int] = []
     sizes: list[int] = []
-    at, end, first = 0, data.size, file.first
+    at, end = 0, data.size
     head, rest = SIZE_AND_MAGIC.unpack_from, POSITION_AND_FLAG.unpack_from
     while at + RECORD_SIZE_MIN <= end:
         size, magic = head(data, at)
@@ -58,23 +62,27 @@ def walk(data: pa.Buffer, file: LogFile, store: Store, loss: LossRule) -> tuple[
             break
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or at + size > end:
             if size or magic:
-                _report_torn(data, at, size, file, loss)
+                _report_torn(first + at, size, on_torn)
             break
         position, sys_flag = rest(data, at + POSITION_AT)
         if position != first + at:
-            _report_torn(data, at, size, file, loss)
+            _report_torn(first + at, size, on_torn)
             break
         if sys_flag & TRANSACTION_MASK not in _UNINDEXED:
             starts.append(at)
             sizes.append(size)
         at += size
     if starts:
-        _drop_torn_end(data, starts, sizes, file, loss)
+        _drop_torn_end(data, starts, sizes, first, on_torn)
     return np.array(starts, np.int64), np.array(sizes, np.int64)
 
 
 def _drop_torn_end(
-    data: pa.Buffer, starts: list[int], sizes: list[int], file: LogFile, loss: LossRule
+    data: pa.Buffer,
+    starts: list[int],
+    sizes: list[int],
+    first: int,
+    on_torn: Callable[[int, str], None],
 ) -> None:
     """The last record before the end of the log may have its size but not all of its bytes."""
     while starts:
@@ -82,14 +90,12 @@ def _drop_torn_end(
         try:
             read_record(memoryview(data.slice(at, sizes[-1])))
         except MessageCodecError as error:
-            loss.lost(f"the last record is not whole: {error}", file.path, file.first + at)
+            on_torn(first + at, f"the last record is not whole: {error}")
             starts.pop()
             sizes.pop()
         else:
             return
 
 
-def _report_torn(data: pa.Buffer, at: int, size: int, file: LogFile, loss: LossRule) -> None:
-    loss.lost(
-        f"the log ends with bytes that are no record (size {size})", file.path, file.first + at
-    )
+def _report_torn(position: int, size: int, on_torn: Callable[[int, str], None]) -> None:
+    on_torn(position, f"the log ends with bytes that are no record (size {size})")

@@ -1,0 +1,149 @@
+"""What a crashed store's log holds and its ConsumeQueues do not (yet) point to.
+
+1. `abort` lies in a store while a broker runs, and after one that did not stop. A broker that runs indexes at
+   once and its pages are shared with us, so only a store that nobody holds open here is looked at.
+2. What was stored before the checkpoint's times, less 3 s, is in the queues. Recovery dispatches everything
+   from there anew; so do we. Source: StoreCheckpoint.getMinTimestamp, CommitLog.recoverAbnormally, RocketMQ
+   4.9.7 and 5.5.0.
+3. The walk ends at the first thing that is no record, as recovery's does, and at a record that is older than
+   those before it: it was left behind the end by an earlier truncation.
+4. A record's queue offset goes on where its queue ends; what lies between is lost.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from pocketmq.bulk.bounds import FileBounds, store_ms
+from pocketmq.bulk.decode import decode
+from pocketmq.bulk.gather import Int64s
+from pocketmq.bulk.offsets import LossRule
+from pocketmq.bulk.store import Store
+from pocketmq.bulk.walk import walk
+from pocketmq.remoting.record import WRAPPED_BATCH
+
+_TIMES = struct.Struct(">qq")
+_SLACK_MS = 3000
+_ASKED = 16
+_COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "commitLogOffset", "sysFlag")
+
+
+def is_held(store: Store) -> bool:
+    """Whether a process of this machine has the store open, by the lock on its file `lock`.
+
+    The file is not opened: closing it would drop the lock of a broker in this very process.
+    """
+    try:
+        status = os.stat(f"{store.base}/lock")
+        with open("/proc/locks", encoding="ascii") as file:
+            locks = file.read()
+    except (OSError, ValueError):
+        return False
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(place in line.split() for line in locks.splitlines())
+
+
+def find_tails(
+    store: Store,
+    bounds: dict[tuple[str, int], FileBounds],
+    wanted: Callable[[str, int], bool],
+    loss: LossRule,
+) -> None:
+    """Gives the bounds of a crashed store's queues what the log holds behind their index.
+
+    bounds: by topic and queue id; queues that only the log knows are added.
+    """
+    start = _walk_start(store, list(bounds.values()))
+    newest_ms = 0
+    for file in store.log_files:
+        at = max(start, file.first)
+        if at >= file.first + file.size:
+            continue
+        torn: list[int] = []
+        data = store.open_log(file).read(at - file.first, file.size)
+        starts, sizes = walk(data, at, partial(_note, torn))
+        for row, size in zip(_rows(data, starts), sizes.tolist(), strict=True):
+            topic, queue_id, _, ms, _, _ = row
+            if ms < newest_ms:
+                return
+            newest_ms = ms
+            if not wanted(topic, queue_id):
+                continue
+            one = bounds.get((topic, queue_id))
+            if one is None:
+                one = FileBounds(store, store.queue(topic, queue_id), loss)
+                bounds[topic, queue_id] = one
+            _add(one, row, size, loss)
+        if torn:
+            return
+
+
+def _rows(data: pa.Buffer, starts: Int64s) -> list[tuple[Any, ...]]:
+    """_COLUMNS of each record; times in ms."""
+    batch = decode(data, starts, _COLUMNS, on_bad=_never, broker_name="")
+    times = batch.column("storeTimestamp").cast(pa.int64())
+    columns = [times if n == "storeTimestamp" else batch.column(n) for n in _COLUMNS]
+    found = zip(*(c.to_pylist() for c in columns), strict=True)
+    return [(t, q, o, us // 1000, p, f) for t, q, o, us, p, f in found]
+
+
+def _note(torn: list[int], position: int, reason: str) -> None:
+    torn.append(position)
+
+
+def _never(place: int, reason: str) -> None:
+    raise AssertionError(f"{reason} at {place}: the walk has seen it")
+
+
+def _add(one: FileBounds, row: tuple[Any, ...], size: int, loss: LossRule) -> None:
+    """Puts a record behind the end of its queue, unless the queue has it (invariant 4)."""
+    topic, queue_id, offset, ms, position, flags = row
+    if offset < one.max_offset:
+        return
+    if one.queue.batch or flags & WRAPPED_BATCH == WRAPPED_BATCH:
+        loss.lost(
+            f"topic {topic}, queue {queue_id}: the broker stopped before batches of its log were in the "
+            "queue; start the broker once, which completes it",
+            "commitlog",
+            position,
+        )
+        return
+    if offset > one.max_offset:
+        if one.min_offset < one.max_offset:
+            loss.lost(
+                f"topic {topic}, queue {queue_id}: offsets {one.max_offset}..{offset} are neither in the "
+                "queue nor in the log",
+                "commitlog",
+                position,
+            )
+            # What cannot be joined to the queue stays out.
+            return
+        one.move_to(offset)
+    one.add_behind(position, size, ms)
+
+
+def _walk_start(store: Store, bounds: list[FileBounds]) -> int:
+    """A record's position that everything unindexed lies behind (invariant 2)."""
+    try:
+        opened = store.folders.open(f"{store.base}/checkpoint")
+        log_ms, queue_ms = _TIMES.unpack(opened.read(0, _TIMES.size).to_pybytes())
+    except (FileNotFoundError, struct.error):
+        return store.log_start
+    indexed_ms = min(log_ms, queue_ms) - _SLACK_MS
+    start = store.log_start
+    if indexed_ms <= 0:
+        return start
+    for file in store.log_files:
+        first_ms = store_ms(store, file.first)
+        if first_ms and first_ms < indexed_ms:
+            start = file.first
+    ends = sorted(bounds, key=lambda b: b.queue.entry(b.high - 1).position if b.high > b.low else 0)
+    for one in ends[-_ASKED:]:
+        index = one.index_at_time(indexed_ms)
+        if index > one.low:
+            start = max(start, one.queue.entry(index - 1).position)
+    return start
