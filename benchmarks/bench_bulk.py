@@ -33,7 +33,7 @@ SIXTEEN = (
     "topic,brokerName,queueId,queueOffset,body,tags,keys,properties,flag,bornTimestamp,storeTimestamp,"
     "commitLogOffset,storeSize,sysFlag,reconsumeTimes,bornHost"
 )
-# (name, columns, reach, aim): ratios of issue 6
+# (name, columns, reach, aim): ratios to reach
 WORK = (
     ("3 integer columns of the index", "queueId,queueOffset,storeSize", 3.0, 8.0),
     ("3 integer columns of the records", "queueId,queueOffset,storeTimestamp", 3.0, 8.0),
@@ -127,7 +127,7 @@ def struct_loop(root: Path, limit: int) -> float:
 
 
 def decoder_figures(root: Path, messages: int, rounds: int) -> list[Figure]:
-    """The table of issue 6, first half."""
+    """The table of docs/spark.md, first half."""
     files = sorted((root / "commitlog").iterdir())
     pa.set_cpu_count(1)
     loop = struct_loop(root, min(messages, 20_000))

@@ -43,7 +43,7 @@ CONF = {
 
 
 def spark_figures(spark: "SparkSession", root: Path, messages: int, rounds: int) -> list[Figure]:
-    """The table of issue 6, second half."""
+    """The table of docs/spark.md, second half."""
     from pyspark.sql import functions as f
 
     files = sorted((root / "commitlog").iterdir())

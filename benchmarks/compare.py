@@ -4,7 +4,7 @@
     python -m benchmarks.compare --quick      about 4 minutes, one round
     python -m benchmarks.compare --only raw   the rows whose title holds the word
 
-Prints the table of issue 3 and writes it to benchmarks/results.md. Both brokers run side by side and only
+Prints the speed table and writes it to benchmarks/results.md. Both brokers run side by side and only
 one of them is under load; every row is measured on one and then on the other, so that a slow minute of the
 machine meets both. The CPU figures are those to trust on a busy machine.
 """

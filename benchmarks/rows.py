@@ -1,4 +1,4 @@
-"""The rows of the speed table: what is measured, and what issue 3 asks of the ratio PocketMQ / Java."""
+"""The rows of the speed table: what is measured, and what is asked of the ratio PocketMQ / Java."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

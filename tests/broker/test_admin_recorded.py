@@ -153,7 +153,7 @@ def is_json(exchange: Exchange) -> bool:
 async def test_recorded_questions_of_mqadmin_4_9_7_get_answers_of_the_same_shape(
     broker: Broker, client: RemotingClient, name: str
 ) -> None:
-    """Issue 3 part 4: with RocketMQ's response codes and remarks."""
+    """With RocketMQ's response codes and remarks."""
     prepare(broker, name)
     compared = set()
     for exchange in admin_exchanges(name):

@@ -572,7 +572,7 @@ def _text(sub_string: str) -> str:
 def test_every_message_reaches_exactly_one_of_those_that_ask_for_it(
     store: MessageStore, tmp_path: Path
 ) -> None:
-    """Issue 5 part 4, played at random."""
+    """Played at random."""
     machine = type("Played", (Model,), {"store": store, "folder": tmp_path})
     run_state_machine_as_test(
         machine,

@@ -1,4 +1,4 @@
-"""Message tracks: scripted scenarios, each with the one true verdict (issue 5 part 5)."""
+"""Message tracks: scripted scenarios, each with the one true verdict."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

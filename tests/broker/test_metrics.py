@@ -153,7 +153,7 @@ def test_messages_that_go_in_and_out_are_counted(server: InProcess) -> None:
 
 
 def test_lag_is_told_by_group_and_by_queue_with_its_age(server: InProcess) -> None:
-    """Issue 7, 4: per-queue lag."""
+    """Per-queue lag."""
     server.create_topic("T", queues=2)
     server.create_group("g")
     for queue_id, count in ((0, 3), (1, 1)):
@@ -371,7 +371,7 @@ def _dashboard() -> dict[str, Any]:
 
 
 def test_the_dashboard_names_only_metrics_and_labels_that_are_shown() -> None:
-    """Issue 7, 4: a Grafana dashboard file."""
+    """A Grafana dashboard file."""
     shown = _shown()
     dashboard = _dashboard()
     queries = [

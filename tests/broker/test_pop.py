@@ -1,4 +1,4 @@
-"""Popping over real sockets (issue 5 part 11; wire.md 2.6): what goes out, comes back, is done."""
+"""Popping over real sockets (wire.md 2.6): what goes out, comes back, is done."""
 
 import json
 from pathlib import Path
@@ -366,7 +366,7 @@ async def test_an_acknowledgement_is_on_the_disk_before_its_answer_with_sync_flu
 
 
 async def test_a_message_track_tells_what_became_of_a_popped_message(tmp_path: Path) -> None:
-    """Issue 5 part 5: out, consumed, out again from the retry topic."""
+    """Out, consumed, out again from the retry topic."""
     clock = Turned()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)

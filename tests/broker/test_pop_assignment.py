@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and message request modes (issue 5 part 11; wire.md 2.6)."""
+"""QUERY_ASSIGNMENT and message request modes (wire.md 2.6)."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Orderly pops (order=true): a queue waits until its messages are done (issue 5 part 11)."""
+"""Orderly pops (order=true): a queue waits until its messages are done."""
 
 from collections.abc import Iterator
 from pathlib import Path

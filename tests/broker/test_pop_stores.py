@@ -1,4 +1,4 @@
-"""A store that a real 5.5.0 broker wrote in the middle of pops is taken over by ours (issue 5 part 11).
+"""A store that a real 5.5.0 broker wrote in the middle of pops is taken over by ours.
 
 Of the 24 messages of GdPop its broker had popped 14: 6 were acknowledged, 2 had come again, 3 were
 postponed by 2.5 hours and 3 were invisible for as long, most of that in records that its timer still holds.

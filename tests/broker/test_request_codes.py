@@ -22,7 +22,7 @@ def name(row: Row) -> str:
 
 
 async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) -> None:
-    """An unknown code gets RocketMQ's answer for one, not silence (issue 3 part 4)."""
+    """An unknown code gets RocketMQ's answer for one, not silence."""
     config = BrokerConfig(broker_name="a", listen_port=0)
     store = StoreConfig(store_path_root_dir=str(tmp_path))
     async with (

@@ -1,4 +1,4 @@
-"""SQL92 filters, judged by RocketMQ's own evaluator; issue 5 part 10, acceptance S78."""
+"""SQL92 filters, judged by RocketMQ's own evaluator (S78)."""
 
 import contextlib
 import os
@@ -147,7 +147,7 @@ def theirs(answer: dict[str, Any]) -> dict[str, Any]:
 def test_generated_expressions_give_what_rocketmq_gives(
     rocketmq: tuple[str, Driver], seed: int
 ) -> None:
-    """Issue 5 part 10: a thousand expressions with twelve messages each, four seeds, both versions."""
+    """A thousand expressions with twelve messages each, four seeds, both versions."""
     version, driver = rocketmq
     generator = Generator(seed, five=version.startswith("5"))
     cases = [generator.case() for _ in range(CASES_PER_SEED)]
@@ -189,7 +189,7 @@ def test_an_oddity_of_rocketmq_is_kept(
 def test_a_wrong_expression_is_refused_with_its_position_and_advice(
     expression: str, place: tuple[int, int], advice: str
 ) -> None:
-    """Issue 5: illegal SQL gets RocketMQ's code and a remark that says what to do."""
+    """Illegal SQL gets RocketMQ's code and a remark that says what to do."""
     with pytest.raises(SelectorError) as refused:
         compile_expression(expression)
     assert (refused.value.line, refused.value.column) == place
@@ -279,7 +279,7 @@ def test_compiled_expressions_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPa
 
 @given(st.text(max_size=60) | st.text(alphabet="ab15.'-+=<>()/* \n,NOTINULSBEW", max_size=60))
 def test_any_text_is_compiled_or_refused(text: str) -> None:
-    """Issue 3 part 8: whatever a client sends as an expression, nothing but SelectorError comes out."""
+    """Whatever a client sends as an expression, nothing but SelectorError comes out."""
     try:
         compile_expression(text).matches({"a": text, "b": "1"})
         position = 0

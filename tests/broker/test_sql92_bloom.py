@@ -1,4 +1,4 @@
-"""The Bloom filter of ConsumeQueueExt, bit for bit; issue 5 part 10, disk.md 5."""
+"""The Bloom filter of ConsumeQueueExt, bit for bit (disk.md 5)."""
 
 import random
 import tarfile
@@ -107,7 +107,7 @@ def recorded(request: pytest.FixtureRequest) -> RecordedExt:
 
 
 def test_bit_maps_are_those_that_a_real_broker_stored(recorded: RecordedExt) -> None:
-    """Issue 5 part 10: ConsumeQueueExt bit for bit, from the expressions and the records' properties."""
+    """ConsumeQueueExt bit for bit, from the expressions and the records' properties."""
     bloom = BloomFilter()
     born_ms = max(data.born_ms for data in recorded.filters)
     compared = hits = 0

@@ -1,4 +1,4 @@
-"""The groups' filters and consumerFilter.json; issue 5 part 10, acceptance S78, disk.md 9."""
+"""The groups' filters and consumerFilter.json; S78, disk.md 9."""
 
 import json
 import tarfile

@@ -21,7 +21,7 @@ HOST = pack_address("127.0.0.1", 10911)
 async def test_a_filter_that_lets_nothing_through_does_not_hold_up_the_broker(
     tmp_path: Path,
 ) -> None:
-    """Issue 3 part 8: a subscription of one client must not stop the others; nextBeginOffset goes on."""
+    """A subscription of one client must not stop the others; nextBeginOffset goes on."""
     config = StoreConfig(store_path_root_dir=str(tmp_path), mapped_file_size_commit_log=1 << 24)
     batch = encode_batch((0, b"x", b"a\x01%d" % number) for number in range(1_000))
     compiled = compile_expression("a = 999")
@@ -42,7 +42,7 @@ async def test_a_filter_that_lets_nothing_through_does_not_hold_up_the_broker(
 
 
 async def test_bit_maps_spare_the_looks_at_records_that_cannot_match(tmp_path: Path) -> None:
-    """S78, issue 5 part 10: same messages, fewer records read; what is older than the filter is looked at."""
+    """S78: same messages, fewer records read; what is older than the filter is looked at."""
     clock = ManualClock()
     file = ConfigFile(str(tmp_path / "consumerFilter.json"))
     manager = ConsumerFilterManager(file, clock, BloomFilter())

@@ -1,4 +1,4 @@
-"""`pocketmq up --brokers N`: several broker processes, one command (issue 7 part 8)."""
+"""`pocketmq up --brokers N`: several broker processes, one command."""
 
 import json
 import os
@@ -110,7 +110,7 @@ def page(address: str) -> tuple[int, str]:
 def test_one_port_tells_the_figures_and_the_health_of_all(
     started: list[Server], folder: Path
 ) -> None:
-    """Issue 7 parts 4 and 8: Prometheus and probes need not know how many brokers there are."""
+    """Prometheus and probes need not know how many brokers there are."""
     server = up(started, folder, "--brokers", "2", "--console-port", "0")
     ready = server.ready()
     console = ready["console"]
@@ -153,7 +153,7 @@ def test_each_broker_has_its_own_metrics_port_where_the_settings_ask_for_it(
 async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_messages(
     started: list[Server], folder: Path
 ) -> None:
-    """Issue 7 part 8: a child that dies is started again; what it acknowledged is there."""
+    """A child that dies is started again; what it acknowledged is there."""
     server = up(started, folder, "--brokers", "2", "--console-port", "0")
     ready = server.ready()
     assert listed(ready["name"]) == ["b", "b-1"]

@@ -1,4 +1,4 @@
-"""Every command of `pocketmq`, as a user meets it (issue 7 part 3): help, --json, wrong names."""
+"""Every command of `pocketmq`, as a user meets it: help, --json, wrong names."""
 
 import json
 import shutil
@@ -166,7 +166,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_the_commands_of_the_issue_are_there() -> None:
-    """Issue 7 part 3's own list."""
+    """The commands that are promised."""
     assert set(getattr(ROOT, "commands", {})) >= {
         *("up", "broker", "namesrv", "topic", "group", "offset", "message", "dlq", "delay"),
         *("cluster", "store", "bench", "doctor"),

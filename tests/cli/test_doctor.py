@@ -53,7 +53,6 @@ def doctor(
 def test_doctor_finds_nothing_where_all_can_be_reached(
     started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Issue 7 part 6."""
     ready = up(started, tmp_path)
     code, findings = doctor(ready["namesrv"], capsys)
     assert code == 0
@@ -99,7 +98,7 @@ def test_doctor_knows_the_usual_mistakes_by_the_address() -> None:
 def test_an_advertised_address_that_nobody_can_dial_ends_the_start(
     tmp_path: Path, address: str, said: str
 ) -> None:
-    """Issue 7 part 6: a wrong brokerIP1 is told at the start, not by a client hours later."""
+    """A wrong brokerIP1 is told at the start, not by a client hours later."""
     server = Server(tmp_path, "up", "--namesrv-port", "0", "--set", f"brokerIP1={address}")
     assert server.end() == 2
     assert said in server.last_line()

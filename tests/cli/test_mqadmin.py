@@ -1,4 +1,4 @@
-"""`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words (issue 7 part 3; conventions.md, list M)."""
+"""`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words (conventions.md, list M)."""
 
 import importlib
 import subprocess

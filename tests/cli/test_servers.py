@@ -35,7 +35,7 @@ def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Se
 def test_up_says_ready_serves_and_stops_cleanly(
     started: list[Server], folder: Path, number: signal.Signals
 ) -> None:
-    """Issue 3 part 4: one line that begins with `ready`; SIGTERM or Ctrl-C end it with exit code 0."""
+    """One line that begins with `ready`; SIGTERM or Ctrl-C end it with exit code 0."""
     server = up(started, folder, "--data", "store")
     ready = server.ready()
     assert ready["pid"] == str(server.process.pid)

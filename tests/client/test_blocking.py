@@ -19,7 +19,7 @@ def name_server() -> Iterator[str]:
 
 
 def test_messages_of_many_threads_get_an_outcome_each(name_server: str) -> None:
-    """Issue 4.7: leaving the `with` waits for what was begun; each thread's messages stay in order."""
+    """Leaving the `with` waits for what was begun; each thread's messages stay in order."""
     futures: list[list[Future[SendResult]]] = [[] for _ in range(4)]
     with Producer("many", name_server=name_server, in_flight_max=50) as producer:
 
@@ -42,7 +42,7 @@ def test_messages_of_many_threads_get_an_outcome_each(name_server: str) -> None:
 
 
 def test_a_callback_may_send_again_and_an_error_is_an_outcome(name_server: str) -> None:
-    """Issue 4.7: a full window does not stop the thread that empties it."""
+    """A full window does not stop the thread that empties it."""
     seconds: list[Future[SendResult]] = []
     with Producer("again", name_server=name_server, in_flight_max=1) as producer:
 

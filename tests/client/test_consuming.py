@@ -295,7 +295,7 @@ def test_a_listener_that_takes_too_long_loses_its_message_to_the_retry_topic() -
 
 
 def test_listeners_that_wait_run_side_by_side_up_to_the_limit() -> None:
-    """Issue 4.4: `concurrency` coroutines at a time, however many messages one pull brings."""
+    """`concurrency` coroutines at a time, however many messages one pull brings."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -333,7 +333,7 @@ def test_listeners_that_wait_run_side_by_side_up_to_the_limit() -> None:
 
 
 def test_shutdown_lets_running_listeners_end_and_commits_them() -> None:
-    """Issue 4.1: stop pulling, finish, commit, unregister; what had not begun is left for others."""
+    """Stop pulling, finish, commit, unregister; what had not begun is left for others."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -383,7 +383,7 @@ def test_running_info_counts_what_was_consumed() -> None:
 
 @pytest.mark.parametrize("kind", ["plain function", "coroutine function", "callable object"])
 async def test_any_kind_of_listener_is_called(kind: str) -> None:
-    """Issue 4.4: threads for blocking listeners, the event loop for coroutines."""
+    """Threads for blocking listeners, the event loop for coroutines."""
     cluster = FakeCluster(SystemClock(), T=4)
     for number in range(200):
         cluster.put("T", number % 4, b"%d" % number)
@@ -426,7 +426,7 @@ async def test_any_kind_of_listener_is_called(kind: str) -> None:
 
 
 async def test_blocking_listeners_run_side_by_side() -> None:
-    """Issue 4.4: as many calls at a time as `concurrency`, and no more."""
+    """As many calls at a time as `concurrency`, and no more."""
     cluster = FakeCluster(SystemClock(), T=1)
     for number in range(8):
         cluster.put("T", 0, b"%d" % number)
@@ -452,7 +452,7 @@ async def test_blocking_listeners_run_side_by_side() -> None:
 
 
 async def test_a_blocking_listener_is_waited_for_on_shutdown() -> None:
-    """Issue 4.1: its message is committed, and no thread stays."""
+    """Its message is committed, and no thread stays."""
     cluster = FakeCluster(SystemClock(), T=1)
     cluster.put("T", 0, b"x")
     entered = threading.Event()
@@ -745,7 +745,7 @@ async def test_every_member_of_a_broadcasting_group_gets_all_and_a_failure_is_lo
 
 
 async def test_a_push_consumer_answers_what_brokers_ask() -> None:
-    """Issue 4.1: running info, consumer status, consume directly, reset offset."""
+    """Running info, consumer status, consume directly, reset offset."""
     cluster = FakeCluster(SystemClock(), T=1)
     for number in range(3):
         cluster.put("T", 0, b"%d" % number)

@@ -18,7 +18,7 @@ _COUNT = "import sys; before = set(sys.modules)\n{}\nprint(len(set(sys.modules) 
     ids=["package", "clients"],
 )
 def test_an_import_loads_few_modules(statement: str, most: int) -> None:
-    """Issue 4.7: import under 150 ms. What needs a running client (codecs of headers, routes) comes later."""
+    """Import under 150 ms. What needs a running client (codecs of headers, routes) comes later."""
     command = [sys.executable, "-I", "-c", _COUNT.format(statement)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(run.stdout) <= most

@@ -87,7 +87,7 @@ def test_what_is_not_plain_is_left_to_the_codec() -> None:
 
 
 def test_room_is_bounded_by_count_and_by_size_and_given_in_turn() -> None:
-    """Issue 4: bounded memory; nobody is overtaken, and one that is too large flies alone."""
+    """Bounded memory; nobody is overtaken, and one that is too large flies alone."""
 
     async def main() -> None:
         room = Room(3, 100)
@@ -120,7 +120,7 @@ def test_room_is_bounded_by_count_and_by_size_and_given_in_turn() -> None:
 
 
 def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
-    """Issue 4: a large message that gives up lets the small ones behind it go."""
+    """A large message that gives up lets the small ones behind it go."""
 
     async def main() -> None:
         room = Room(10, 100)
@@ -144,7 +144,7 @@ def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
 
 
 def test_a_shutdown_ends_when_the_last_one_who_waits_for_room_is_cancelled() -> None:
-    """Issue 4: who waits until nothing is under way is told, whatever else happens in that turn."""
+    """Who waits until nothing is under way is told, whatever else happens in that turn."""
 
     async def main() -> None:
         room = Room(1, 100)
@@ -162,7 +162,7 @@ def test_a_shutdown_ends_when_the_last_one_who_waits_for_room_is_cancelled() -> 
 
 @pytest.mark.parametrize("way", ["send", "submit"])
 def test_no_more_than_the_limit_is_under_way(way: str) -> None:
-    """Issue 4: back-pressure instead of memory, for tasks and for futures."""
+    """Back-pressure instead of memory, for tasks and for futures."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -207,7 +207,7 @@ def test_no_more_than_the_limit_is_under_way(way: str) -> None:
 
 
 def test_a_submitted_message_that_one_broker_refuses_goes_to_another() -> None:
-    """Issue 4.5: retries with another broker, with nobody waiting for it."""
+    """Retries with another broker, with nobody waiting for it."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
@@ -236,7 +236,7 @@ def test_a_submitted_message_that_one_broker_refuses_goes_to_another() -> None:
 
 
 def test_a_refusal_that_no_broker_can_help_with_is_final() -> None:
-    """Issue 4.8: it names topic, queue, group, broker and code; a chosen queue is tried once."""
+    """It names topic, queue, group, broker and code; a chosen queue is tried once."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
@@ -268,7 +268,7 @@ def test_a_refusal_that_no_broker_can_help_with_is_final() -> None:
 
 
 def test_flights_without_an_answer_end_at_their_deadline_by_one_timer() -> None:
-    """Issue 4.8: a time-out leaves the outcome open; the wait is send_timeout_ms, not twice that."""
+    """A time-out leaves the outcome open; the wait is send_timeout_ms, not twice that."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -306,7 +306,7 @@ def test_flights_without_an_answer_end_at_their_deadline_by_one_timer() -> None:
 
 
 def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
-    """Issue 4: bounded memory, though the first flight has no answer for the whole time-out."""
+    """Bounded memory, though the first flight has no answer for the whole time-out."""
 
     class Settled:
         def __init__(self, settled: bool, deadline_ms: int) -> None:
@@ -342,7 +342,7 @@ def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
 
 
 def test_shutdown_waits_for_what_was_submitted() -> None:
-    """Issue 4.1: SIGTERM drains; a future is never left without an outcome."""
+    """SIGTERM drains; a future is never left without an outcome."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -365,7 +365,7 @@ def test_shutdown_waits_for_what_was_submitted() -> None:
 
 
 def test_a_window_of_messages_tells_which_failed_and_sends_none_behind_the_first() -> None:
-    """Issue 4.5: send_all, results in the order given."""
+    """Send_all, results in the order given."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -395,7 +395,7 @@ def test_a_window_of_messages_tells_which_failed_and_sends_none_behind_the_first
 
 
 def test_a_namespace_is_taken_off_the_result_of_a_submitted_message() -> None:
-    """Issue 4.5: ns%T to the broker, T to the caller."""
+    """Ns%T to the broker, T to the caller."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), **{"ns%T": 1})
@@ -467,7 +467,7 @@ async def test_answers_may_come_in_any_order() -> None:
 
 
 async def test_a_connection_that_ends_settles_all_flights_on_it() -> None:
-    """Issue 4.8: broker gone mid-send; the outcome is unknown and the text says of what."""
+    """Broker gone mid-send; the outcome is unknown and the text says of what."""
 
     def answer(asked: RemotingCommand, connection: Connection) -> RemotingCommand | None:
         if bytes(asked.body) == b"warm":
@@ -489,7 +489,7 @@ async def test_a_connection_that_ends_settles_all_flights_on_it() -> None:
 
 
 async def test_a_signed_producer_signs_what_it_writes_directly() -> None:
-    """Issue 4.5: ACL; the signature covers the fields and the body of that very request."""
+    """ACL; the signature covers the fields and the body of that very request."""
     credentials = Credentials("key", "secret")
     wrong: list[str] = []
 
@@ -509,7 +509,7 @@ async def test_a_signed_producer_signs_what_it_writes_directly() -> None:
 
 
 async def test_a_client_reads_on_while_what_it_sends_waits() -> None:
-    """Issue 4: two ends that both wait for the other to read would wait for ever."""
+    """Two ends that both wait for the other to read would wait for ever."""
     read_at: list[int] = []
 
     def answer(asked: RemotingCommand, _: Connection) -> RemotingCommand:

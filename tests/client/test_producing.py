@@ -82,7 +82,7 @@ def test_a_message_is_sent_with_the_fields_of_the_header_table() -> None:
 
 
 def test_a_large_body_is_packed_and_one_that_does_not_shrink_is_not() -> None:
-    """Issue 4.5: above 4 KiB, zlib as Java marks it (sysFlag 0x301)."""
+    """Above 4 KiB, zlib as Java marks it (sysFlag 0x301)."""
     import random
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_a_large_body_is_packed_and_one_that_does_not_shrink_is_not() -> None:
 
 
 def test_what_cannot_be_sent_is_refused_before_anything_leaves() -> None:
-    """Issue 4.8: oversized message, illegal topic, empty body, separators in properties."""
+    """Oversized message, illegal topic, empty body, separators in properties."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -126,7 +126,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_leaves() -> None:
 
 
 def test_a_topic_without_a_route_is_the_callers_to_fix() -> None:
-    """Issue 4.8: no route; the message names the topic, the name server and the command."""
+    """No route; the message names the topic, the name server and the command."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock())
@@ -195,7 +195,7 @@ def test_brokers_are_told_of_a_producer_where_topics_are_not_created_by_sending(
 
 
 def test_a_broker_that_is_gone_is_left_for_another() -> None:
-    """Issue 4.8: refused connection: the retry goes elsewhere; with all gone nothing was stored."""
+    """Refused connection: the retry goes elsewhere; with all gone nothing was stored."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
@@ -215,7 +215,7 @@ def test_a_broker_that_is_gone_is_left_for_another() -> None:
 
 
 def test_a_time_out_leaves_the_outcome_open() -> None:
-    """Issue 4.8: the broker may have stored it; all attempts stay within the time."""
+    """The broker may have stored it; all attempts stay within the time."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
@@ -241,7 +241,7 @@ def test_a_time_out_leaves_the_outcome_open() -> None:
 
 
 def test_a_refused_signature_is_not_tried_elsewhere() -> None:
-    """Issue 4.8: unauthorised."""
+    """Unauthorised."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
@@ -284,7 +284,7 @@ def test_a_status_below_ok_is_told_and_tried_elsewhere_only_if_wanted() -> None:
 
 
 def test_queues_can_be_chosen_by_hand_by_function_and_by_key() -> None:
-    """Issue 4.5: to a chosen queue, by key, ordered."""
+    """To a chosen queue, by key, ordered."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=4)
@@ -304,7 +304,7 @@ def test_queues_can_be_chosen_by_hand_by_function_and_by_key() -> None:
 
 
 def test_batches_and_windows_keep_order() -> None:
-    """Issue 4.5: batches split to size; many sends under way with results in the order given."""
+    """Batches split to size; many sends under way with results in the order given."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -322,7 +322,7 @@ def test_batches_and_windows_keep_order() -> None:
 
 
 def test_a_namespace_is_on_the_wire_and_nowhere_else() -> None:
-    """Issue 4.5: ns%T to the broker, T to the caller."""
+    """Ns%T to the broker, T to the caller."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), **{"ns%T": 2})
@@ -344,7 +344,7 @@ def test_a_namespace_is_on_the_wire_and_nowhere_else() -> None:
 
 
 def test_two_clients_of_one_group_need_two_instances() -> None:
-    """Issue 4.1: groups are unique within a client id; the instance ends with its last user."""
+    """Groups are unique within a client id; the instance ends with its last user."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -366,7 +366,7 @@ def test_two_clients_of_one_group_need_two_instances() -> None:
 
 
 def test_a_reply_reaches_who_asked() -> None:
-    """Issue 4.5: request-reply; the broker pushes the reply over the asking client's connection."""
+    """Request-reply; the broker pushes the reply over the asking client's connection."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -432,7 +432,7 @@ def test_a_reply_is_made_from_its_request() -> None:
     ],
 )
 def test_a_transaction_ends_as_the_local_one_did(answer: TransactionState, flag: str) -> None:
-    """Issue 4.5: half message first, then the local transaction, then END_TRANSACTION one-way."""
+    """Half message first, then the local transaction, then END_TRANSACTION one-way."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -462,7 +462,7 @@ def test_a_transaction_ends_as_the_local_one_did(answer: TransactionState, flag:
 
 
 def test_a_broker_that_asks_about_a_transaction_is_answered() -> None:
-    """Issue 4.5: check-back; an exception of the local transaction leaves it open until then."""
+    """Check-back; an exception of the local transaction leaves it open until then."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -495,7 +495,7 @@ def test_a_broker_that_asks_about_a_transaction_is_answered() -> None:
 
 
 def test_lite_pull_fetches_ahead_and_commits_what_was_polled() -> None:
-    """Issue 4.4: subscribe, poll, commit; leaving with an exception does not commit the last poll."""
+    """Subscribe, poll, commit; leaving with an exception does not commit the last poll."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -533,7 +533,7 @@ def test_lite_pull_fetches_ahead_and_commits_what_was_polled() -> None:
 
 
 def test_assigned_queues_can_be_sought_paused_and_are_never_mixed_with_subscriptions() -> None:
-    """Issue 4.4: assign and seek."""
+    """Assign and seek."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=2)
@@ -564,7 +564,7 @@ def test_assigned_queues_can_be_sought_paused_and_are_never_mixed_with_subscript
 
 
 def test_pulls_by_hand_go_where_the_caller_says() -> None:
-    """Issue 4.4: pull by hand: status, next offset and bounds; nothing is committed by itself."""
+    """Pull by hand: status, next offset and bounds; nothing is committed by itself."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -595,7 +595,7 @@ def test_pulls_by_hand_go_where_the_caller_says() -> None:
 
 
 def test_a_producers_trace_has_javas_fields() -> None:
-    """Issue 4.5: the Pub record as 4.9.7 writes it (wire.md 4.9)."""
+    """The Pub record as 4.9.7 writes it (wire.md 4.9)."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1, RMQ_SYS_TRACE_TOPIC=1)

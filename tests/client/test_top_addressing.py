@@ -52,7 +52,7 @@ def site() -> Iterator[Site]:
 def test_an_url_with_a_path_is_asked_for_the_addresses(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 4.1: as rocketmq.namesrv.domain; also from NAMESRV_ADDR; a plain http address is an address."""
+    """As rocketmq.namesrv.domain; also from NAMESRV_ADDR; a plain http address is an address."""
     config = config_of(name_server=site.url)
     assert config.name_servers == ("127.0.0.1:9876", "127.0.0.2:9876")
     assert config.name_server_url == site.url
@@ -64,7 +64,7 @@ def test_an_url_with_a_path_is_asked_for_the_addresses(
 
 
 def test_an_answer_that_names_none_says_what_is_wanted(site: Site) -> None:
-    """Issue 4.8: it names the URL, the reason, and how an answer looks."""
+    """It names the URL, the reason, and how an answer looks."""
     site.answer = b"\n"
     with pytest.raises(
         NameServersNotFound, match=r"/rocketmq/nsaddr gave none \(an empty answer\)"
@@ -81,7 +81,7 @@ def test_an_answer_that_names_none_says_what_is_wanted(site: Site) -> None:
 def test_name_servers_that_move_are_found_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 4.1: asked again after 10 s, then every two minutes; a failure keeps what is known."""
+    """Asked again after 10 s, then every two minutes; a failure keeps what is known."""
     answers = iter(["10.0.0.9:9876", "10.0.0.1:9876", None, "10.0.0.1:9876"])
     asked_at: list[int] = []
 

@@ -154,7 +154,7 @@ async def _warned(user: Any) -> Any:
 
 
 async def test_offsets_are_shown_before_they_are_moved(tmp_path: Path) -> None:
-    """Issue 7, groups: reset by time, skip, clone, one queue; each says its steps first."""
+    """Groups: reset by time, skip, clone, one queue; each says its steps first."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
@@ -196,7 +196,7 @@ async def test_offsets_are_shown_before_they_are_moved(tmp_path: Path) -> None:
 
 
 async def test_a_group_is_made_changed_given_a_mode_and_deleted(tmp_path: Path) -> None:
-    """Issue 7, groups: create, change, mode, delete."""
+    """Groups: create, change, mode, delete."""
     async with site(tmp_path) as running:
         user = running.user
         assert await user.do("PUT", "/groups/G", {"retryMaxTimes": 3}) == {
@@ -232,7 +232,7 @@ async def test_a_group_is_made_changed_given_a_mode_and_deleted(tmp_path: Path) 
 
 
 async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Path) -> None:
-    """Issue 7, groups: running info with stack; producers."""
+    """Groups: running info with stack; producers."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
@@ -269,7 +269,7 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
 
 
 async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_path: Path) -> None:
-    """Issue 7, groups: the mode's effect is seen: sub-groups with their members and subscriptions."""
+    """Groups: the mode's effect is seen: sub-groups with their members and subscriptions."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 4, "writeQueues": 4})

@@ -46,7 +46,7 @@ async def _all_pages(user: User, path: str, **query: Any) -> list[Any]:
 
 
 async def test_a_body_of_any_bytes_is_sent_and_seen_whole(tmp_path: Path) -> None:
-    """Issue 7, messages: text, JSON, hex; binary and large bodies are safe."""
+    """Messages: text, JSON, hex; binary and large bodies are safe."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
@@ -76,7 +76,7 @@ async def test_a_body_of_any_bytes_is_sent_and_seen_whole(tmp_path: Path) -> Non
 
 
 async def test_messages_page_from_the_newest_to_the_oldest_over_all_brokers(tmp_path: Path) -> None:
-    """Issue 7, messages by topic and time: each once, in order, while new ones arrive."""
+    """Messages by topic and time: each once, in order, while new ones arrive."""
     async with site(tmp_path, brokers=("b", "c")) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 3, "writeQueues": 3})
@@ -191,7 +191,7 @@ async def _dead_letters(running: Site, count: int) -> None:
 
 
 async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> None:
-    """Issue 7, dead letters: browse, resend one or many, export."""
+    """Dead letters: browse, resend one or many, export."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
@@ -237,7 +237,7 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
 
 
 async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: Path) -> None:
-    """Issue 7, delays pending."""
+    """Delays pending."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {})
@@ -257,7 +257,7 @@ async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: 
 async def test_the_trace_of_a_message_is_a_timeline_of_sending_and_consuming(
     tmp_path: Path,
 ) -> None:
-    """Issue 7, trace timeline: from the records that clients leave."""
+    """Trace timeline: from the records that clients leave."""
     async with site(tmp_path, trace_topic_enable=True) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})

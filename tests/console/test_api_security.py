@@ -28,13 +28,13 @@ def _path(route: ApiRoute) -> str:
 
 
 def test_the_contract_names_every_route_and_no_other() -> None:
-    """Issue 7: what API.md promises is what is served."""
+    """What API.md promises is what is served."""
     found = re.findall(r"^- `(GET|PUT|POST|DELETE) /api(/[^`?]*)", _API.read_text("utf-8"), re.M)
     assert set(found) == {(route.method, route.path) for route in ROUTES}
 
 
 def test_every_route_that_the_contract_marks_asks_for_a_confirmation() -> None:
-    """Issue 7: dangerous actions ask once: their handlers call confirm, and only theirs."""
+    """Dangerous actions ask once: their handlers call confirm, and only theirs."""
     import inspect
 
     text = _API.read_text("utf-8")
@@ -129,7 +129,7 @@ async def test_with_a_login_everything_but_the_door_asks_for_it(tmp_path: Path) 
 async def test_a_confirmation_is_good_once_for_the_same_request_of_the_same_session(
     tmp_path: Path,
 ) -> None:
-    """Issue 7: dangerous actions say what they will do, and ask once."""
+    """Dangerous actions say what they will do, and ask once."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
@@ -172,7 +172,7 @@ async def test_every_answer_carries_the_headers_that_keep_browsers_careful(tmp_p
 
 
 async def test_what_is_no_json_object_or_too_large_is_refused_in_words(tmp_path: Path) -> None:
-    """Issue 7: errors name the cause and the next step."""
+    """Errors name the cause and the next step."""
     async with site(tmp_path) as running:
         user = running.user
         token = {"X-CSRF-Token": user.token, "Content-Type": "application/json"}
@@ -232,7 +232,7 @@ def test_a_session_ends_with_its_time_and_a_forged_one_never_begins() -> None:
 
 
 def test_a_confirmation_grows_old() -> None:
-    """Issue 7: a token from long ago does nothing."""
+    """A token from long ago does nothing."""
     clock = ManualClock()
     security = _security(clock)
     session = security.begin()
@@ -284,7 +284,7 @@ def test_only_names_of_this_console_are_answered(host: str, allowed: bool) -> No
 
 
 def test_half_a_login_is_refused_at_the_start(tmp_path: Path) -> None:
-    """Issue 7: a user without a password would leave the door open unnoticed."""
+    """A user without a password would leave the door open unnoticed."""
     with pytest.raises(IllegalArgument, match="consolePassword"):
         _security(ManualClock(), user="op")
     with pytest.raises(IllegalArgument, match="consoleUser"):
@@ -362,7 +362,7 @@ _NAMES = [
 async def test_no_odd_request_is_answered_with_a_bug_or_goes_to_a_broker_as_it_is(
     tmp_path: Path,
 ) -> None:
-    """Issue 7: errors name the cause; odd names and values of every type, at every route."""
+    """Errors name the cause; odd names and values of every type, at every route."""
     chance = random.Random(7)
     async with site(tmp_path) as running:
         user = running.user

@@ -15,7 +15,7 @@ from pocketmq.console.server import ConsoleServer
 
 
 async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_path: Path) -> None:
-    """Issue 7, overview: rates, totals, history, live figures."""
+    """Overview: rates, totals, history, live figures."""
     async with site(tmp_path) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
@@ -68,7 +68,7 @@ async def test_live_figures_come_by_themselves_and_end_with_the_console(tmp_path
 async def test_settings_are_shown_with_their_meaning_and_changed_within_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Issue 7, settings: allow-listed, asked once, logged with who and what (CVE-2023-33246)."""
+    """Settings: allow-listed, asked once, logged with who and what (CVE-2023-33246)."""
     caplog.set_level(logging.INFO)
     async with site(tmp_path) as running:
         user = running.user
@@ -99,7 +99,7 @@ async def test_settings_are_shown_with_their_meaning_and_changed_within_it(
 
 
 async def test_topics_are_made_changed_listed_by_type_and_deleted(tmp_path: Path) -> None:
-    """Issue 7, topics: create, change, delete, route, status, config, types, pages."""
+    """Topics: create, change, delete, route, status, config, types, pages."""
     async with site(tmp_path, brokers=("b", "c")) as running:
         user = running.user
         made = await user.do("PUT", "/topics/T", {"readQueues": 3, "writeQueues": 3})
@@ -137,7 +137,7 @@ async def test_topics_are_made_changed_listed_by_type_and_deleted(tmp_path: Path
 
 
 async def test_a_broker_that_is_gone_is_a_warning_and_the_rest_goes_on(tmp_path: Path) -> None:
-    """Issue 7, overview: warnings; one console over several brokers."""
+    """Overview: warnings; one console over several brokers."""
     async with site(tmp_path, brokers=("b", "c")) as running:
         user = running.user
         await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
@@ -168,7 +168,7 @@ accounts:
 
 
 async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_path: Path) -> None:
-    """Issue 7: the console is a client like any other; without keys it says which settings it lacks."""
+    """The console is a client like any other; without keys it says which settings it lacks."""
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(_ACCOUNTS)
     async with site(tmp_path, acl_enable=True, acl_file=str(accounts)) as running:
@@ -193,7 +193,7 @@ async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_
 
 
 async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> None:
-    """Issue 7, name server KV."""
+    """Name server KV."""
     async with site(tmp_path) as running:
         user = running.user
         rows = (await user.read("/nameservers"))["items"]
@@ -213,7 +213,7 @@ async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> No
 
 
 def test_history_keeps_an_hour_of_the_most_active_and_no_more() -> None:
-    """Issue 7, charts: bounded memory; a name that is gone leaves a gap, not a zero."""
+    """Charts: bounded memory; a name that is gone leaves a gap, not a zero."""
     history = History(600_000)
     for step in range(10):
         values = {f"t{step}": {"in": 1.0, "out": 0.0}, "always": {"in": float(step), "out": 2.0}}

@@ -39,7 +39,7 @@ async def silent() -> AsyncIterator[str]:
 
 
 async def test_after_one_time_out_calls_fail_at_once_for_a_while() -> None:
-    """Issue 7, overview: a broker that hangs costs a page one time-out."""
+    """Overview: a broker that hangs costs a page one time-out."""
     clock = ManualClock()
     async with silent() as address, RemotingClient({}, SystemClock()) as inner:
         breaker = CircuitBreaker(inner, clock, USUAL_MS)
@@ -58,7 +58,7 @@ async def test_after_one_time_out_calls_fail_at_once_for_a_while() -> None:
 async def test_who_answers_is_asked_each_time_and_one_address_says_nothing_of_another(
     tmp_path: Path,
 ) -> None:
-    """Issue 7, overview: the rest of the cluster goes on."""
+    """Overview: the rest of the cluster goes on."""
     clock = ManualClock()
     async with serving(tmp_path) as broker, RemotingClient({}, SystemClock()) as inner:
         breaker = CircuitBreaker(inner, clock, 60_000)

@@ -51,7 +51,7 @@ def taken() -> Iterator[int]:
 def test_up_prints_the_consoles_address_and_ends_cleanly_with_a_browser_open(
     started: list[Server], tmp_path: Path
 ) -> None:
-    """Issue 7: `pocketmq up` prints its address; loopback; an open stream does not hold up the end."""
+    """`pocketmq up` prints its address; loopback; an open stream does not hold up the end."""
     server = up(started, tmp_path, "--console-port", "0")
     address = server.ready()["console"]
     assert address.startswith("http://127.0.0.1:")
@@ -65,7 +65,7 @@ def test_up_prints_the_consoles_address_and_ends_cleanly_with_a_browser_open(
 def test_a_default_port_in_use_is_left_for_a_free_one_and_a_chosen_one_ends_the_start(
     started: list[Server], tmp_path: Path, taken: int
 ) -> None:
-    """Issue 7: a second `pocketmq up` starts as well; an explicit wish is not silently bent."""
+    """A second `pocketmq up` starts as well; an explicit wish is not silently bent."""
     with socket.socket() as other:
         try:
             other.bind(("127.0.0.1", DEFAULT_PORT))
@@ -94,14 +94,14 @@ def test_a_default_port_in_use_is_left_for_a_free_one_and_a_chosen_one_ends_the_
 def test_there_is_none_when_nobody_wants_it(
     started: list[Server], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Issue 7: --no-console."""
+    """--no-console."""
     server = up(started, tmp_path, *words)
     assert "console" not in server.ready()
     assert server.stop() == 0
 
 
 def test_half_a_login_ends_the_start(started: list[Server], tmp_path: Path) -> None:
-    """Issue 7: the door is never left open by a forgotten password."""
+    """The door is never left open by a forgotten password."""
     server = up(started, tmp_path, "--console-port", "0", "--set", "consoleUser=op")
     assert server.end() == 2
     assert "consolePassword" in server.last_line()
@@ -141,7 +141,7 @@ asyncio.run(main())
 def test_the_web_server_is_loaded_when_the_first_browser_comes(
     started: list[Server], tmp_path: Path
 ) -> None:
-    """Issue 7: start to ready under 1 s with the console, idle memory: nothing heavy before it is needed."""
+    """Start to ready under 1 s with the console, idle memory: nothing heavy before it is needed."""
     namesrv = up(started, tmp_path, "--no-console").ready()["namesrv"]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _LAZY, namesrv],
@@ -162,7 +162,7 @@ def test_the_web_server_is_loaded_when_the_first_browser_comes(
 def test_idle_memory_stays_under_80_mb_with_the_console_open(
     started: list[Server], tmp_path: Path
 ) -> None:
-    """Issue 7: idle memory under 80 MB with the console."""
+    """Idle memory under 80 MB with the console."""
     server = up(started, tmp_path, "--console-port", "0")
     address = server.ready()["console"]
     for path in ("/api/overview", "/api/topics", "/api/groups", "/metrics"):

@@ -29,7 +29,7 @@ def names(text: bytes) -> set[str]:
 
 
 async def test_the_console_serves_figures_and_health(tmp_path: Path) -> None:
-    """Issue 7, 4: /metrics with RocketMQ 5's names, /health and /ready."""
+    """/metrics with RocketMQ 5's names, /health and /ready."""
     async with site(tmp_path) as found:
         http_ = found.user.http
         metrics = await http_.get("/metrics")

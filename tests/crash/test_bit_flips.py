@@ -1,4 +1,4 @@
-"""Issue 3, part 7: one flipped bit anywhere (R5): the store opens, serves all else, never a wrong body."""
+"""One flipped bit anywhere (R5): the store opens, serves all else, never a wrong body."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Issue 3, part 7: a recorded store is cut off anywhere near its end (R3)."""
+"""A recorded store is cut off anywhere near its end (R3)."""
 
 import logging
 import os

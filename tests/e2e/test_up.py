@@ -133,7 +133,7 @@ async def test_what_was_sent_is_there_after_a_restart(site: Site, end: signal.Si
 
 
 async def test_two_brokers_share_a_topic_behind_one_name_server(site: Site) -> None:
-    """Issue 3 part 4: several brokers in one cluster."""
+    """Several brokers in one cluster."""
     _, first = site.up("--broker-name", "a")
     second_server, second = site.start(
         *("broker", "--namesrv", first["namesrv"], "--port", "0"),

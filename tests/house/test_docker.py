@@ -1,6 +1,6 @@
 """The image without an engine: what its files name exists, and its steps work in a clean environment.
 
-Issue 3 part 9. The Dockerfile's installation is run as it stands, with the folder of the image replaced by
+The Dockerfile's installation is run as it stands, with the folder of the image replaced by
 a temporary one; then the entry point, the health check and the sample client of the compose file run there.
 """
 
@@ -312,7 +312,7 @@ def run(image: Image, tmp_path: Path) -> Iterator[Callable[..., Container]]:
 def test_the_image_serves_checks_its_health_runs_the_sample_and_stops(
     image: Image, run: Callable[..., Container]
 ) -> None:
-    """Issue 3 part 9: the same commands work in a clean virtual environment; SIGTERM ends with 0."""
+    """The same commands work in a clean virtual environment; SIGTERM ends with 0."""
     words = json.loads(of(stages()[1], "CMD")[0])
     container = run(*words)
     container.process.wait_for_line("ready")

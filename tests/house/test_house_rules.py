@@ -113,7 +113,7 @@ def test_an_import_pulls_in_nothing_heavy(module: str) -> None:
 
 @pytest.mark.slow
 def test_pyright_finds_nothing_in_client_and_remoting() -> None:
-    """Issue 4 part 7: who writes an application with pyright sees no error of ours."""
+    """Who writes an application with pyright sees no error of ours."""
     if shutil.which("node") is None:
         reason = "pyright runs on Node.js: install it, `make setup` does where apt is"
         assert os.environ.get("CI") != "true", reason

@@ -1,4 +1,4 @@
-"""`pocketmq up --brokers 2` under official Java clients (issue 7 part 8)."""
+"""`pocketmq up --brokers 2` under official Java clients."""
 
 import os
 import signal

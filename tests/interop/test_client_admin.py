@@ -41,7 +41,7 @@ async def test_a_producer_is_listed_soon_after_the_one_send_that_made_its_topic(
 async def test_an_operator_makes_looks_moves_and_removes(
     broker: RunningBroker, topic: str, group: str
 ) -> None:
-    """Issue 4.6, S86 to S89: topics, groups, lag, owners, messages, tracks, direct consumption, resets."""
+    """S86 to S89: topics, groups, lag, owners, messages, tracks, direct consumption, resets."""
     async with (
         Admin(name_server=broker.namesrv) as admin,
         Producer(f"{group}-p", name_server=broker.namesrv) as producer,

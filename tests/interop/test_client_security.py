@@ -41,7 +41,7 @@ def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
 async def test_everything_goes_through_tls(
     broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
-    """Issue 4.5: TLS of sends in each way, consumers and admin; a Java client with TLS reads the same."""
+    """TLS of sends in each way, consumers and admin; a Java client with TLS reads the same."""
     await asyncio.to_thread(make_topic, broker, topic)
     async with Producer(group, name_server=broker.namesrv, tls=True) as producer:
         await producer.send(Message(topic, bytes(1_000_000)))
@@ -77,7 +77,7 @@ async def test_a_packed_body_is_unpacked_by_both_clients(
     group: str,
     compression: Compression,
 ) -> None:
-    """Issue 4.5: ZLIB, LZ4 and ZSTD as the Java client of 5.x reads them; brokers only store them."""
+    """ZLIB, LZ4 and ZSTD as the Java client of 5.x reads them; brokers only store them."""
     await asyncio.to_thread(make_topic, broker, topic, queues=1)
     text = f"{compression.name} " * 2_000
     async with Producer(group, name_server=broker.namesrv, compression=compression) as producer:
@@ -144,7 +144,7 @@ def closed_broker(
 
 
 async def test_a_signed_client_may_do_what_its_account_may(closed_broker: RunningBroker) -> None:
-    """Issue 4.5: ACL signing of every request; what is refused is Unauthorised and says what to do."""
+    """ACL signing of every request; what is refused is Unauthorised and says what to do."""
     name_server = closed_broker.namesrv
     async with Producer("orders_group", name_server=name_server, credentials=APP) as producer:
         await producer.send(Message("Orders", b"first"))

@@ -327,7 +327,7 @@ async def test_broadcasting_gives_all_to_each_and_leaves_nothing_on_the_broker(
 async def test_lite_pull_shares_a_topic_and_pull_by_hand_goes_anywhere(
     broker: RunningBroker, make_topic: MakeTopic, producer: Producer, topic: str, group: str
 ) -> None:
-    """Issue 4.4: two lite consumers share; offsets are committed; seek; pull by hand with a tag."""
+    """Two lite consumers share; offsets are committed; seek; pull by hand with a tag."""
     await asyncio.to_thread(make_topic, broker, topic)
     for number in range(40):
         await producer.send(Message(topic, b"%d" % number, tags="AB"[number // 4 % 2]))
@@ -368,7 +368,7 @@ async def test_lite_pull_shares_a_topic_and_pull_by_hand_goes_anywhere(
 async def test_a_transaction_is_seen_only_when_it_is_committed(
     broker: RunningBroker, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
-    """Issue 4.5: commit, rollback, unknown and checked back by the broker."""
+    """Commit, rollback, unknown and checked back by the broker."""
     await asyncio.to_thread(make_topic, broker, topic)
     states = {
         "COMMIT": TransactionState.COMMIT,
@@ -409,7 +409,7 @@ async def test_a_transaction_is_seen_only_when_it_is_committed(
 async def test_a_request_is_answered_by_a_consumer(
     broker: RunningBroker, make_topic: MakeTopic, producer: Producer, topic: str, group: str
 ) -> None:
-    """Issue 4.5: request-reply, ours on both ends."""
+    """Request-reply, ours on both ends."""
     await asyncio.to_thread(make_topic, broker, topic)
 
     async def replier(messages: list[MessageExt], context: ConsumeContext) -> None:
@@ -431,7 +431,7 @@ async def test_java_answers_our_request_and_we_answer_javas(
     topic: str,
     group: str,
 ) -> None:
-    """Issue 4.5: request-reply with the official client on the other end, both ways."""
+    """Request-reply with the official client on the other end, both ways."""
     await asyncio.to_thread(make_topic, broker, topic)
     other = f"{topic}-b"
     await asyncio.to_thread(make_topic, broker, other)
@@ -468,7 +468,7 @@ async def test_a_message_trace_is_shown_by_mqadmin(
     topic: str,
     group: str,
 ) -> None:
-    """Issue 4.5: traces of producer and consumer in Java's format, found by queryMsgTraceById."""
+    """Traces of producer and consumer in Java's format, found by queryMsgTraceById."""
     await asyncio.to_thread(make_topic, broker, topic, queues=1)
     got = Got()
     consumer = push(broker, group, got, trace=True)
@@ -500,7 +500,7 @@ async def test_a_message_trace_is_shown_by_mqadmin(
 def test_the_blocking_client_sends_and_consumes(
     broker: RunningBroker, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
-    """Issue 4.7: the same without an event loop: send, futures, batch, push, lite pull, pull by hand."""
+    """The same without an event loop: send, futures, batch, push, lite pull, pull by hand."""
     import threading
 
     make_topic(broker, topic)
@@ -599,7 +599,7 @@ def test_python_and_java_share_a_group_through_a_join_a_leave_and_a_kill(
     group: str,
     orderly: bool,
 ) -> None:
-    """Issue 4: nothing is lost, each message has one owner at a time, whoever comes and goes."""
+    """Nothing is lost, each message has one owner at a time, whoever comes and goes."""
     make_topic(broker, topic)
     words = ["--orderly"] if orderly else []
     producer = java_client.producer(broker.namesrv, f"{group}-p")

@@ -34,7 +34,7 @@ async def _console_over(broker: RunningBroker) -> AsyncIterator[Site]:
 async def test_the_console_serves_brokers_of_apache(
     kind: str, shared: Shared, topic: str, group: str
 ) -> None:
-    """Issue 7: one console for PocketMQ's and Apache's brokers; members are asked, and compared here."""
+    """One console for PocketMQ's and Apache's brokers; members are asked, and compared here."""
     apache = await asyncio.to_thread(shared.broker, kind)
     async with _console_over(apache) as running:
         user = running.user
@@ -117,7 +117,7 @@ def traced_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
 async def test_the_trace_of_an_official_producer_is_read(
     version: str, traced_broker: RunningBroker, shared: Shared, topic: str, group: str
 ) -> None:
-    """Issue 7, trace timeline: the records that Java writes."""
+    """Trace timeline: the records that Java writes."""
 
     def send() -> Sent:
         with shared.java(version).session() as session:

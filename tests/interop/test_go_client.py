@@ -1,4 +1,4 @@
-"""The official Go client v2.1.2 (issue 3, part 5)."""
+"""The official Go client v2.1.2."""
 
 import os
 

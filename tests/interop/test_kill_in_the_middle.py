@@ -1,6 +1,6 @@
 """kill -9 of the broker in the middle of retries, delays, transactions and orderly consumption.
 
-Issue 5, parts 6 to 9. What comes twice is allowed, as in RocketMQ; what is lost, early or out of
+What comes twice is allowed, as in RocketMQ; what is lost, early or out of
 order is not.
 """
 

@@ -1,4 +1,4 @@
-"""One name server, brokers of both makes (issue 3, parts 4 and 5; acceptance.md: scale)."""
+"""One name server, brokers of both makes (acceptance.md: scale)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""A working session with the official mqadmin, 4.9.7 and 5.5.0 (issue 3, part 5).
+"""A working session with the official mqadmin, 4.9.7 and 5.5.0.
 
 The commands are grouped as an operator uses them. test_mqadmin_compare.py holds the words of the
 answers against those that the real broker gives.

@@ -1,4 +1,4 @@
-"""Our `mqadmin` prints what RocketMQ's prints (issue 7 part 3): the same site, asked by both."""
+"""Our `mqadmin` prints what RocketMQ's prints: the same site, asked by both."""
 
 import re
 

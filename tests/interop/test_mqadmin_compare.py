@@ -263,7 +263,7 @@ def seen(printed: str, step: str) -> list[str]:
 def test_mqadmin_prints_the_same_as_at_the_real_broker(
     step: str, at_rocketmq: dict[str, str], at_pocketmq: dict[str, str]
 ) -> None:
-    """Issue 3, part 5: the answers are RocketMQ's, not only accepted by its tools."""
+    """The answers are RocketMQ's, not only accepted by its tools."""
     ours, theirs = seen(at_pocketmq[step], step), seen(at_rocketmq[step], step)
     if step in KEYS_ONLY:
         assert set(theirs) <= set(ours)

@@ -1,4 +1,4 @@
-"""ali-ons 3.12 for Node.js (issue 3, part 5). It sends numbers in headers and reads JSON headers only."""
+"""ali-ons 3.12 for Node.js. It sends numbers in headers and reads JSON headers only."""
 
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic

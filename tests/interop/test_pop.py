@@ -1,4 +1,4 @@
-"""Pop consumption by the official Java 5.5.0 client (issue 5 part 11): messages shared by message."""
+"""Pop consumption by the official Java 5.5.0 client: messages shared by message."""
 
 from collections import Counter
 from contextlib import ExitStack

@@ -8,7 +8,7 @@ from pocketmq.testing.plugin import StartProcess
 def test_java_and_go_programs_use_the_plug_ins_process(
     pocketmq_proc: StartProcess, java_498: Session, go_client: Session
 ) -> None:
-    """Issue 7, 5: usable by Java and Go tests; what one sends the other gets, and the test sees both."""
+    """Usable by Java and Go tests; what one sends the other gets, and the test sees both."""
     server = pocketmq_proc(brokerName="from-pytest")
     server.create_topic("T", queues=1)
     java_498.producer(server.namesrv, "java").send(message("T", "from java", tags="a"))

@@ -1,4 +1,4 @@
-"""What an operator asks and orders of a running official consumer (issue 5 part 12)."""
+"""What an operator asks and orders of a running official consumer."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Sending and consuming with the official Java clients, in both header encodings (issue 3, part 5)."""
+"""Sending and consuming with the official Java clients, in both header encodings."""
 
 import os
 

@@ -1,6 +1,6 @@
 """One store, two brokers: what PocketMQ wrote is served by RocketMQ 4.9.7, and the other way round.
 
-Issue 3, part 6, second half; R19. The official Java client is the judge on both sides.
+R19. The official Java client is the judge on both sides.
 """
 
 from collections import Counter

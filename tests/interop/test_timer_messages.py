@@ -1,4 +1,4 @@
-"""Delivery at a time and recall, by the official Java 5.5.0 client and by ours (issue 5 part 7).
+"""Delivery at a time and recall, by the official Java 5.5.0 client and by ours.
 
 With --reference also at the real broker 5.5.0.
 """

@@ -102,7 +102,7 @@ def _is_known(broker: RunningBroker) -> bool:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.call)
 def test_each_request_of_dashboard_and_exporter_is_answered(row: Row, site: Site) -> None:
-    """Issue 7, 2; S86 to S89: success with everything that they read, or RocketMQ's own code."""
+    """S86 to S89: success with everything that they read, or RocketMQ's own code."""
     answer = ask(
         site.broker.namesrv if row.target == NAMESRV else site.broker.address,
         row.code,

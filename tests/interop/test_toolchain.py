@@ -11,14 +11,12 @@ def test_a_missing_program_says_what_to_install() -> None:
 
 
 def test_a_missing_toolchain_is_a_skip_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 3, part 5."""
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="apt install it"):
         or_missing(lambda: program("no-such-program", "apt install it"))
 
 
 def test_a_missing_toolchain_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 3, part 5."""
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="apt install it"):
         or_missing(lambda: program("no-such-program", "apt install it"))

@@ -71,7 +71,7 @@ def same_answer(ours: RemotingCommand, theirs: RemotingCommand) -> None:
 def test_recorded_questions_for_routes_are_answered_as_the_real_name_server_did(
     name: str,
 ) -> None:
-    """Issue 3 part 6: routes in both JSON dialects, by the version of who asks."""
+    """Routes in both JSON dialects, by the version of who asks."""
     server = OneServer()
     for exchange in registrations(name):
         server.ask(exchange.request)

@@ -50,7 +50,7 @@ def numbers(frame: "DataFrame") -> list[int]:
 def test_rows_pulled_from_a_broker_equal_those_of_its_files(
     load: Load, spark: "SparkSession", broker: RunningBroker, topic: str
 ) -> None:
-    """Issue 6 part 2: identical rows for the same offsets."""
+    """Identical rows for the same offsets."""
     pulled = load(subscribe=topic, columns="all", minPartitions="5").drop("tagsCode")
     options = {"subscribe": topic, "columns": "all", "brokerName": pulled.collect()[0].brokerName}
     files = spark.read.format("pocketmq").options(**options).load(str(broker.store))

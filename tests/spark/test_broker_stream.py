@@ -39,7 +39,7 @@ def offsets_of(broker: RunningBroker, topic: str, group: str) -> list[int | None
 def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """Issue 6 part 3: new queues picked up."""
+    """New queues picked up."""
     topic = make_topic(broker, 2)
     send(broker, topic, 100)
     wait_readable(broker, topic, 100)
@@ -57,7 +57,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
 def test_progress_shows_as_the_groups_offsets_the_last_batch_included(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """Issue 6 part 3: offsets are committed so that consoles show progress."""
+    """Offsets are committed so that consoles show progress."""
     topic = make_topic(broker, 2)
     send(broker, topic, 40)
     wait_readable(broker, topic, 40)

@@ -60,7 +60,7 @@ def numbers(frame: "DataFrame") -> list[int]:
 def test_a_recorded_store_read_by_spark_has_the_rows_of_its_manifest(
     name: str, load: Load, tmp_path: Path
 ) -> None:
-    """Issue 6: whole rows; columns=all, every type through Spark and back."""
+    """Whole rows; columns=all, every type through Spark and back."""
     root = unpack(name, tmp_path)
     frame = load(root, columns="all", includeSystemTopics="true", brokerName="golden-a")
     rows = {(r.topic, r.queueId, r.queueOffset): r.asDict() for r in frame.collect()}
@@ -221,7 +221,7 @@ def test_pushed_filters_leave_the_plan(
 
 
 def test_several_brokers_stores_are_one_table(load: Load, tmp_path: Path) -> None:
-    """Issue 6 part 7: a glob of roots; the folder above `store` is the broker's name."""
+    """A glob of roots; the folder above `store` is the broker's name."""
     for name in ("broker-a", "broker-b"):
         store = WrittenStore(tmp_path / name / "store")
         store.add(Message(body=b"%d" % i) for i in range(5))
@@ -340,7 +340,7 @@ def test_damage_follows_fail_on_data_loss_in_batches_and_streams(
     spark: "SparkSession",
     tmp_path: Path,
 ) -> None:
-    """Issue 6 part 1: an error with file and position, or every row but the damaged ones."""
+    """An error with file and position, or every row but the damaged ones."""
     store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
     positions = store.add(Message(body=b"%d" % i) for i in range(100))
     lost = damage(store, positions)
@@ -413,7 +413,7 @@ def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
 def test_a_generated_store_is_counted_and_hashed_in_several_tasks(
     load: Load, tmp_path: Path
 ) -> None:
-    """Issue 6; the whole of it by the decoder: tests/store/test_bulk_generated.py."""
+    """The whole of it by the decoder: tests/store/test_bulk_generated.py."""
     messages = 12_000
     bulk_store.write_store(tmp_path / "bench", messages, log_file_size=1 << 22)
     noise = bulk_store.body_noise(bulk_store.BODY_SIZE)

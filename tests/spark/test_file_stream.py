@@ -149,7 +149,6 @@ def test_the_calls_of_pyspark_4_0_read_everything_once(store: WrittenStore) -> N
 
 
 def test_retention_past_the_checkpoint_is_reported_or_skipped(store: WrittenStore) -> None:
-    """Issue 6 part 3."""
     strict = reader_of(store)
     start = strict.initialOffset()
     end = to_offset(strict.latest_from(from_offset(start), 0, 0))
@@ -297,7 +296,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], withi
 def test_a_query_killed_at_any_moment_loses_and_repeats_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Issue 6: kill -9 of a streaming query in a loop, a Parquet sink (POCKETMQ_SPARK_KILLS rounds)."""
+    """Kill -9 of a streaming query in a loop, a Parquet sink (POCKETMQ_SPARK_KILLS rounds)."""
     need_java()
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

@@ -116,7 +116,7 @@ def plan(name: str, value: str, root: str) -> None:
 def test_a_bad_value_is_an_error_that_names_the_option_and_what_is_allowed(
     name: str, value: str, allowed: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 6, judged by: every option's bad value, before any task starts."""
+    """Judged by: every option's bad value, before any task starts."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(PocketMQError) as caught:
         plan(name, value, root)

@@ -50,7 +50,6 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
 def test_the_zip_is_all_that_an_executor_needs_beside_numpy_and_pyarrow(
     bundle: Path, bare: Path
 ) -> None:
-    """Issue 6 part 7."""
     alone = run(bare, "import pocketmq")
     assert "No module named 'pocketmq'" in alone.stderr
     code = f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
@@ -87,7 +86,7 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
 def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
-    """Issue 6 part 7: local-cluster, two executors; stores of two brokers under one glob."""
+    """Local-cluster, two executors; stores of two brokers under one glob."""
     need_java()
     for name in ("broker-a", "broker-b"):
         store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 16)
@@ -125,7 +124,6 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
 def test_a_missing_java_is_one_line_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Issue 6 part 8."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     problem = java_problem()

@@ -115,7 +115,7 @@ def test_delayed_rows_wait_in_the_schedule(spark: "SparkSession", broker: Runnin
 def test_a_failed_task_says_how_many_messages_are_out(
     spark: "SparkSession", broker: RunningBroker
 ) -> None:
-    """Issue 6 part 4: a failed task leaves a clear count of what was sent."""
+    """A failed task leaves a clear count of what was sent."""
     topic = make_topic(broker, 1)
     frame = spark.createDataFrame(
         [(b"x" * 100,)] * 40 + [(b"x" * (5 << 20),)], "body binary"

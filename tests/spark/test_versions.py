@@ -79,7 +79,7 @@ def essentials(
 @pytest.mark.slow
 @pytest.mark.skipif(not NEWEST, reason="tests.spark.matrix runs everything on this version")
 def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_path: Path) -> None:
-    """Issue 6 part 8: oldest and newest supported run in the tests; this session is the newest."""
+    """Oldest and newest supported run in the tests; this session is the newest."""
     seen = essentials("classic", oldest_pyspark, broker, tmp_path)
     assert seen["version"].startswith("4.0.")
     # 4.0 has no read limits for Python sources: one batch of the limit, in proportion to the queues.
@@ -91,7 +91,6 @@ def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_
 def test_a_spark_connect_session_reads_streams_and_writes(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """Issue 6 part 7."""
     seen = essentials("connect", connect_packages, broker, tmp_path)
     assert seen["version"] == pyspark.__version__
     assert "connect" in seen["session"]
@@ -122,7 +121,7 @@ assert table["body"].to_list()[59] == b"59"
 
 @pytest.mark.slow
 def test_pandas_duckdb_and_polars_take_the_batches(tmp_path: Path) -> None:
-    """Issue 6 part 5: the same batches without Spark."""
+    """The same batches without Spark."""
     try:
         folder = frame_packages()
     except PeerMissing as missing:

@@ -7,13 +7,13 @@ import pytest
 from benchmarks import bulk_store
 from benchmarks.bench_bulk import verify
 
-# 1024 is what issue 6 asks for: POCKETMQ_BULK_MIB=1024 pytest tests/store/test_bulk_generated.py
+# The full size, 1 GiB: POCKETMQ_BULK_MIB=1024 pytest tests/store/test_bulk_generated.py
 MIB = int(os.environ.get("POCKETMQ_BULK_MIB", "64"))
 
 
 @pytest.mark.slow
 def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:
-    """Issue 6; what is held at a time does not grow with the store."""
+    """What is held at a time does not grow with the store."""
     root = tmp_path / "bench"
     messages = MIB * 854
     # Two log files at least, so that one end of a file is in it.

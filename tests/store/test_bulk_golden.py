@@ -1,6 +1,6 @@
 """Stores that real brokers wrote, read in bulk: every row as the broker's manifest has it.
 
-Issue 6: "Golden stores of the real brokers read to exactly their manifests, whole rows compared".
+Golden stores of the real brokers read to exactly their manifests; whole rows are compared.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ def test_a_recorded_store_is_read_to_exactly_its_manifest(name: str, tmp_path: P
 def test_a_torn_tail_is_an_error_that_says_where_unless_it_may_be_skipped(
     name: str, tmp_path: Path
 ) -> None:
-    """Issue 6 part 1: file and position in the message."""
+    """File and position in the message."""
     root = unpack(name, tmp_path)
     position = manifest(name)["damage"]["recordOffset"]
     with pytest.raises(bulk.DataLoss, match="failOnDataLoss") as caught:
@@ -140,7 +140,7 @@ def test_a_flipped_byte_is_found_when_checksums_are_verified(name: str, tmp_path
 
 @pytest.mark.parametrize("name", sorted(WALKED))
 def test_a_log_without_index_files_is_walked(name: str, tmp_path: Path) -> None:
-    """Issue 6: only the log files were copied. The broker builds its index from the same walk."""
+    """Only the log files were copied. The broker builds its index from the same walk."""
     rows = read(unpack(name, tmp_path))
     source = name.replace(".clean-rebuild", ".clean").replace(".crash-rebuild", ".crash")
     source = source.replace(".noqueues", ".clean")

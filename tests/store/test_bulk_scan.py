@@ -304,7 +304,7 @@ def test_a_failed_export_leaves_no_half_file(tmp_path: Path) -> None:
 
 
 def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:
-    """Issue 6, in small: the benchmark does the same with 1 GiB."""
+    """In small: the benchmark does the same with 1 GiB."""
     count = 5000
     root = tmp_path / "b"
     bulk_store.write_store(root, count, body_size=64, queues=4, tags=10, log_file_size=1 << 17)

@@ -454,7 +454,7 @@ def test_the_golden_store_is_continued(tmp_path: Path) -> None:
 
 
 def test_messages_that_wait_take_no_memory(timers: Timers) -> None:
-    """Issue 5 part 7, small: what 4,000 messages leave behind in these modules. By hand: 1,000,000."""
+    """Small: what 4,000 messages leave behind in these modules. By hand: 1,000,000."""
     for number in range(4_000):
         timers.send("T", "x", TIMER_DELAY_SEC=60 + number, UNIQ_KEY=f"k{number}")
     timers.close()

@@ -38,7 +38,7 @@ def server() -> Iterator[InProcess]:
 
 
 def test_what_is_sent_can_be_looked_at(server: InProcess) -> None:
-    """Issue 7, 5: quick helpers for tests."""
+    """Quick helpers for tests."""
     server.create_topic("orders", queues=2)
     server.send("orders", "first", tags="new", keys="1", properties={"shop": "north"}, queue_id=1)
     server.send_all("orders", [b"second", b"third"], tags="paid")
@@ -162,7 +162,7 @@ async def test_a_wait_that_would_stop_the_tests_own_loop_is_refused(server: InPr
 
 
 def test_a_delay_of_two_hours_takes_no_time(server: InProcess) -> None:
-    """Issue 7, 5; S64: level 18 is 2 h."""
+    """S64: level 18 is 2 h."""
     server.create_topic("T")
     server.send("T", "later", delay_level=18)
     server.clock.advance(minutes=119)
@@ -279,7 +279,7 @@ def _mapped_files() -> list[str]:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux's /proc")
 def test_200_brokers_leave_no_thread_file_or_task_behind() -> None:
-    """Issue 7, 5: 200 brokers in one run leave nothing behind."""
+    """200 brokers in one run leave nothing behind."""
     with InProcess() as server:
         server.send("T", "warm")
     threads = set(threading.enumerate())
@@ -300,7 +300,7 @@ def test_200_brokers_leave_no_thread_file_or_task_behind() -> None:
 
 
 def test_a_warm_process_has_a_broker_in_under_100_ms() -> None:
-    """Issue 7, 5: ready in under 100 ms. The best of ten: another program may have the machine."""
+    """Ready in under 100 ms. The best of ten: another program may have the machine."""
     best = 1e9
     for _ in range(10):
         began = time.perf_counter()

@@ -31,7 +31,7 @@ def run(user: pytest.Pytester, *words: str, without: str = "asyncio") -> pytest.
 
 
 def test_the_fixture_is_there_without_any_set_up(user: pytest.Pytester) -> None:
-    """Issue 7, 5: in tests in one line."""
+    """In tests in one line."""
     user.makepyfile(
         """
         from pocketmq.client import Message, sync
