@@ -114,3 +114,22 @@ async def test_what_an_absent_group_has_popped_stays_out_until_its_time(tmp_path
             (b"%d" % n, 1) for n in range(4)
         ]
         assert await ordered.bodies(order=True, maxMsgNums=2) == [b"0", b"1"]
+
+
+async def test_cleaning_queue_files_does_not_let_offsets_begin_anew(tmp_path: Path) -> None:
+    """They would begin at 0, and a group that has consumed all waits far behind: it would miss what comes."""
+    clock = late_clock()
+    async with (
+        serving(tmp_path, clock=clock, store=SMALL_FILES) as broker,
+        await Peer.at(broker) as peer,
+    ):
+        for _ in range(5):
+            await peer.produce("T")
+        broker.parts.tables.offsets.place("g", "T", 0, 5)
+        for _ in range(400):
+            await peer.produce("Other", bytes(1000))
+        assert broker.parts.messages.store.delete_expired_files() > 1
+        assert (await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
+        for _ in range(3):
+            await peer.produce("T")
+        assert await consume_all(peer, "g", await offset_of(peer, "g")) == 3

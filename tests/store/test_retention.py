@@ -126,9 +126,10 @@ def test_after_a_deletion_offsets_reads_times_and_queries_know_it(
 
 def test_expired_queues_are_cleaned_on_request(tmp_path: Path, clock: ManualClock) -> None:
     store = filled(tmp_path, clock, file_reserved_time=0)
-    assert store.clean_expired_consume_queues() == 0
+    assert store.clean_expired_consume_queues(()) == 0
     store.delete_expired_files()
-    assert store.clean_expired_consume_queues() == 1
+    assert store.clean_expired_consume_queues({"Old"}) == 0
+    assert store.clean_expired_consume_queues({"Topic"}) == 1
     assert list(store.queues()) == [("Topic", 0)]
     store.close()
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import os
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
@@ -264,12 +265,16 @@ class OpenStore:
             self.delete_topic(topic)
         return unused
 
-    def clean_expired_consume_queues(self) -> int:
-        """Delete the queues whose records are all gone from the log. Returns: how many."""
+    def clean_expired_consume_queues(self, keep: Collection[str]) -> int:
+        """Delete the queues, but for those of topics in `keep`, whose records are all gone from the log.
+
+        A queue that is deleted begins at offset 0 again. Returns: how many.
+        """
         expired = [
             queue
             for queue in self._queues.values()
             if queue.topic != SCHEDULE_TOPIC
+            and queue.topic not in keep
             and queue.max_offset
             and queue.max_position <= self._log.min_position
         ]
