@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.support.ui import Select
 from tests.console.browser import Browser
-from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of
+from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import ACCESSIBILITY, CONTRAST, SENTENCES, TOO_WIDE
 from tests.interop.brokers import PocketBroker
 
@@ -130,6 +130,52 @@ def test_every_page_has_names_headings_and_contrast_in_the_light(
             assert browser.run(TOO_WIDE) == [], address
     finally:
         browser.driver.set_window_size(1280, 900)
+
+
+LONG = "Orders_of_a_department_with_a_name_that_nobody_will_ever_type_" + "x" * 60
+
+
+def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
+    browser: Browser, stage: Stage, mixed: Mixed, picture_folder: Path
+) -> None:
+    """Columns stay in sight at the usual width; at 375 px no page scrolls sideways."""
+    make_topic(stage.broker, LONG)
+    browser.open("/topics")
+    browser.wait_for(LONG)
+    hidden = (
+        "const [it] = document.querySelectorAll('.table'); return it.scrollWidth - it.clientWidth"
+    )
+    assert browser.run(hidden) <= 1
+    browser.picture(picture_folder / "long-name.png")
+    screen = {"width": 375, "height": 812, "deviceScaleFactor": 1, "mobile": True}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    try:
+        for address in [*addresses(mixed), f"/topic?name={LONG}"]:
+            browser.open(address)
+            assert browser.run(TOO_WIDE) == [], address
+            wide = (
+                "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            assert browser.run(wide) <= 0, address
+        browser.open("/groups")
+        browser.picture(picture_folder / "groups-375.png")
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    forgive_the_missing_page(browser)
+
+
+def test_a_dialog_says_its_sentence_and_nothing_else(browser: Browser, stage: Stage) -> None:
+    """What has no steps shows none, not their number."""
+    make_topic(stage.broker, "short_lived")
+    browser.open("/topic?name=short_lived")
+    browser.click("Delete")
+    browser.wait_for("Topic 'short_lived' with 0 messages")
+    loose = """
+        const nodes = [...document.querySelector('dialog .body').childNodes];
+        return nodes.filter((each) => each.nodeType === Node.TEXT_NODE).map((each) => each.data);
+    """
+    assert browser.run(loose) == []
+    browser.dialog("Cancel")
 
 
 def test_each_page_asks_once_before_its_first_figures(browser: Browser, mixed: Mixed) -> None:

@@ -76,7 +76,7 @@ export async function confirmed({ willDo, steps, action, parameters, title, labe
   const body = [
     language !== "en" && has(`will.${action}`) && h("p", {}, t(`will.${action}`, values)),
     h("p", { lang: "en", translate: "no" }, willDo),
-    steps?.length && offsetSteps(steps),
+    steps?.length > 0 && offsetSteps(steps),
   ];
   const done = await open({
     title: title ?? t("confirm.title"),
