@@ -136,7 +136,7 @@ LONG = "Orders_of_a_department_with_a_name_that_nobody_will_ever_type_" + "x" * 
 
 
 def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
-    browser: Browser, stage: Stage, mixed: Mixed, picture_folder: Path
+    browser: Browser, stage: Stage, mixed: Mixed, tmp_path: Path
 ) -> None:
     """Columns stay in sight at the usual width; at 375 px no page scrolls sideways."""
     make_topic(stage.broker, LONG)
@@ -146,7 +146,7 @@ def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
         "const [it] = document.querySelectorAll('.table'); return it.scrollWidth - it.clientWidth"
     )
     assert browser.run(hidden) <= 1
-    browser.picture(picture_folder / "long-name.png")
+    browser.picture(tmp_path / "long-name.png")
     screen = {"width": 375, "height": 812, "deviceScaleFactor": 1, "mobile": True}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     try:
@@ -158,7 +158,7 @@ def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
             )
             assert browser.run(wide) <= 0, address
         browser.open("/groups")
-        browser.picture(picture_folder / "groups-375.png")
+        browser.picture(tmp_path / "groups-375.png")
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     forgive_the_missing_page(browser)

@@ -35,6 +35,7 @@ CHECKS_MAX = 4
 IDLE_STEPS = 5
 STALE_INTERVALS = 10
 _WATCHED_MS = 60_000
+_BREATH_MS = 100
 _CLUSTER = "cluster"
 
 
@@ -111,17 +112,17 @@ class Sampler:
     async def run(self) -> None:
         """Sample and examine until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._again(self.sample), name="samples")
-            tasks.create_task(self._again(self._check), name="checkups")
+            tasks.create_task(self._again(self.sample, self.interval_ms), name="samples")
+            tasks.create_task(self._again(self._check, _BREATH_MS), name="checkups")
 
-    async def _again(self, look: Callable[[], Awaitable[None]]) -> None:
+    async def _again(self, look: Callable[[], Awaitable[None]], pause_ms: int) -> None:
         """An answer that nobody foresaw is logged, and the next look comes."""
         while True:
             try:
                 await look()
             except Exception:
                 log.exception("a look of the console has failed; the next one follows")
-            await asyncio.sleep(self.interval_ms / 1_000)
+            await asyncio.sleep(pause_ms / 1_000)
 
     async def fresh(self) -> Sample:
         """The last sample, or a new one when that is old or nobody was watching; now somebody is.
@@ -265,7 +266,8 @@ class Sampler:
             figures.members = None
 
     async def _check(self) -> None:
-        """Examine the groups whose turn it is (invariant 3)."""
+        """After a sample, examine the groups whose turn it is (invariant 3)."""
+        await self._sampled.wait()
         names = set(self.groups)
         for name in self.symptoms.keys() - names:
             del self.symptoms[name]
