@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketmq.bulk.api import plan, scan
-    from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore
+    from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore, OtherStore
     from pocketmq.bulk.offsets import LossRule, Offsets, Positions
     from pocketmq.bulk.planner import Filters, Partition, Planner, QueueRange, Sizes, Topics
     from pocketmq.bulk.scanner import Read, read_partition
@@ -32,6 +32,7 @@ __all__ = [
     "LossRule",
     "NotAStore",
     "Offsets",
+    "OtherStore",
     "Partition",
     "Planner",
     "Positions",
@@ -50,7 +51,7 @@ __all__ = [
 
 _HOMES = {
     "api": ("plan", "scan"),
-    "errors": ("BulkError", "DataLoss", "NotAStore"),
+    "errors": ("BulkError", "DataLoss", "NotAStore", "OtherStore"),
     "offsets": ("LossRule", "Offsets", "Positions"),
     "planner": ("Filters", "Partition", "Planner", "QueueRange", "Sizes", "Topics"),
     "scanner": ("Read", "read_partition"),

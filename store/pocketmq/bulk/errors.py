@@ -17,6 +17,26 @@ class NotAStore(BulkError):
             "`consumequeue` (storePathRootDir of the broker), a comma list of such folders, or a glob"
         )
         self.path = path
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["NotAStore"], tuple[str, str]]:
+        return (type(self), (self.path, self.reason))
+
+
+class OtherStore(BulkError):
+    """A task found another store, or none, at the path that was planned. Never read on: the rows would be
+    those of another broker."""
+
+    def __init__(self, path: str, broker_name: str, host: str, reason: str) -> None:
+        super().__init__(
+            f"on host {host} the path {path} is not the store of broker {broker_name} that the read was "
+            f"planned with: {reason}. Every executor must see the same files under this path (NFS, a "
+            "shared volume, or an object store's URI); else read from the brokers with option nameServer"
+        )
+        self._given = (path, broker_name, host, reason)
+
+    def __reduce__(self) -> tuple[type["OtherStore"], tuple[str, str, str, str]]:
+        return (type(self), self._given)
 
 
 class DataLoss(BulkError):

@@ -21,7 +21,7 @@ from pocketmq.bulk.offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.bulk.store import Root, Store
+from pocketmq.bulk.store import Identity, Root, Store
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import is_system_topic
 
@@ -92,7 +92,7 @@ class Partition:
 
     walk: there is no index to go by: the ranges are walked record by record. `queues` decides what is wanted,
     or `topics` and the positions where no queue is known.
-    dense: most bytes of the ranges are wanted.
+    dense: most bytes of the ranges are wanted. identity: of the store that the plan was made with.
     """
 
     root: Root
@@ -103,6 +103,7 @@ class Partition:
     topics: Topics = field(default_factory=Topics)
     starting: Positions = field(default_factory=Positions)
     ending: Positions = field(default_factory=lambda: Positions("latest"))
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,10 @@ class Planner:
                 topics=self.topics,
                 starting=starting,
                 ending=ending,
+                identity=identity,
             )
             for store in self.walked
+            for identity in (store.identity(),)
             for file in store.log_files
         ]
 
@@ -239,6 +242,7 @@ class _StoreWork:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.identity = store.identity()
         # (queue, first byte, end of its last record)
         self.queues: list[tuple[QueueRange, int, int]] = []
         # What only the log knows, in the same form.
@@ -295,7 +299,7 @@ class _StoreWork:
         queues = tuple(q for q, _, _ in self.behind)
         ranges = ((max(low, first), min(high, end)) for first, end in self.store.spans())
         return [
-            Partition(self.store.root, ((at, end),), queues, walk=True)
+            Partition(self.store.root, ((at, end),), queues, walk=True, identity=self.identity)
             for at, end in ranges
             if at < end
         ]
@@ -330,4 +334,7 @@ class _StoreWork:
         queues = tuple(q for q, first, end in self.queues if first < high and end > low)
         if not queues:
             return []
-        return [Partition(self.store.root, tuple(ranges), queues, dense=density > 1 / 16)]
+        dense = density > 1 / 16
+        return [
+            Partition(self.store.root, tuple(ranges), queues, dense=dense, identity=self.identity)
+        ]

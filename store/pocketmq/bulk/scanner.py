@@ -1,5 +1,6 @@
 """A partition -> Arrow batches: index entries of its ranges, sorted by position, some MiB at a time."""
 
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.bulk.decode import Known, decode
+from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
@@ -47,9 +49,9 @@ class Read:
 def read_partition(partition: Partition, read: Read, loss: LossRule) -> Iterator[pa.RecordBatch]:
     """The rows of a partition in the order of the log; queues keep their own order.
 
-    Raises: DataLoss (see LossRule) for records and files that are not there.
+    Raises: DataLoss (see LossRule) for records and files that are not there; OtherStore.
     """
-    store = Store(partition.root)
+    store = _planned_store(partition)
     try:
         if partition.walk:
             yield from _read_walked(store, partition, read, loss)
@@ -61,6 +63,19 @@ def read_partition(partition: Partition, read: Read, loss: LossRule) -> Iterator
                 yield from _read_range(store, partition, queues, low, high, read, loss)
     finally:
         store.close()
+
+
+def _planned_store(partition: Partition) -> Store:
+    """The store of a partition. Raises: OtherStore when this host has another one at its path, or none."""
+    root = partition.root
+    try:
+        store = Store(root)
+    except NotAStore as error:
+        raise OtherStore(root.path, root.broker_name, platform.node(), error.reason) from None
+    if partition.identity is not None and not store.is_the(partition.identity):
+        reason = f"its commit log does not hold the records of {partition.identity.first:020d}"
+        raise OtherStore(root.path, root.broker_name, platform.node(), reason)
+    return store
 
 
 def _read_range(

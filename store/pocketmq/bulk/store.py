@@ -24,6 +24,20 @@ class LogFile(NamedTuple):
     path: str
 
 
+# The first record's place, times, hosts and checksum, and some of its body.
+_HEAD_SIZE = 128
+
+
+class Identity(NamedTuple):
+    """The newest log file that holds a record: its position, and the bytes that it begins with.
+
+    They never change while the file is there, and retention takes the newest file last.
+    """
+
+    first: int
+    head: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """Where a store is and whose it is; primitives only, so that it travels to executors."""
@@ -134,6 +148,25 @@ class Store:
         if opened is None:
             opened = self._open[file.path] = self.folders.open(file.path)
         return opened
+
+    def identity(self) -> Identity | None:
+        """What tells this store from others, also while it grows; None for one without a record."""
+        for file in reversed(self.log_files):
+            head = self._head(file)
+            if head is not None and any(head[:4]):
+                return Identity(file.first, head)
+        return None
+
+    def is_the(self, planned: Identity) -> bool:
+        """Whether this is the store that a plan was made with."""
+        file = self.log_file_of(planned.first)
+        return file is not None and file.first == planned.first and self._head(file) == planned.head
+
+    def _head(self, file: LogFile) -> bytes | None:
+        try:
+            return bytes(self.open_log(file).read(0, _HEAD_SIZE))
+        except FileNotFoundError:
+            return None
 
     def close(self) -> None:
         """Forget the open files; slices that were handed out stay valid."""
