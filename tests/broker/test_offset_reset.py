@@ -85,7 +85,7 @@ async def test_a_member_learns_of_the_reset_with_its_pull_and_its_old_offsets_do
 async def test_a_pull_that_waits_is_told_at_once(broker: Broker) -> None:
     async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
         await member.heartbeat("g", {"T": "*"})
-        waiting = member.send_pull("g", "T", 40, sys_flag=SUSPEND)
+        waiting = member.send_pull("g", "T", 40, sys_flag=SUSPEND, suspendTimeoutMillis=60_000)
         await until(lambda: broker.parts.services.long_polling.polling("T", 0) == 1)
         await reset(admin, offset=35)
         told = await member.answer(waiting)
@@ -119,6 +119,20 @@ async def test_a_group_that_pops_goes_on_at_the_reset_offset(broker: Broker) -> 
         assert await popper.bodies() == [b"35", b"36", b"37", b"38", b"39"]
         found = await peer.pull("g", "T", 10, sys_flag=OWN, subscription="*")
         assert len(records(found)) == 30
+
+
+@pytest.mark.parametrize("offset", [10, 38])
+async def test_an_offset_that_an_administrator_commits_moves_a_group_that_pops(
+    broker: Broker, offset: int
+) -> None:
+    """Back and forth, as in RocketMQ: that is how tools reset a group that is offline."""
+    async with await Peer.at(broker) as peer, await Peer.at(broker) as admin:
+        broker.parts.tables.offsets.place("g", "T", 0, 20)
+        popper = Popper(peer, broker.clock.now_ms)
+        assert len(await popper.pop(maxMsgNums=10)) == 10
+        await commit(admin, offset, oneway=False)
+        [message] = await popper.pop(maxMsgNums=1)
+        assert message.body == b"%d" % offset
 
 
 async def test_without_an_offset_the_time_decides(broker: Broker) -> None:

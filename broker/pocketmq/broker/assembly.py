@@ -97,7 +97,13 @@ def connect(parts: Parts) -> None:
     events.members_changed.to(tables.isolated.members_changed, members.guard.members_changed)
     events.heartbeat_taken.to(tables.filters.register)
     events.group_offline.to(tables.filters.unregister)
-    events.offset_reset.to(note_reset, tables.isolated.reset, pop.offset_reset)
+    events.offset_reset.to(
+        note_reset,
+        tables.isolated.reset,
+        pop.offset_reset,
+        # A pull that waits is told of it at once.
+        lambda group, topic, queue_id, offset: long_polling.wake_topic(topic),
+    )
     events.offset_copied.to(tables.isolated.reset, pop.offset_reset)
     events.offsets_removed.to(tables.isolated.forget, pop.forget)
     events.shares_changed.to(long_polling.wake_topic)

@@ -90,6 +90,11 @@ class ConsumerOffsetManager(ConfigManager):
         self.offsets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.dirty = True
 
+    def set_by_hand(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """An administrator says where the group goes on; members that pop go on there, too."""
+        self._events.offset_copied(group, topic, queue_id, offset)
+        self.commit(group, topic, queue_id, offset, client)
+
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """The group is to go on at `offset`, which its members are told."""
         self.place(group, topic, queue_id, offset)

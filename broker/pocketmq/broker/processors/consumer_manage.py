@@ -112,7 +112,6 @@ class ConsumerManageProcessor:
                     connection.peer,
                 )
                 return request.answer(ResponseCode.SUCCESS, None, {})
-            self._isolated.reset(group, topic, queue_id, header.commit_offset)
         online = self._consumers.get(group)
         is_member = online is not None and connection in online.channels
         if self._offsets.resets:
@@ -127,7 +126,10 @@ class ConsumerManageProcessor:
             key = (group, topic, queue_id)
             text = f"by {connection.peer}, which is no member"
             self._deliveries.event(EventKind.RESET, key, max(old, 0), header.commit_offset, text)
-        self._offsets.commit(group, topic, queue_id, header.commit_offset, connection.peer)
+        commit = self._offsets.commit
+        if not is_member and not request.is_oneway:
+            commit = self._offsets.set_by_hand
+        commit(group, topic, queue_id, header.commit_offset, connection.peer)
         return request.answer(ResponseCode.SUCCESS, None, {})
 
     def lock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
