@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -57,9 +58,9 @@ class Peer:
         self._early: list[RemotingCommand] = []
 
     @classmethod
-    async def at(cls, broker: Listens) -> Self:
+    async def at(cls, broker: Listens, tls: ssl.SSLContext | None = None) -> Self:
         host, _, port = broker.listen_address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        return cls(*await asyncio.open_connection(host, int(port), ssl=tls))
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,6 +25,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.server import settle
 from pocketmq.cli.server_log import start_logging
+from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
 
 _TICK_S = 0.001
@@ -72,7 +73,7 @@ def _say_where(_number: int, frame: FrameType | None) -> None:
 async def _serve(folder: Path, settings: dict[str, dict[str, object]]) -> None:
     config = BrokerConfig(broker_name="b", listen_port=0, **settings.get("broker", {}))  # type: ignore[arg-type]
     store = StoreConfig(store_path_root_dir=str(folder), **settings.get("store", {}))  # type: ignore[arg-type]
-    async with Broker(config, store) as broker:
+    async with Broker(config, store, tls=ServerTls(TlsConfig())) as broker:
         loop = asyncio.get_running_loop()
         lines = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

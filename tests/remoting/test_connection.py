@@ -1,6 +1,7 @@
 """The transport between two real ends of a loopback socket."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -25,9 +26,10 @@ from pocketmq.remoting.errors import (
     TooManyRequests,
 )
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.shares import ConnectionLimits
 from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
 
-ECHO, SLOW, BROKEN, ASK_BACK, LARGE = 1, 2, 3, 4, 5
+ECHO, SLOW, BROKEN, ASK_BACK, LARGE, LONG, HOW_FAR = range(1, 8)
 
 
 class Peer:
@@ -346,3 +348,110 @@ async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         assert received == expected
         assert most < 5_000_000
         writer.close()
+
+
+async def test_a_large_frame_comes_through_when_those_silent_within_theirs_are_closed() -> None:
+    """Three peers stop within frames of 2 MB, of which 3 MB are kept at a time."""
+    clock = ManualClock()
+    limits = ConnectionLimits(input_size_max=3 << 20)
+    async with running(Peer(), clock, limits=limits) as (server, address), client() as remoting:
+        host, _, port = address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        for _, writer in silent:
+            writer.write((2 << 20).to_bytes(4, "big") + bytes((2 << 20) - 1))
+        await until(lambda: server.shares.input_size > 3 << 20)
+        connection = await remoting.connection(address)
+        large = connection.begin(RemotingCommand(ECHO, body=bytes(1 << 20)))
+
+        def is_done() -> bool:
+            clock.advance_ms(1_000)
+            server.close_stalled()
+            return large.done()
+
+        await until(is_done, 15_000)
+        assert len((await large).body) == 1 << 20
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_an_answer_in_steps_lets_others_be_served_between() -> None:
+    """A handler that is a generator: a turn is 5 ms, here of a clock that each step turns."""
+    clock = ManualClock()
+    peer = Peer()
+    steps: list[int] = []
+
+    def long(request: RemotingCommand, connection: Connection) -> Steps:
+        for number in range(30):
+            steps.append(number)
+            clock.advance_ms(3)
+            yield
+        return request.answer(0, "done")
+
+    def how_far(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return request.answer(0, str(len(steps)))
+
+    peer.handlers.update({LONG: long, HOW_FAR: how_far})
+    async with running(peer, clock) as (_, address), client() as remoting, client() as others:
+        await others.invoke(address, RemotingCommand(HOW_FAR))
+        waits = (await remoting.connection(address)).begin(RemotingCommand(LONG))
+        behind = (await remoting.connection(address)).begin(RemotingCommand(HOW_FAR))
+        seen: list[int] = []
+        while not waits.done():
+            seen.append(int((await others.invoke(address, RemotingCommand(HOW_FAR))).remark or ""))
+        assert (await waits).remark == "done"
+        assert any(0 < number < 30 for number in seen)
+        # What the same peer asked behind it was answered behind it.
+        assert (await behind).remark == "30"
+
+
+async def test_an_answer_in_steps_ends_with_its_connection_or_its_exception() -> None:
+    clock = ManualClock()
+    peer = Peer()
+    ended: list[str] = []
+
+    def long(request: RemotingCommand, connection: Connection) -> Steps:
+        try:
+            while True:
+                clock.advance_ms(3)
+                if request.remark == "fails":
+                    raise LookupError("in a step")
+                yield
+        finally:
+            ended.append(request.remark or "")
+
+    peer.handlers[LONG] = long
+    async with running(peer, clock) as (_, address), client() as remoting:
+        failed = await remoting.invoke(address, RemotingCommand(LONG, remark="fails"))
+        assert failed.remark == "LookupError: in a step"
+        connection = await remoting.connection(address)
+        waits = connection.begin(RemotingCommand(LONG, remark="for ever"))
+        await asyncio.sleep(0)
+        connection.close()
+        with pytest.raises(ConnectionLost):
+            await waits
+        await until(lambda: ended == ["fails", "for ever"])
+
+
+async def test_what_tls_peers_read_late_comes_whole() -> None:
+    """40 answers of 600 KB: more than the buffers of both ends hold, so that they wait unencrypted."""
+    async with running(Peer(), ManualClock(), tls=ServerTls(TlsConfig())) as (_, address):
+        async with client(tls=client_context()) as secure:
+            connection = await secure.connection(address)
+            answers = [connection.begin(RemotingCommand(LARGE)) for _ in range(40)]
+            bodies = {bytes((await each).body) for each in answers}
+            assert bodies == {b"x" * 300_000 + b"y" * 300_000}
+
+
+async def test_connections_beyond_the_limit_are_closed_as_they_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = ConnectionLimits(count_max=2)
+    async with running(Peer(), ManualClock(), limits=limits) as (server, address):
+        host, _, port = address.rpartition(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            assert await opened[2][0].read() == b""
+        assert server.shares.refused_count == 1
+        assert "there are 2 connections, which is the limit" in caplog.text
+        for _, writer in opened:
+            writer.close()

@@ -215,6 +215,7 @@ class Broker:
                 default_handler=default,
                 on_close=events.connection_closed,
                 tls=self._tls,
+                limits=config.connection_limits,
                 frame_size_max=config.frame_max_length,
                 idle_ms=config.server_channel_max_idle_time_seconds * 1000,
             )

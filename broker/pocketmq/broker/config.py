@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID, TRACE_TOPIC
 from pocketmq.remoting.settings import Settings, key, nearest
+from pocketmq.remoting.shares import ConnectionLimits
 from pocketmq.store import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -426,6 +427,45 @@ class BrokerConfig(Settings):
         unit="bytes",
         help="Largest frame, its length word included (a system property in RocketMQ).",
     )
+
+    max_connections: int = key(
+        0,
+        name="maxConnections",
+        min=0,
+        help="Connections that are served at a time; further ones are closed. 0: as many as the process has "
+        "file descriptors for, less an eighth.",
+    )
+    max_connections_per_address: int = key(
+        0,
+        name="maxConnectionsPerAddress",
+        min=0,
+        help="Connections of one IP address at a time; 0: any number.",
+    )
+    half_frames_max_size: int = key(
+        64 << 20,
+        name="halfFramesMaxSize",
+        min=1 << 20,
+        unit="bytes",
+        help="Memory for frames that have not come whole, of all connections together. Beyond it they are "
+        "read one after the other.",
+    )
+    unread_max_size: int = key(
+        256 << 20,
+        name="unreadMaxSize",
+        min=1 << 20,
+        unit="bytes",
+        help="Memory for answers that clients do not read, of all connections together. Beyond it the "
+        "connection with the most is closed. Messages, which are mapped from files, do not count.",
+    )
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        return ConnectionLimits(
+            self.max_connections,
+            self.max_connections_per_address,
+            self.half_frames_max_size,
+            self.unread_max_size,
+        )
 
     def __post_init__(self) -> None:
         if not self.broker_name:

@@ -1,14 +1,18 @@
 """HeldRequest, Woken: what pulls and pops that wait for a message have in common.
 
-Who is woken is run in the next turn of the event loop, all of that turn together, and not at all when its
-connection has ended. Owners: LongPolling and PopPolling, each with a Woken of its own.
+Who is woken is run in the next turn of the event loop, or in one of the following when they are many; not
+before its peer has read what it was sent, and not at all when its connection has ended. Owners: LongPolling
+and PopPolling, each with a Woken of its own.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.connection import TURN_MS, Connection
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -53,9 +57,12 @@ class Woken(Generic[Held]):
 
     kind = "request"
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object] | None) -> None:
+    def __init__(
+        self, clock: Clock, call_soon: Callable[[Callable[[], None]], object] | None
+    ) -> None:
         """call_soon: runs a function in the next turn of the event loop; None: they wait for run_ready."""
-        self._ready: list[Held] = []
+        self._clock = clock
+        self._ready: deque[Held] = deque()
         self._call_soon = call_soon
 
     def run_soon(self, held: Held) -> None:
@@ -65,14 +72,26 @@ class Woken(Generic[Held]):
         self._ready.append(held)
 
     def run_ready(self) -> None:
-        """Run every request that was woken."""
-        ready, self._ready = self._ready, []
-        for held in ready:
-            if held.connection.closed:
-                continue
-            try:
-                held.again()
-            except Exception:
-                log.exception(
-                    "a held %s failed when it was woken peer=%s", self.kind, held.connection.peer
-                )
+        """Run the requests that were woken: all of a few, else those that a turn of the loop has room for."""
+        began_ms = self._clock.monotonic_ms()
+        for _ in range(len(self._ready)):
+            held = self._ready.popleft()
+            if not held.connection.closed:
+                held.connection.when_read(partial(self._run, held))
+            if self._call_soon is not None and self._clock.monotonic_ms() - began_ms >= TURN_MS:
+                break
+        if self._ready and self._call_soon is not None:
+            self._call_soon(self.run_ready)
+
+    def run_all(self) -> None:
+        """Run every request that was woken, however long it takes: the broker stops."""
+        self._call_soon = None
+        self.run_ready()
+
+    def _run(self, held: Held) -> None:
+        try:
+            held.again()
+        except Exception:
+            log.exception(
+                "a held %s failed when it was woken peer=%s", self.kind, held.connection.peer
+            )

@@ -57,8 +57,7 @@ class LongPolling(Woken[HeldPull]):
         call_soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """max_offset(topic, queue id): where the queue ends now; call_soon: see Woken."""
-        super().__init__(call_soon)
-        self._clock = clock
+        super().__init__(clock, call_soon)
         self._max_offset = max_offset
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._next_look_ms = 0
@@ -91,7 +90,7 @@ class LongPolling(Woken[HeldPull]):
             for pull in pulls:
                 self.run_soon(pull)
         self._held.clear()
-        self.run_ready()
+        self.run_all()
 
     @property
     def count(self) -> int:

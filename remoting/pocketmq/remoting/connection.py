@@ -3,12 +3,16 @@
 1. All frames of one read are handled before anything is written; their replies leave in one write.
 2. A handler is a plain function. What it returns is sent: a RemotingCommand, an encoded frame (bytes),
    a list of buffers that make one frame (written without a copy); None means no answer, or one that
-   comes later by `send`. A coroutine is run in the owner's task group and its value is sent.
+   comes later by `send`. A coroutine is run in the owner's task group and its value is sent. A generator
+   is a long answer in steps: at each `yield` others may be served, and what it returns is sent.
 3. An exception in a handler is an answer with SYSTEM_ERROR and its text, and a log line; it never ends
    the connection. Bytes that are no frame do end it.
 4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded. A client
    reads on (`read_on`): what it sends is bounded by its callers, and two ends that both wait never end.
 5. A ONEWAY request is never answered.
+6. Its requests hold up the event loop for TURN_MS at a time: what is not handled then waits for the next
+   turn of the loop, and nothing more is read before. While an answer comes in steps, nothing else is handled.
+7. What a TLS peer does not read waits as it is, without a copy; it is encrypted as the peer reads.
 Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
 """
 
@@ -16,7 +20,8 @@ import asyncio
 import inspect
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
@@ -31,14 +36,16 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls import ServerTls, TlsLayer
 
 log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 Reply = RemotingCommand | bytes | Sequence[Buffer] | None
+Steps = Generator[None, None, RemotingCommand | None]
 Handler = Callable[
-    [RemotingCommand, "Connection"], "Reply | Coroutine[Any, Any, RemotingCommand | None]"
+    [RemotingCommand, "Connection"], "Reply | Coroutine[Any, Any, RemotingCommand | None] | Steps"
 ]
 
 
@@ -55,6 +62,10 @@ class Waiter(Protocol):
 # Replies that together are smaller than this are joined: one copy is cheaper than many vectors.
 _JOIN_SIZE_MAX = 65_536
 _WRITE_BUFFER_HIGH = 1_048_576
+# What is encrypted for a TLS peer ahead of its reading, and how much at a time.
+_TLS_BUFFER_HIGH = 131_072
+_TLS_PIECE = 65_536
+TURN_MS = 5
 _TLS_HANDSHAKE = 0x16
 
 
@@ -77,12 +88,14 @@ class Connection(asyncio.Protocol):
         tls: ServerTls | None = None,
         sniff: bool = True,
         read_on: bool = False,
+        shares: Shares | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the
         way they begin; None refuses those that begin with a handshake.
-        sniff: look at the first byte at all (servers). read_on: see invariant 4 (clients)."""
+        sniff: look at the first byte at all (servers). read_on: see invariant 4 (clients). shares: where what
+        it keeps in memory is counted."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
         self._spawn = spawn
@@ -100,8 +113,20 @@ class Connection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._out_size = 0
         self._corked = False
+        self._shares = shares
+        # Why nothing is handled now: the peer does not read; an answer comes in steps; the turn is over.
         self._paused = False
+        self._steps: tuple[RemotingCommand, Steps] | None = None
+        self._turn_over = False
+        # Why nothing is read now, besides these: others' half frames come first.
+        self._held = False
+        self._is_reading = True
         self._waiting: list[bytes] = []
+        self._later: deque[Callable[[], None]] = deque()
+        # Plain text that waits for a TLS peer, and the bytes of all buffers that are mapped from files.
+        self._backlog: deque[Buffer] = deque()
+        self._backlog_size = self._mapped_size = 0
+        self._ending = False
         self._flush_scheduled = False
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,19 +166,36 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error)
             return
-        self._work(frames)
+        self._mapped_size = 0
+        if self._waiting:
+            self._waiting += frames
+        else:
+            self._work(frames, self.last_read_ms)
         pending = self._decoder.pending
-        self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if pending else 0
+        if pending or self.partial_since_ms:
+            self._note_half_frame(pending)
 
-    def _work(self, frames: list[bytes]) -> None:
-        """Handle frames in order until the peer is too slow for their replies (invariant 4)."""
+    def _note_half_frame(self, size: int) -> None:
+        self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if size else 0
+        if self._shares is not None and not self._shares.half_frame(self, size):
+            self._held = True
+            self._update_reading()
+
+    def read_again(self) -> None:
+        """There is room for its half frame again."""
+        self._held = False
+        self._update_reading()
+
+    def _work(self, frames: list[bytes], began_ms: int) -> None:
+        """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
         try:
             for place, frame in enumerate(frames):
                 if self._out_size > _WRITE_BUFFER_HIGH:
                     self._flush()
-                if self._paused:
-                    self._waiting += frames[place:]
+                if self._paused or self._steps is not None or self._is_over(place, began_ms):
+                    self._waiting = frames[place:]
+                    self._update_reading()
                     break
                 self._handle(decode(frame))
         except ProtocolError as error:
@@ -162,6 +204,65 @@ class Connection(asyncio.Protocol):
             self._corked = False
             if self._out:
                 self._flush()
+
+    def _is_over(self, place: int, began_ms: int) -> bool:
+        """Whether the turn is over before the frame at `place`; it goes on in the next one then."""
+        if not place or self._monotonic_ms() - began_ms < TURN_MS:
+            return False
+        self._go_on_soon()
+        return True
+
+    def _go_on_soon(self) -> None:
+        assert self._loop is not None
+        if not self._turn_over:
+            self._turn_over = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Another turn for what waits."""
+        self._turn_over = False
+        began_ms = self._monotonic_ms()
+        if self._steps is not None and not self._step(began_ms):
+            self._go_on_soon()
+            return
+        while self._later and not self._paused:
+            if self._monotonic_ms() - began_ms >= TURN_MS:
+                self._go_on_soon()
+                return
+            self._later.popleft()()
+        if self._waiting and not self._paused:
+            waiting, self._waiting = self._waiting, []
+            self._work(waiting, began_ms)
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Read from the peer, or do not: whatever keeps us from it."""
+        wanted = not (self._paused or self._waiting or self._held or self._steps is not None)
+        transport = self._transport
+        if wanted == self._is_reading or transport is None or transport.is_closing():
+            return
+        self._is_reading = wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _step(self, began_ms: int) -> bool:
+        """Go on with the answer that comes in steps; False when the turn is over before it is complete."""
+        assert self._steps is not None
+        command, steps = self._steps
+        try:
+            while self._monotonic_ms() - began_ms < TURN_MS:
+                next(steps)
+            return False
+        except StopIteration as stop:
+            self._steps = None
+            if stop.value is not None and not command.is_oneway:
+                self.send(stop.value)
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._steps = None
+            self._fail(command, error)
+        return True
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
@@ -188,6 +289,11 @@ class Connection(asyncio.Protocol):
                 self._out_size += len(reply)
         elif inspect.iscoroutine(reply):
             self._spawn(self._run(command, reply))
+        elif inspect.isgenerator(reply):
+            self._steps = command, cast(Steps, reply)
+            if not self._step(self._monotonic_ms()):
+                self._go_on_soon()
+                self._update_reading()
         elif not flag & 2:
             self.send(reply)  # type: ignore[arg-type]
 
@@ -216,8 +322,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._waiting.clear()
+        self._later.clear()
         self._out.clear()
-        self._out_size = 0
+        self._backlog.clear()
+        self._out_size = self._backlog_size = 0
+        if self._steps is not None:
+            self._steps[1].close()
+            self._steps = None
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -231,18 +342,33 @@ class Connection(asyncio.Protocol):
         if self._read_on:
             return
         self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._update_reading()
+        self._note_unread()
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            self._work(waiting)
+        if self._backlog:
+            self._encrypt()
         if self._paused:
             return
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._mapped_size = 0
+        if self._shares is not None:
+            self._shares.unread(self, 0)
+        if not self._turn_over:
+            self._go_on()
+
+    def when_read(self, run: Callable[[], None]) -> None:
+        """Call `run` now, or when the peer has read what waits for it."""
+        if self._paused or self._later:
+            self._later.append(run)
+        else:
+            run()
+
+    def _note_unread(self) -> None:
+        """Count what the peer leaves unread: all but what is mapped from files."""
+        if self._shares is not None and self._transport is not None:
+            size = self._transport.get_write_buffer_size() + self._backlog_size
+            self._shares.unread(self, max(0, size - self._mapped_size))
 
     # ------------------------------------------------------------ sending
 
@@ -251,7 +377,7 @@ class Connection(asyncio.Protocol):
 
         A closed connection swallows it: who waits for an answer learns it from the loss.
         """
-        if self.closed:
+        if self.closed or self._ending:
             return
         if isinstance(reply, RemotingCommand):
             reply = encode(reply)
@@ -262,7 +388,11 @@ class Connection(asyncio.Protocol):
             for buffer in reply:
                 self._out.append(buffer)
                 self._out_size += len(buffer)
-        if not (self._corked or self._flush_scheduled):
+                if isinstance(buffer, memoryview):
+                    self._mapped_size += len(buffer)
+        if self._out_size > _WRITE_BUFFER_HIGH and not self._corked:
+            self._flush()
+        elif not (self._corked or self._flush_scheduled):
             self._flush_scheduled = True
             assert self._loop is not None
             self._loop.call_soon(self._flush)
@@ -277,9 +407,10 @@ class Connection(asyncio.Protocol):
         self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
         size, self._out_size = self._out_size, 0
         if self._tls is not None:
-            data = self._tls.encrypt(b"".join(out))
+            self._backlog.extend(out)
+            self._backlog_size += size
             out.clear()
-            self._transport.write(data)
+            self._encrypt()
             return
         if len(out) == 1:
             self._transport.write(out[0])
@@ -288,6 +419,35 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines(out)
         self._out = []
+        if self._paused:
+            self._note_unread()
+
+    def _encrypt(self) -> None:
+        """Give the transport what a TLS peer has room for (invariant 7)."""
+        assert self._tls is not None
+        assert self._transport is not None
+        while self._backlog and not self._paused:
+            self._transport.write(self._tls.encrypt(self._piece()))
+        if self._paused:
+            self._note_unread()
+        if self._ending and not self._backlog:
+            self._transport.close()
+
+    def _piece(self) -> bytes:
+        """The next bytes of the backlog."""
+        backlog, size = self._backlog, 0
+        pieces: list[Buffer] = []
+        while backlog and size < _TLS_PIECE:
+            first = backlog.popleft()
+            room = _TLS_PIECE - size
+            if len(first) > room:
+                view = memoryview(first)
+                first = view[:room]
+                backlog.appendleft(view[room:])
+            pieces.append(first)
+            size += len(first)
+        self._backlog_size -= size
+        return b"".join(pieces)
 
     def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
         """Send a request of our own; the future gets the answer, or ConnectionLost.
@@ -353,7 +513,8 @@ class Connection(asyncio.Protocol):
         """Close after what was written has left."""
         if self._out and not self._corked:
             self._flush()
-        if self._transport is not None:
+        self._ending = True
+        if self._transport is not None and not self._backlog:
             self._transport.close()
 
     def abort(self) -> None:
@@ -364,7 +525,9 @@ class Connection(asyncio.Protocol):
     @property
     def writable(self) -> bool:
         """False once closed or closing."""
-        return not self.closed and self._transport is not None and not self._transport.is_closing()
+        return not (
+            self.closed or self._ending or self._transport is None or self._transport.is_closing()
+        )
 
     # ------------------------------------------------------------ TLS by the first byte
 
@@ -377,6 +540,8 @@ class Connection(asyncio.Protocol):
             context = None if server_tls is None else server_tls.context()
             if context is not None:
                 self._tls = TlsLayer(context)
+                assert self._transport is not None
+                self._transport.set_write_buffer_limits(high=_TLS_BUFFER_HIGH)
                 return True
         elif server_tls is None or server_tls.plain_allowed:
             return True

@@ -9,21 +9,29 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
+from pocketmq.remoting.shares import ConnectionLimits, Shares
 from pocketmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
+
+# A peer that sends nothing for so long within a frame is closed, when others wait for room for theirs.
+_STALLED_MS = 3_000
+_STALLED_SCAN_MS = 1_000
 
 
 class RemotingServer:
     """A server for one table of handlers, on any number of addresses.
 
-    idle_ms: a connection without traffic either way, or with half a frame, for that long is closed.
+    limits: what all connections may take together (shares); by default as many of them as the process has
+    descriptors for, less some for files. idle_ms: a connection without traffic either way, or with half a
+    frame, for that long is closed.
     """
 
     def __init__(
@@ -35,6 +43,7 @@ class RemotingServer:
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         tls: ServerTls | None = None,
+        limits: ConnectionLimits | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         idle_ms: int = 120_000,
         scan_interval_ms: int = 10_000,
@@ -50,8 +59,13 @@ class RemotingServer:
         self._scan_interval_ms = scan_interval_ms
         self._listeners: list[asyncio.Server] = []
         self.connections: set[Connection] = set()
+        self.shares = Shares(limits or ConnectionLimits())
 
     async def __aenter__(self) -> Self:
+        if not self.shares.limits.count_max:
+            self.shares.limits = replace(
+                self.shares.limits, count_max=_descriptors_for_connections()
+            )
         self._tasks = await asyncio.TaskGroup().__aenter__()
         self._scanner = self._tasks.create_task(self._scan(), name="remoting-scan")
         self._running: set[asyncio.Task[None]] = set()
@@ -103,16 +117,22 @@ class RemotingServer:
             on_close=self._closed,
             default_handler=self._default_handler,
             tls=self._tls,
+            shares=self.shares,
             frame_size_max=self._frame_size_max,
         )
 
     def _opened(self, connection: Connection) -> None:
         self.connections.add(connection)
-        if self._on_open is not None:
+        refusal = self.shares.enter(_ip(connection))
+        if refusal is not None:
+            log.warning("connection refused peer=%s reason=%r", connection.peer, refusal)
+            connection.abort()
+        elif self._on_open is not None:
             self._on_open(connection)
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.shares.leave(connection, _ip(connection))
         if self._on_close is not None:
             self._on_close(connection)
 
@@ -122,9 +142,21 @@ class RemotingServer:
         task.add_done_callback(self._running.discard)
 
     async def _scan(self) -> None:
+        next_idle_ms = self._clock.monotonic_ms() + self._scan_interval_ms
         while True:
-            await asyncio.sleep(self._scan_interval_ms / 1000)
-            self.close_idle()
+            await asyncio.sleep(_STALLED_SCAN_MS / 1000)
+            self.close_stalled()
+            if self._clock.monotonic_ms() >= next_idle_ms:
+                next_idle_ms += self._scan_interval_ms
+                self.close_idle()
+
+    def close_stalled(self) -> int:
+        """Close connections that are silent within a frame while others wait for room; returns how many."""
+        stalled = self.shares.stalled(self._clock.monotonic_ms(), _STALLED_MS)
+        for connection in stalled:
+            log.warning("connection closed: others wait for its half frame peer=%s", connection)
+            connection.abort()
+        return len(stalled)
 
     def close_idle(self) -> int:
         """Close connections that are idle or stuck within a frame; returns how many."""
@@ -138,3 +170,17 @@ class RemotingServer:
                 connection.abort()
                 closed += 1
         return closed
+
+
+def _descriptors_for_connections() -> int:
+    """Descriptors of this process, less an eighth, at least 64, for files; 0 where nothing is limited."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if limit == resource.RLIM_INFINITY else max(limit - max(limit // 8, 64), 16)
+
+
+def _ip(connection: Connection) -> str:
+    return connection.peer.rpartition(":")[0]

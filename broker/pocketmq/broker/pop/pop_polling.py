@@ -26,8 +26,7 @@ class PopPolling(Woken[HeldRequest]):
         self,
         node: Node,
     ) -> None:
-        super().__init__(node.call_soon)
-        self._clock = node.clock
+        super().__init__(node.clock, node.call_soon)
         self._config = node.config
         self._events = node.events
         # topic -> group and queue -> pops in the order of their coming
@@ -113,7 +112,7 @@ class PopPolling(Woken[HeldRequest]):
         """The broker stops: every held pop is answered now, and none is held any more."""
         self.closing = True
         self._take(lambda pop: True)
-        self.run_ready()
+        self.run_all()
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget the pops of a connection that ended."""

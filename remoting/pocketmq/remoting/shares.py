@@ -1,0 +1,141 @@
+"""Shares: what the connections of one server take together, and what happens to those that take too much.
+
+1. One connection more than there may be, in all or from one address, is closed as it comes.
+2. Half frames: when they are too large together, nothing is read from the younger ones until there is room;
+   the oldest is always read, so that one after the other becomes whole. `stalled` tells those that
+   send nothing while others wait.
+3. Answers that peers do not read: when they are too large together, the connection with the most is aborted.
+   What is mapped from files does not count, nor what stays below a connection's own buffer.
+Owner: RemotingServer; its connections report here.
+"""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+# Below that a connection's share is not worth counting: what the operating system hands out at once.
+_SIZE_MIN = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What all connections of a server may take together; 0: any number of connections. Sizes in bytes."""
+
+    count_max: int = 0
+    per_address_max: int = 0
+    input_size_max: int = 64 << 20
+    output_size_max: int = 256 << 20
+
+
+class Sharing(Protocol):
+    """A connection, as far as this module knows it."""
+
+    last_read_ms: int
+
+    def read_again(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Shares:
+    """Attributes: limits, count (connections now), refused_count and dropped_count (since the start: not let
+    in, aborted with too much unread), input_size and output_size (bytes now).
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.count = self.refused_count = self.dropped_count = 0
+        self.input_size = self.output_size = 0
+        self._by_address: Counter[str] = Counter()
+        # In the order in which the half frames began.
+        self._inputs: dict[Sharing, int] = {}
+        self._held: dict[Sharing, None] = {}
+        self._outputs: dict[Sharing, int] = {}
+
+    # ------------------------------------------------------------ connections (invariant 1)
+
+    def enter(self, address: str) -> str | None:
+        """A connection from an IP address has come; returns why it cannot stay. It counts in any case."""
+        limits = self.limits
+        self.count += 1
+        self._by_address[address] += 1
+        if limits.count_max and self.count > limits.count_max:
+            self.refused_count += 1
+            return f"there are {limits.count_max} connections, which is the limit"
+        if limits.per_address_max and self._by_address[address] > limits.per_address_max:
+            self.refused_count += 1
+            return f"{address} has {limits.per_address_max} connections, which is the limit"
+        return None
+
+    def leave(self, connection: Sharing, address: str) -> None:
+        """It is gone, and all that it had."""
+        self.count -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+        self._held.pop(connection, None)
+        self.half_frame(connection, 0)
+        self.unread(connection, 0)
+
+    # ------------------------------------------------------------ half frames (invariant 2)
+
+    def half_frame(self, connection: Sharing, size: int) -> bool:
+        """The bytes of its unfinished frame now; False: read no more of it until `read_again`."""
+        inputs = self._inputs
+        if size < _SIZE_MIN:
+            if connection in inputs:
+                self.input_size -= inputs.pop(connection)
+                self._let_read()
+            return True
+        self.input_size += size - inputs.get(connection, 0)
+        inputs[connection] = size
+        if self.input_size <= self.limits.input_size_max or next(iter(inputs)) is connection:
+            return True
+        self._held[connection] = None
+        return False
+
+    def _let_read(self) -> None:
+        while self._held:
+            oldest = next(iter(self._inputs))
+            has_room = self.input_size <= self.limits.input_size_max
+            following = oldest if oldest in self._held else next(iter(self._held))
+            if not has_room and following is not oldest:
+                return
+            del self._held[following]
+            following.read_again()
+            if not has_room:
+                return
+
+    def stalled(self, now_ms: int, silent_ms: int) -> list[Sharing]:
+        """The connections whose half frames others wait for, and that have sent nothing for so long."""
+        if not self._held:
+            return []
+        return [
+            each
+            for each in self._inputs
+            if each not in self._held and now_ms - each.last_read_ms > silent_ms
+        ]
+
+    # ------------------------------------------------------------ answers (invariant 3)
+
+    def unread(self, connection: Sharing, size: int) -> None:
+        """The bytes that wait for the peer to read them now; it is aborted when all have too much."""
+        outputs = self._outputs
+        self.output_size += size - outputs.pop(connection, 0)
+        if not size:
+            return
+        outputs[connection] = size
+        while self.output_size > self.limits.output_size_max:
+            largest = max(outputs, key=outputs.__getitem__)
+            self.output_size -= outputs.pop(largest)
+            self.dropped_count += 1
+            log.warning(
+                "connection closed: peer=%s leaves %d bytes unread, and all together %d, which is too much",
+                largest,
+                size,
+                self.output_size,
+            )
+            largest.abort()
