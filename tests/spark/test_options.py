@@ -1,5 +1,7 @@
 """Options of format("pocketmq"): every bad value is an error that names the option and what is allowed."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.store.bulk_stores import Message, WrittenStore
@@ -38,6 +40,7 @@ BAD_VALUES = [
     ("startingOffsets", '{"T":{"b":[1]}}', "object of queues"),
     ("startingOffsets", '{"T":1}', "object of brokers"),
     ("startingOffsets", "group", "option group"),
+    ("startingOffsets", "latest", "leaves a batch no rows"),
     ("endingOffsets", "earliest", "latest or JSON"),
     ("endingOffsets", '{"T":{"b":{"0":-2}}}', "from -1 on"),
     ("startingTimestamp", "yesterday", "milliseconds since 1970"),
@@ -75,6 +78,9 @@ BAD_VALUES = [
     ("topic", ",", "names no topic"),
     ("topic", "", "is empty"),
     ("subExpression", " || ", "TagA || TagB"),
+    ("subExpression", "TagA & TagB", "joins tags by || only"),
+    ("subExpression", "TagA || TagB | TagC", "'TagB | TagC' would be one tag"),
+    ("subExpression", "TagA or TagB", "joins tags by || only"),
     ("keys", ",", "names no key"),
     ("columns", "topic,bodi", "the columns are topic"),
     ("columns", ",", "the columns are topic"),
@@ -194,3 +200,51 @@ def test_every_option_is_in_the_table_of_the_documentation() -> None:
     table = options_.table()
     for name in Options.keys().keys() - {"paths"}:
         assert f"| `{name}` |" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {
+                "startingOffsets": '{"T":{"broker-a":{"0":4,"1":0}}}',
+                "endingOffsets": '{"T":{"broker-a":{"0":3,"1":5}}}',
+            },
+            "queue 0: startingOffsets has 4, behind endingOffsets with 3",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"T":{"broker-a":{"1":40}}}',
+                "endingOffsetsByTimestamp": '{"T":{"broker-a":{"1":30}}}',
+            },
+            "queue 1: startingOffsetsByTimestamp has 40",
+        ),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "no row can be between"),
+    ],
+)
+def test_a_start_behind_the_end_is_an_error(
+    options: dict[str, str], message: str, root: str
+) -> None:
+    """It was a query without rows."""
+    source = PocketMQDataSource({"path": root} | options)
+    with pytest.raises(IllegalArgument, match=message):
+        source.reader(source.schema())
+
+
+def test_what_a_selection_takes_in_unnamed_is_said_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = WrittenStore(tmp_path / "broker-a" / "store")
+    store.add(Message(topic=t) for t in ("T", "U", "%RETRY%G", "%DLQ%G"))
+
+    def said(**options: str) -> list[str]:
+        caplog.clear()
+        source = PocketMQDataSource({"path": str(store.root)} | options)
+        source.reader(source.schema()).partitions()
+        return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+    (line,) = said()
+    assert "retry_and_dead_letter_topics count=2 first=%DLQ%G,%RETRY%G" in line
+    assert said(subscribe="T,U") == []
+    (line,) = said(subscribe="T,U", startingOffsets='{"T":{"broker-a":{"0":1}}}')
+    assert "queues_without_starting_offset count=1 first=U/broker-a/0" in line

@@ -32,8 +32,10 @@ from pocketmq.spark.file_reader import CLOCK_SLACK_MS, warn, with_pushed
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import (
     GROUP,
+    check_batch,
     ending_of,
     filters_of,
+    say_defaults,
     sizes_of,
     starting_of,
     topics_of,
@@ -198,6 +200,7 @@ class BrokerReader(DataSourceReader):
         self.ending = ending_of(options)
         self.sizes = sizes_of(options)
         self.settings = settings_of(options)
+        check_batch(self.starting, self.ending)
 
     @property
     def pushFilters(self) -> Any:
@@ -221,6 +224,7 @@ class BrokerReader(DataSourceReader):
             if starting.word == GROUP:
                 found = group_positions(client, bounds, self.options.group)
                 starting = replace(starting, word="earliest", offsets=found)
+            say_defaults(self.topics, bounds, starting)
             check_known(bounds, starting, "startingOffsets", loss)
             check_known(bounds, self.ending, "endingOffsets", loss)
             starts: Offsets = {}

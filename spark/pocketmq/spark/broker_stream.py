@@ -22,7 +22,7 @@ from pocketmq.spark.broker_reader import (
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
-from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
+from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 _log = logging.getLogger("pocketmq.spark")
@@ -34,7 +34,6 @@ class BrokerStream(OffsetStream):
     def __init__(self, options: Options, projection: Projection) -> None:
         super().__init__(options, starting_of(options, "latest"))
         self.projection = projection
-        self.topics = topics_of(options)
         self.sizes = sizes_of(options)
         self.settings = settings_of(options)
         self.row_filters = filters_of(options)

@@ -22,8 +22,10 @@ from pocketmq.spark.columns import Projection
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import (
     GROUP,
+    check_batch,
     ending_of,
     filters_of,
+    say_defaults,
     sizes_of,
     starting_of,
     topics_of,
@@ -49,6 +51,7 @@ class FileReader(DataSourceReader):
         self.ending = ending_of(options)
         self.sizes = sizes_of(options)
         check_expression(options)
+        check_batch(self.starting, self.ending)
         self.roots: list[Root] = find_roots(options.store_paths, options.broker_names)
 
     @property
@@ -71,6 +74,7 @@ class FileReader(DataSourceReader):
         if starting.word == GROUP:
             found = group_offsets(planner.stores, self.options.group, planner.topics.has)
             starting = replace(starting, word="earliest", offsets=found)
+        say_defaults(self.topics, planner.bounds, starting)
         starts, ends = planner.starts(starting), planner.ends(self.ending)
         self._apply_pushed(planner, starts, ends)
         found_partitions = planner.partitions(starts, ends, self.sizes)

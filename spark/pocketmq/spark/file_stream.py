@@ -15,7 +15,7 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
 from pocketmq.spark.options import Options
-from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of, topics_of
+from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 
@@ -25,7 +25,6 @@ class FileStream(OffsetStream):
     def __init__(self, options: Options, projection: Projection) -> None:
         super().__init__(options, starting_of(options, "latest"))
         self.projection = projection
-        self.topics = topics_of(options)
         self.sizes = sizes_of(options)
         self.row_filters = filters_of(options)
         check_expression(options)

@@ -20,6 +20,9 @@ _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.IGNORECASE)
 _DURATION_MS = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+# What was meant as an operator, in RocketMQ's expressions or in SQL.
+_NOT_A_TAG = re.compile(r"[&|]|\s(?:and|or|not|in)\s", re.IGNORECASE)
+
 READ, STREAM, WRITE = "read", "stream", "write"
 
 
@@ -38,7 +41,12 @@ class Options(Settings):
         name="nameServer",
         help="host:port;host:port. Reads from brokers; also the environment's NAMESRV_ADDR.",
     )
-    subscribe: str = key("", name="subscribe", help="Topics, a comma list; `topic` means the same.")
+    subscribe: str = key(
+        "",
+        name="subscribe",
+        help="Topics, a comma list; `topic` means the same. Default: "
+        "every topic that is no system topic, groups' retry and dead-letter topics included.",
+    )
     topic: str = key(
         "", name="topic", help="Read: same as subscribe. Write: topic for rows without one."
     )
@@ -56,7 +64,8 @@ class Options(Settings):
         "",
         name="startingOffsets",
         help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} with -2 earliest and -1 '
-        "latest. Default: earliest for a batch, latest for a stream.",
+        "latest. Default: earliest for a batch, latest for a stream. Queues that a JSON leaves out begin at "
+        "their earliest offset, which the log says.",
     )
     ending_offsets: str = key(
         "latest", name="endingOffsets", help="latest, or JSON as in startingOffsets (batch)."
@@ -123,7 +132,7 @@ class Options(Settings):
     sub_expression: str = key(
         "*",
         name="subExpression",
-        help="Tags: TagA || TagB, or SQL92 (expressionType, brokers only).",
+        help="Tags joined by ||: TagA || TagB, or SQL92 (expressionType, brokers only).",
     )
     expression_type: str = key(
         "TAG", name="expressionType", choices=("TAG", "SQL92"), help="What subExpression is."
@@ -202,6 +211,13 @@ class Options(Settings):
         tags = tuple(t.strip() for t in text.split("||") if t.strip())
         if not tags:
             raise IllegalArgument(f"subExpression must be * or tags, TagA || TagB, not {text!r}")
+        for tag in tags:
+            if _NOT_A_TAG.search(tag):
+                raise IllegalArgument(
+                    f"subExpression joins tags by || only, TagA || TagB: {tag!r} would be one tag. A message "
+                    "has one tag, so no message has two; a tag with such characters is chosen by a where "
+                    "clause on column tags"
+                )
         return tags
 
     @property

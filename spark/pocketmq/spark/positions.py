@@ -1,13 +1,18 @@
 """From options to what planning needs: which topics, where to begin, where to end, which rows."""
 
+import logging
 import re
+from collections.abc import Collection, Iterable
 
-from pocketmq.bulk.offsets import Positions, parse_offsets
+from pocketmq.bulk.offsets import Positions, QueueKey, each, lookup, parse_offsets
 from pocketmq.bulk.planner import Filters, Sizes, Topics
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.names import is_group_topic
 from pocketmq.spark.options import Options
 
 GROUP = "group"
+_log = logging.getLogger("pocketmq.spark")
+_NAMED_MAX = 5
 
 
 def topics_of(options: Options) -> Topics:
@@ -85,6 +90,53 @@ def ending_of(options: Options) -> Positions:
         options.milliseconds("endingTimestamp"),
         parse_offsets(by_queue, "endingOffsetsByTimestamp", minimum=0) if by_queue else None,
     )
+
+
+def check_batch(starting: Positions, ending: Positions) -> None:
+    """A batch that can have no rows is a mistake, as for Kafka's source. Raises: IllegalArgument."""
+    by_time = starting.ms is not None or starting.ms_by_queue is not None
+    if starting.word == "latest" and starting.offsets is None and not by_time:
+        raise IllegalArgument("startingOffsets=latest leaves a batch no rows: it is for streams")
+    if starting.ms is not None and ending.ms is not None and starting.ms > ending.ms:
+        raise IllegalArgument(
+            f"startingTimestamp {starting.ms} is behind endingTimestamp {ending.ms}: no row can be between"
+        )
+    for what, begin, end in (
+        ("Offsets", starting.offsets, ending.offsets),
+        ("OffsetsByTimestamp", starting.ms_by_queue, ending.ms_by_queue),
+    ):
+        for key, first in each(begin or {}):
+            last = lookup(end, key)
+            if last is not None and first > last >= 0:
+                raise IllegalArgument(
+                    f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: starting{what} has "
+                    f"{first}, behind ending{what} with {last}"
+                )
+
+
+def say_defaults(topics: Topics, keys: Collection[QueueKey], starting: Positions) -> None:
+    """Says in the log what a selection takes in that its options do not name."""
+    if starting.offsets is not None:
+        left_out = [k for k in keys if lookup(starting.offsets, k) is None]
+        if left_out:
+            _log.warning(
+                "queues_without_starting_offset count=%d first=%s; they begin at their earliest offset",
+                len(left_out),
+                _some(f"{k.topic}/{k.broker_name}/{k.queue_id}" for k in left_out),
+            )
+    if not topics.named() and topics.pattern is None:
+        again = {k.topic for k in keys if is_group_topic(k.topic)}
+        if again:
+            _log.warning(
+                "retry_and_dead_letter_topics count=%d first=%s; a retried message is a row for each "
+                "time. Name topics with option subscribe to leave them out",
+                len(again),
+                _some(sorted(again)),
+            )
+
+
+def _some(names: Iterable[str]) -> str:
+    return ",".join(list(names)[:_NAMED_MAX])
 
 
 def filters_of(options: Options) -> Filters:

@@ -36,6 +36,7 @@ from pocketmq.bulk.offsets import (
 )
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.options import Options
+from pocketmq.spark.positions import say_defaults, topics_of
 
 _VERSION = 1
 
@@ -86,6 +87,7 @@ class OffsetStream(DataSourceStreamReader):
 
     def __init__(self, options: Options, starting: Positions) -> None:
         self.options = options
+        self.topics = topics_of(options)
         self.starting = starting
         # A mistake in these shows when the query starts, not when the first limit is reached.
         self.trigger_delay_ms = options.trigger_delay_ms
@@ -126,6 +128,7 @@ class OffsetStream(DataSourceStreamReader):
         self, bounds: Mapping[QueueKey, Bounds], starting: Positions, loss: LossRule
     ) -> Offsets:
         """starting_offset() of every queue."""
+        say_defaults(self.topics, bounds, starting)
         offsets: Offsets = {}
         for key, one in bounds.items():
             store_at(offsets, key, starting_offset(one, starting, loss))
