@@ -1,4 +1,4 @@
-"""`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words (conventions.md, list M)."""
+"""`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words."""
 
 import importlib
 import subprocess
@@ -17,7 +17,7 @@ from pocketmq.cli.mqadmin.main import run
 from pocketmq.cli.mqadmin.printed import parse_time
 from pocketmq.cli.mqadmin.table import COMMANDS, find
 
-# conventions.md: what is used every day.
+# What is used every day.
 _DAILY = """
 updateTopic deleteTopic topicList topicRoute topicStatus topicClusterList updateTopicPerm updateOrderConf
 allocateMQ updateSubGroup deleteSubGroup consumerProgress consumerStatus consumerConnection getConsumerConfig

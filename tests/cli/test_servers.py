@@ -151,7 +151,7 @@ def settings(folder: Path, *words: str, **variables: str) -> dict[str, str]:
 
 
 def test_an_option_beats_a_variable_beats_the_file_beats_the_default(folder: Path) -> None:
-    """conventions.md: CLI > POCKETMQ_* > NAMESRV_ADDR > file > default."""
+    """CLI > POCKETMQ_* > NAMESRV_ADDR > file > default."""
     (folder / "broker.conf").write_text(
         "brokerName=file\nbrokerClusterName=file\nnamesrvAddr=file:1\nflushDiskType=SYNC_FLUSH\n"
         "fileReservedTime=48\nsendMessageThreadPoolNums=16\nnoSuchThing=1\n"

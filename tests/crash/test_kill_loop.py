@@ -108,7 +108,7 @@ async def stored_messages(address: str) -> dict[tuple[int, int], bytes]:
 def test_nothing_acknowledged_is_lost_by_kill_9(
     flush: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """conventions.md R1: every round kills at a random moment of 20 to 250 ms."""
+    """R1: every round kills at a random moment of 20 to 250 ms."""
     rounds = int(request.config.getoption("--kill-rounds")) // 2
     seed = int(os.environ.get("POCKETMQ_SEED", random.randrange(2**32)))
     log.info("seed %d", seed)

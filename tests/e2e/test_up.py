@@ -106,7 +106,7 @@ def end(request: pytest.FixtureRequest) -> signal.Signals:
 
 
 async def test_what_was_sent_is_there_after_a_restart(site: Site, end: signal.Signals) -> None:
-    """conventions.md, the promise: with ASYNC_FLUSH nothing is lost on kill -9."""
+    """The promise: with ASYNC_FLUSH nothing is lost on kill -9."""
     server, ready = site.up()
     for place in range(10):
         sent = await site.send(ready["broker"], "T", b"m%d" % place)

@@ -125,7 +125,7 @@ def test_every_source_root_is_in_the_image() -> None:
 
 
 def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:
-    """conventions.md, Docker: ports, uid 3000, store and log paths, a health check, an init process."""
+    """Ports, uid 3000, store and log paths, a health check, an init process."""
     _, final = stages()
     assert set(of(final, "EXPOSE")[0].split()) == OFFICIAL_PORTS
     assert of(final, "USER") == ["3000:3000"]
