@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.store import ConfigFile
 
 
@@ -65,8 +67,8 @@ def register(
         haServerAddr="127.0.0.1:10912",
         brokerId=broker_id,
         bodyCrc32=zlib.crc32(body) & 0x7FFF_FFFF if crc is None else crc,
-        **more,
     )
+    fields |= ext(**more)
     return RemotingCommand(RequestCode.REGISTER_BROKER, fields, body)
 
 
@@ -216,3 +218,76 @@ async def test_the_name_server_answers_for_the_members_of_a_broker_name(
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"},'
         b'"brokerName":"a","cluster":"c"}}'
     )
+
+
+class OwnBroker:
+    """A broker of the name server's process, as it is entered by a call."""
+
+    cluster, broker_name, broker_id = "c", "a", 0
+    address, ha_address = "127.0.0.1:10911", "127.0.0.1:10912"
+
+
+@dataclass
+class OwnTopic:
+    topic_name: str = "T"
+    read_queue_nums: int = 4
+    write_queue_nums: int = 4
+    perm: int = 6
+    topic_sys_flag: int = 0
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        register("127.0.0.1:666"),
+        register("127.0.0.1:10911"),
+        register("127.0.0.1:10911", broker_id=1),
+        register("127.0.0.1:10911", brokerName="another"),
+        RemotingCommand(
+            RequestCode.UNREGISTER_BROKER,
+            ext(brokerName="a", brokerAddr="127.0.0.1:10911", clusterName="c", brokerId=0),
+        ),
+    ],
+    ids=["its name", "its own words", "its address as a slave", "its address", "its end"],
+)
+async def test_nobody_speaks_for_the_broker_of_the_same_process(
+    server: NameServer,
+    client: RemotingClient,
+    caplog: pytest.LogCaptureFixture,
+    request_: RemotingCommand,
+) -> None:
+    """Clients would be sent to a stranger, or to nobody once its connection ends."""
+    server.local.register(OwnBroker(), DataVersion(1, 1), [OwnTopic()])
+    before = server.routes.cluster_info(), server.routes.route("T")
+    answer = await client.invoke(server.address, request_, 30_000)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "serves in the name server's own process" in (answer.remark or "")
+    assert "refused" in caplog.text
+    client.close_address(server.address)
+    await until(lambda: not server._server.connections)
+    assert (server.routes.cluster_info(), server.routes.route("T")) == before
+
+
+async def test_nobody_shortens_the_life_of_the_broker_of_the_same_process(
+    server: NameServer, client: RemotingClient, clock: ManualClock
+) -> None:
+    server.local.register(OwnBroker(), DataVersion(1, 1), [OwnTopic()])
+    beat = ext(brokerName="a", brokerAddr="127.0.0.1:10911", clusterName="c")
+    beat["heartbeatTimeoutMills"] = "1"
+    request = RemotingCommand(RequestCode.BROKER_HEARTBEAT, beat)
+    assert (await client.invoke(server.address, request, 30_000)).code == ResponseCode.SUCCESS
+    clock.advance_ms(60_000)
+    assert server.scan() == 0
+    assert server.routes.route("T") is not None
+
+
+async def test_another_broker_registers_beside_the_one_of_the_same_process(
+    server: NameServer, client: RemotingClient
+) -> None:
+    """And as its slave; once it has left, its name is free."""
+    own = OwnBroker()
+    server.local.register(own, DataVersion(1, 1), [OwnTopic()])
+    for request in (register("127.0.0.1:666", brokerName="b"), register("127.0.0.1:667", 1)):
+        assert (await client.invoke(server.address, request, 30_000)).code == 0
+    server.local.unregister(own)
+    assert (await client.invoke(server.address, register("127.0.0.1:666"), 30_000)).code == 0

@@ -187,9 +187,9 @@ def test_the_loss_of_a_master_leaves_the_slave_in_the_route(routes: RouteInfo) -
 def test_a_late_farewell_does_not_remove_the_successor(routes: RouteInfo) -> None:
     routes.register(registration(address="10.0.0.1:1"), "old")
     routes.register(registration(address="10.0.0.1:2"), "new")
-    routes.unregister("a", 0, "10.0.0.1:1")
+    routes.unregister("a", 0, "10.0.0.1:1", None)
     assert addresses(routes) == [{0: "10.0.0.1:2"}]
-    routes.unregister("a", 0, "10.0.0.1:2")
+    routes.unregister("a", 0, "10.0.0.1:2", None)
     assert routes.route("T") is None
 
 

@@ -86,7 +86,7 @@ class LocalRegistrar:
 
     def unregister(self, identity: Identity) -> None:
         """Remove the broker."""
-        self._routes.unregister(identity.broker_name, identity.broker_id, identity.address)
+        self._routes.unregister(identity.broker_name, identity.broker_id, identity.address, None)
 
     def route(self, topic: str) -> Mapping[str, Any] | None:
         """TopicRouteData of a topic as JSON; None when no broker serves it."""

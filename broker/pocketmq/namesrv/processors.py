@@ -156,7 +156,9 @@ class NameServerProcessors:
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
         header = UnregisterBrokerHeader.parse(request.ext)
-        self._routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
+        self._routes.unregister(
+            header.broker_name, header.broker_id, header.broker_addr, connection
+        )
         return request.answer(ResponseCode.SUCCESS)
 
     def query_data_version(

@@ -13,7 +13,9 @@
 3. A broker lives by its registrations (and heartbeats) within its timeout and by the connection over
    which it registered: when that closes, it goes at once.
 4. One address has one id: registering it under another id moves it.
-5. Answers are ordered by name, so a client that compares two of them sees no change where none is.
+5. Nobody speaks for a broker of this process: what comes over a connection neither takes its place nor its
+   address, nor ends it. Ours: in RocketMQ, and for brokers of other processes here, the last word counts.
+6. Answers are ordered by name, so a client that compares two of them sees no change where none is.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -26,6 +28,7 @@ from typing import Any
 from pocketmq.namesrv.registration_body import QueueData
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import MASTER_ID
 
@@ -88,6 +91,16 @@ class Registered:
     ha_address: str = ""
 
 
+class RegistrationRefused(PocketMQError):
+    """Somebody speaks for a broker that serves in the name server's own process (invariant 5)."""
+
+    def __init__(self, broker_name: str, address: str) -> None:
+        super().__init__(
+            f"refused: the broker {broker_name!r} at {address} serves in the name server's own process, "
+            "nobody else speaks for it; give the other broker a brokerName and a listenPort of its own"
+        )
+
+
 class RouteInfo:
     """The tables of one name server."""
 
@@ -104,12 +117,15 @@ class RouteInfo:
         """Take over what a broker says of itself and its topics (invariants 1, 4).
 
         connection: over which it came; None for a broker in this process, which leaves by unregister.
+        Raises: RegistrationRefused (invariant 5).
         """
         name, broker_id, address = (
             registration.broker_name,
             registration.broker_id,
             registration.address,
         )
+        if connection is not None:
+            self._refuse_own(name, broker_id, address)
         self._clusters.setdefault(registration.cluster, set()).add(name)
         broker = self._brokers.get(name)
         if broker is None:
@@ -151,6 +167,15 @@ class RouteInfo:
         live = self._live.get(master)
         return Registered() if live is None else Registered(master, live.ha_address)
 
+    def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
+        """Raises: RegistrationRefused when a broker of this process has the place or the address."""
+        broker = self._brokers.get(name)
+        holder = "" if broker is None else broker.addresses.get(broker_id, "")
+        for each in (holder, address):
+            live = self._live.get(each)
+            if live is not None and live.connection is None:
+                raise RegistrationRefused(name, each)
+
     def _take_topics(self, broker_name: str, topics: Mapping[str, QueueData]) -> None:
         new: list[str] = []
         for topic, queues in topics.items():
@@ -182,14 +207,21 @@ class RouteInfo:
         if live is None:
             return False
         live.last_ms = self._clock.monotonic_ms()
-        if timeout_ms is not None:
+        if timeout_ms is not None and live.connection is not None:
             live.timeout_ms = timeout_ms
         return True
 
     # ------------------------------------------------------------ brokers go
 
-    def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
-        """A broker says good-bye. A late one of a process that has a successor changes nothing."""
+    def unregister(
+        self, broker_name: str, broker_id: int, address: str, connection: Hashable | None
+    ) -> None:
+        """A broker says good-bye. A late one of a process that has a successor changes nothing.
+
+        connection: as in `register`. Raises: RegistrationRefused (invariant 5).
+        """
+        if connection is not None:
+            self._refuse_own(broker_name, broker_id, address)
         self._live.pop(address, None)
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.addresses.get(broker_id) == address:
