@@ -12,7 +12,7 @@ from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.events import Events
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 
 
@@ -20,9 +20,9 @@ class Told:
     """Whom the manager told of a change, in order."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[str, set[Connection]]] = []
+        self.changes: list[tuple[str, set[Peer]]] = []
 
-    def __call__(self, group: str, connections: list[Connection]) -> None:
+    def __call__(self, group: str, connections: list[Peer]) -> None:
         self.changes.append((group, set(connections)))
 
 

@@ -29,7 +29,7 @@ from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.isolate import IsolatedGroups, first_match_in
-from pocketmq.broker.isolated_group import OffsetMoved
+from pocketmq.broker.refused import OffsetMoved
 from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock

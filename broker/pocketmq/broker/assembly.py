@@ -16,11 +16,13 @@ from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.message_put import MessagePut, TimerWay
 from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.parts import Members, Messages, Node, Parts, Services, Tables
+from pocketmq.broker.policy import Policies
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.pull_filter import PullFilters
 from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
@@ -41,12 +43,15 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     delay = DelayService(store, node.clock)
     timer = TimerService(store, node.clock, log_file_size=node.config.mapped_file_size_timer_log)
     messages = _messages(node, tables, consumers, store, _put_ways(node, tables, delay, timer))
+    strict = StrictGroups()
+    pull_filters = PullFilters(node.config, consumers, tables.filters)
     members = Members(
         consumers=consumers,
         producers=ProducerManager(node.clock),
         locks=RebalanceLock(node.clock),
         modes=modes,
-        strict=StrictGroups(),
+        strict=strict,
+        policies=Policies(modes, consumers, tables.offsets, pull_filters, strict, tables.isolated),
         guard=_guard(node, tables, consumers, modes, messages.deliveries),
     )
     half = HalfMessages(store, tables.offsets, messages.put, store_host=node.store_host)

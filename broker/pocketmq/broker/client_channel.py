@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 
 # A client that has sent no heartbeat for so long is removed, and its connection closed.
@@ -17,7 +17,7 @@ class ClientChannel:
     (decides expiry); subscriptions are the member's own, whatever the group's are.
     """
 
-    connection: Connection
+    connection: Peer
     client_id: str
     language: str
     version: int
@@ -35,7 +35,7 @@ class ClientChannel:
 
     def __str__(self) -> str:
         return (
-            f"ClientChannelInfo [channel={self.connection.peer}, clientId={self.client_id}, "
+            f"ClientChannelInfo [channel={self.connection.address}, clientId={self.client_id}, "
             f"language={self.language}, version={self.version}, "
             f"lastUpdateTimestamp={self.last_update_ms}]"
         )

@@ -21,7 +21,7 @@ from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.events import Events
 from pocketmq.remoting.agreement import same
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ConsumerGroup:
     consume_from_where: str
     last_update_ms: int = 0
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    channels: dict[Connection, ClientChannel] = field(default_factory=dict)
+    channels: dict[Peer, ClientChannel] = field(default_factory=dict)
 
     def client_ids(self) -> list[str]:
         """One per connection, so an id can occur twice for a moment, as in RocketMQ."""
@@ -139,7 +139,7 @@ class ConsumerManager:
         self._merge = merge
         self.groups: dict[str, ConsumerGroup] = {}
         # Which groups a connection is in, so that its end costs nothing to the others.
-        self._groups_of: dict[Connection, set[str]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
 
     def get(self, group: str) -> ConsumerGroup | None:
         """The group, when it is online."""
@@ -192,7 +192,7 @@ class ConsumerManager:
         self._events.heartbeat_taken(name, subscriptions)
         return changed
 
-    def unregister(self, name: str, connection: Connection, *, notify: bool = True) -> None:
+    def unregister(self, name: str, connection: Peer, *, notify: bool = True) -> None:
         """The client said that it leaves the group."""
         group = self.groups.get(name)
         if group is None:
@@ -204,7 +204,7 @@ class ConsumerManager:
         if notify:
             self._changed(group)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """The end of a connection removes its members at once and tells the others (S72)."""
         for name in sorted(self._groups_of.pop(connection, ())):
             group = self.groups.get(name)
@@ -231,7 +231,7 @@ class ConsumerManager:
                     log.warning(
                         "SCAN: remove expired channel from ConsumerManager consumerTable. "
                         "channel=%s, consumerGroup=%s",
-                        connection.peer,
+                        connection.address,
                         name,
                     )
                     self._remove(group, connection)
@@ -239,7 +239,7 @@ class ConsumerManager:
             if expired:
                 self._drop_if_empty(group)
 
-    def _remove(self, group: ConsumerGroup, connection: Connection) -> ClientChannel | None:
+    def _remove(self, group: ConsumerGroup, connection: Peer) -> ClientChannel | None:
         names = self._groups_of.get(connection)
         if names is not None:
             names.discard(group.name)

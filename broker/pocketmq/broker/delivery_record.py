@@ -32,9 +32,9 @@ import msgpack
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import EntryFilter
 
@@ -116,7 +116,7 @@ class _Open:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Peer,
         matches: EntryFilter | None,
         offset: int,
         seen_ms: int,
@@ -171,7 +171,7 @@ class DeliveryRecord:
     def pulled(
         self,
         header: PullMessageHeader,
-        connection: Connection,
+        connection: Peer,
         matches: EntryFilter | None,
         following: int,
         count: int,
@@ -200,7 +200,7 @@ class DeliveryRecord:
         key: Key,
         old: _Open | None,
         header: PullMessageHeader,
-        connection: Connection,
+        connection: Peer,
         matches: EntryFilter | None,
         now_ms: int,
     ) -> _Open:
@@ -213,7 +213,7 @@ class DeliveryRecord:
         self._open[key] = span
         return span
 
-    def _texts(self, header: PullMessageHeader, connection: Connection) -> tuple[str, str, str]:
+    def _texts(self, header: PullMessageHeader, connection: Peer) -> tuple[str, str, str]:
         """Client id, the expression that the pull was filtered by, the client's own."""
         group, topic = header.consumer_group, header.topic
         online = self._consumers.get(group)
@@ -225,7 +225,7 @@ class DeliveryRecord:
             by = own
         else:
             by = "" if online is None else expression_text(online.subscriptions.get(topic))
-        return connection.peer if member is None else member.client_id, by, own
+        return connection.address if member is None else member.client_id, by, own
 
     def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
         """Something else has happened to offsets of a queue in a group."""

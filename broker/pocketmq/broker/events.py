@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol
 if TYPE_CHECKING:
     from pocketmq.broker.consumer_manager import ConsumerGroup
     from pocketmq.broker.topic_config import TopicConfig
-    from pocketmq.remoting.connection import Connection
+    from pocketmq.remoting.peer import Peer
     from pocketmq.remoting.subscription import SubscriptionData
 
 P = ParamSpec("P")
@@ -45,7 +45,7 @@ class Events:
         # A member came, went, or asks for something else.
         self.members_changed: Event[[ConsumerGroup]] = Event()
         # A group's members must share their queues anew: group, connections to tell.
-        self.must_rebalance: Event[[str, list[Connection]]] = Event()
+        self.must_rebalance: Event[[str, list[Peer]]] = Event()
         # A heartbeat was taken: group, the member's subscriptions.
         self.heartbeat_taken: Event[[str, list[SubscriptionData]]] = Event()
         # A group's last member is gone.
@@ -63,7 +63,7 @@ class Events:
         # A pop waits for messages.
         self.pop_held: Event[[]] = Event()
         # A client is gone.
-        self.connection_closed: Event[[Connection]] = Event()
+        self.connection_closed: Event[[Peer]] = Event()
         self.arrivals = Arrivals()
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import TURN_MS, Connection
+from pocketmq.remoting.peer import TURN_MS, Peer
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class HeldRequest:
     def __init__(
         self,
         again: Callable[[], None],
-        connection: Connection,
+        connection: Peer,
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
@@ -93,5 +93,5 @@ class Woken(Generic[Held]):
             held.again()
         except Exception:
             log.exception(
-                "a held %s failed when it was woken peer=%s", self.kind, held.connection.peer
+                "a held %s failed when it was woken peer=%s", self.kind, held.connection.address
             )

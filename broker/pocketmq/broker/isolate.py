@@ -30,9 +30,9 @@ from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.isolated_group import FirstMatch, IsolatedGroup
 from pocketmq.broker.parts import Node
-from pocketmq.broker.sub_group import QueueKey, SubGroup, merged
-from pocketmq.remoting.connection import Connection
+from pocketmq.broker.sub_group import LIFE, Change, Life, QueueKey, SubGroup, merged
 from pocketmq.remoting.names import retry_topic
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import queue_offset_of
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import ConfigFile, EntryFilter, MessageStore
@@ -127,7 +127,7 @@ class IsolatedGroups(ConfigManager):
             "which is the limit: let members subscribe the same, or use another group"
         )
 
-    def peers(self, group: ConsumerGroup, connection: Connection) -> list[str] | None:
+    def peers(self, group: ConsumerGroup, connection: Peer) -> list[str] | None:
         """The client ids of the asker's sub-group; None: as in RocketMQ."""
         isolated = self.groups.get(group.name)
         sub_group = None if isolated is None else isolated.of(connection)
@@ -143,9 +143,7 @@ class IsolatedGroups(ConfigManager):
 
     # ------------------------------------------------------------ offsets
 
-    def commit(
-        self, group: str, connection: Connection, topic: str, queue_id: int, offset: int
-    ) -> bool:
+    def commit(self, group: str, connection: Peer, topic: str, queue_id: int, offset: int) -> bool:
         """A member's commit; False when the connection is no member's, True when it is dealt with."""
         isolated = self.groups[group]
         sub_group = isolated.of(connection)
@@ -156,7 +154,7 @@ class IsolatedGroups(ConfigManager):
         return True
 
     def pulled(
-        self, group: str, connection: Connection, topic: str, queue_id: int, following: int
+        self, group: str, connection: Peer, topic: str, queue_id: int, following: int
     ) -> None:
         """A member's pull was answered, or is held: it goes on at `following`."""
         isolated = self.groups[group]
@@ -164,7 +162,7 @@ class IsolatedGroups(ConfigManager):
         if sub_group is not None:
             isolated.pulled(sub_group, (topic, queue_id), following)
 
-    def start(self, group: str, connection: Connection, topic: str, queue_id: int) -> int | None:
+    def start(self, group: str, connection: Peer, topic: str, queue_id: int) -> int | None:
         """Where a member goes on; None when the connection is no member's."""
         isolated = self.groups[group]
         sub_group = isolated.of(connection)
@@ -200,7 +198,8 @@ class IsolatedGroups(ConfigManager):
         now = self._clock.now_ms()
         for isolated in self.groups.values():
             for sub_group in isolated.live():
-                if sub_group.left_ms and now - sub_group.left_ms >= self._config.isolate_keep_time:
+                is_over = now - sub_group.left_ms >= self._config.isolate_keep_time
+                if is_over and LIFE[sub_group.life, Change.KEEP_OVER] is Life.DEPARTED:
                     self._depart(isolated, sub_group, now)
             if isolated.forget_departed(now, self._config.isolate_remember_time):
                 self.persist_soon()
@@ -244,7 +243,6 @@ class IsolatedGroups(ConfigManager):
 
 
 def _described(sub_group: SubGroup) -> dict[str, Any]:
-    state = "departed" if sub_group.departed else "waited for" if sub_group.left_ms else "active"
     queues: dict[str, dict[int, Any]] = {}
     for (topic, queue_id), each in sub_group.queues.items():
         queues.setdefault(topic, {})[queue_id] = each.to_json()
@@ -253,7 +251,7 @@ def _described(sub_group: SubGroup) -> dict[str, Any]:
         "id": sub_group.id,
         "leftTimestamp": sub_group.left_ms,
         "queues": queues,
-        "state": state,
+        "state": sub_group.life.value,
         "subscriptions": [each.to_json() for each in sub_group.subscriptions.values()],
     }
 

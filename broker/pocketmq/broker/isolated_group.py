@@ -10,18 +10,24 @@ from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.refused import OffsetMoved
 from pocketmq.broker.sub_group import (
     FAR,
+    LIFE,
+    Change,
     Debt,
+    Do,
+    Heard,
+    Life,
     QueueKey,
     QueueState,
     Rewind,
     SubGroup,
 )
 from pocketmq.remoting.agreement import signature
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import retry_topic
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import properties_of, queue_offset_of
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.store import EntryFilter
@@ -30,14 +36,6 @@ log = logging.getLogger(__name__)
 
 # Sub-groups of one group that left and are remembered.
 DEPARTED_MAX = 256
-
-
-class OffsetMoved(Exception):
-    """A pull that must go on at `offset` (invariant 3)."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"go on at {offset}")
-        self.offset = offset
 
 
 class SubGroupFilter:
@@ -71,11 +69,11 @@ class IsolatedGroup:
         # Where the first of all sub-groups began in each queue: there begins who has not come to it yet.
         self.begun: dict[QueueKey, int] = {}
         self._by_id: dict[str, SubGroup] = {}
-        self._of: dict[Connection, SubGroup] = {}
+        self._of: dict[Peer, SubGroup] = {}
 
     # ------------------------------------------------------------ members
 
-    def of(self, connection: Connection) -> SubGroup | None:
+    def of(self, connection: Peer) -> SubGroup | None:
         """The sub-group of a member."""
         return self._of.get(connection)
 
@@ -100,14 +98,14 @@ class IsolatedGroup:
 
     def place_members(
         self,
-        channels: Mapping[Connection, ClientChannel],
+        channels: Mapping[Peer, ClientChannel],
         now_ms: int,
         offsets: ConsumerOffsetManager,
         first_match: FirstMatch,
     ) -> bool:
         """Put each member into its sub-group; True when a sub-group was made."""
         made = False
-        before, of = self._of, dict[Connection, SubGroup]()
+        before, of = self._of, dict[Peer, SubGroup]()
         for each in self.sub_groups:
             each.connections.clear()
         for connection, channel in channels.items():
@@ -121,9 +119,11 @@ class IsolatedGroup:
                 _send_back(sub_group)
         self._of = of
         for each in self.sub_groups:
-            if each.connections:
+            before_it = each.life
+            life = LIFE[before_it, Change.MEMBER_IN if each.connections else Change.LAST_OUT]
+            if life is Life.ACTIVE:
                 each.left_ms = 0
-            elif not each.left_ms:
+            elif life is not before_it:
                 each.left_ms = now_ms
                 log.info("sub-group has no member any more group=%s %s", self.name, each)
         return made
@@ -285,10 +285,13 @@ class IsolatedGroup:
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
-        if state.rewind:
-            if offset > state.offset:
-                raise OffsetMoved(state.offset)
-            state.rewind = Rewind.NO
+        before = state.rewind
+        if (
+            state.hear(Heard.PULL_AHEAD if offset > state.offset else Heard.PULL_HERE)
+            is not Do.ANSWER
+        ):
+            raise OffsetMoved(state.offset)
+        if before:
             for debt in state.debts:
                 debt.is_ahead = False
         state.passed = offset
@@ -304,16 +307,22 @@ class IsolatedGroup:
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
-        if state.rewind and offset > state.offset:
-            if state.rewind is Rewind.OWED:
-                state.own_from = max(state.own_from, offset)
-                for debt in state.debts:
-                    if not debt.is_ahead:
-                        debt.begin = max(debt.begin, offset)
-                state.debts = [debt for debt in state.debts if debt.begin < debt.end]
+        do = state.hear(
+            Heard.COMMIT_AHEAD
+            if offset > state.offset
+            else Heard.COMMIT_BEHIND
+            if offset < state.offset
+            else Heard.COMMIT_HERE
+        )
+        if do is Do.NOTE:
+            state.own_from = max(state.own_from, offset)
+            for debt in state.debts:
+                if not debt.is_ahead:
+                    debt.begin = max(debt.begin, offset)
+            state.debts = [debt for debt in state.debts if debt.begin < debt.end]
+        if do is Do.NOTE or do is Do.IGNORE:
             return False
-        if offset < state.offset and not state.rewind:
-            # The client itself went back: it wants all that is its once more.
+        if do is Do.TAKE_AGAIN:
             state.own_from = offset
         state.offset = offset
         if offset >= state.own_from:
@@ -401,8 +410,8 @@ class IsolatedGroup:
             owing.offset = min(state.offset, begin)
             owing.debts[-1].begin = begin
             owing.debts[-1].is_ahead = begin < state.passed
-            if rewind and begin < state.passed and not state.rewind:
-                owing.rewind = Rewind.OWED
+            if rewind and begin < state.passed:
+                owing.hear(Heard.OWED)
             moved.add(key)
         return moved
 
@@ -514,7 +523,7 @@ class IsolatedGroup:
 def _send_back(sub_group: SubGroup) -> None:
     """A member comes that may be in the middle of queues: it must begin where the sub-group is."""
     for state in sub_group.queues.values():
-        state.rewind = Rewind.FOREIGN
+        state.hear(Heard.MEMBER_CAME)
         if not state.debts:
             state.own_from = state.end
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.held_request import HeldRequest, Woken
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class HeldPull(HeldRequest):
     def __init__(
         self,
         again: Callable[[], None],
-        connection: Connection,
+        connection: Peer,
         offset: int,
         matches: EntryFilter | None,
         deadline_ms: int,
@@ -176,7 +176,7 @@ class LongPolling(Woken[HeldPull]):
             except TimeoutError:
                 pass
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """Forget the pulls of a connection that ended."""
         for queue, pulls in list(self._held.items()):
             kept = [pull for pull in pulls if pull.connection is not connection]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.memory_reach import MemoryReach
     from pocketmq.broker.message_put import MessagePut
     from pocketmq.broker.message_track import MessageTracks
+    from pocketmq.broker.policy import Policies
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
     from pocketmq.broker.pop.service import PopService
@@ -90,6 +91,7 @@ class Members:
     locks: "RebalanceLock"
     modes: "GroupModes"
     strict: "StrictGroups"
+    policies: "Policies"
     guard: "GroupGuard"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +20,8 @@ class ProducerManager:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.groups: dict[str, dict[Connection, ClientChannel]] = {}
-        self._connection_of: dict[str, Connection] = {}
+        self.groups: dict[str, dict[Peer, ClientChannel]] = {}
+        self._connection_of: dict[str, Peer] = {}
         self._turn = 0
 
     def register(self, group: str, channel: ClientChannel) -> None:
@@ -34,18 +34,18 @@ class ProducerManager:
             log.info("new producer connected, group: %s channel: %s", group, channel)
         known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    def unregister(self, group: str, connection: Connection) -> None:
+    def unregister(self, group: str, connection: Peer) -> None:
         """The client said that it leaves."""
         if self._remove(group, connection) is not None:
-            log.info("unregister a producer[%s] from group %s", connection.peer, group)
+            log.info("unregister a producer[%s] from group %s", connection.address, group)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """Remove the connection from every group."""
         for group in [group for group, members in self.groups.items() if connection in members]:
             channel = self._remove(group, connection)
             log.info("producer gone: connection closed, group=%s channel=%s", group, channel)
 
-    def _remove(self, group: str, connection: Connection) -> ClientChannel | None:
+    def _remove(self, group: str, connection: Peer) -> ClientChannel | None:
         members = self.groups.get(group)
         channel = members.pop(connection, None) if members is not None else None
         if channel is None:
@@ -69,16 +69,16 @@ class ProducerManager:
                     log.warning(
                         "SCAN: remove expired channel[%s] from ProducerManager groupChannelTable, "
                         "producer group name: %s",
-                        connection.peer,
+                        connection.address,
                         group,
                     )
                     connection.abort()
 
-    def find(self, client_id: str) -> Connection | None:
+    def find(self, client_id: str) -> Peer | None:
         """The connection of a producer by its client id."""
         return self._connection_of.get(client_id)
 
-    def available(self, group: str | None) -> Connection | None:
+    def available(self, group: str | None) -> Peer | None:
         """One open connection of the group, in turn; None when there is none."""
         members = self.groups.get(group or "")
         if not members:

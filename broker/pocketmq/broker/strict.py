@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from pocketmq.broker.consumer_manager import ConsumerGroup
 from pocketmq.remoting.agreement import own_topics, same
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 
 
@@ -22,13 +22,13 @@ class StrictGroups:
     """Remembers whom it refused, so that pulls can be told the same."""
 
     def __init__(self) -> None:
-        self.refused: dict[str, dict[Connection, str]] = {}
+        self.refused: dict[str, dict[Peer, str]] = {}
 
     def check(
         self,
         group: ConsumerGroup | None,
         name: str,
-        connection: Connection,
+        connection: Peer,
         client_id: str,
         subscriptions: Mapping[str, SubscriptionData],
     ) -> str | None:
@@ -47,17 +47,17 @@ class StrictGroups:
         self._forget(name, connection)
         return None
 
-    def remark(self, name: str, connection: Connection) -> str | None:
+    def remark(self, name: str, connection: Peer) -> str | None:
         """Why this connection is no member; None when it was not refused."""
         refused = self.refused.get(name)
         return None if refused is None else refused.get(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """A client is gone."""
         for name in list(self.refused):
             self._forget(name, connection)
 
-    def _forget(self, name: str, connection: Connection) -> None:
+    def _forget(self, name: str, connection: Peer) -> None:
         refused = self.refused.get(name)
         if refused is not None:
             refused.pop(connection, None)

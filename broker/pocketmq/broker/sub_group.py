@@ -6,16 +6,16 @@ docs/decisions/0005-isolate-exactly-one.md says why.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.remoting.agreement import own_topics, signature
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import RETRY_PREFIX
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 
 # Behind every offset.
@@ -34,6 +34,96 @@ class Rewind(IntEnum):
     NO = 0
     OWED = 1
     FOREIGN = 2
+
+
+class Heard(StrEnum):
+    """What happens to a sub-group in one queue; "here" is its offset."""
+
+    PULL_AHEAD = "pull ahead"
+    PULL_HERE = "pull here or behind"
+    COMMIT_AHEAD = "commit ahead"
+    COMMIT_HERE = "commit here"
+    COMMIT_BEHIND = "commit behind"
+    OWED = "passed messages become its"
+    MEMBER_CAME = "a member comes from elsewhere"
+
+
+class Do(StrEnum):
+    """What is done about it."""
+
+    ANSWER = "the pull is answered"
+    SEND_BACK = "the client is sent back to its offset"
+    TAKE = "the offset is the sub-group's"
+    TAKE_AGAIN = "the same, and all that is its comes again from there"
+    NOTE = "consumed ahead: not given again; the offset stays"
+    IGNORE = "it is not about this sub-group"
+    WAIT = "nothing until its client comes back"
+
+
+# All that can happen, in each state: what is done, and the state after it.
+STEPS: Mapping[tuple[Rewind, Heard], tuple[Do, Rewind]] = {
+    (Rewind.NO, Heard.PULL_AHEAD): (Do.ANSWER, Rewind.NO),
+    (Rewind.NO, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
+    (Rewind.NO, Heard.COMMIT_AHEAD): (Do.TAKE, Rewind.NO),
+    (Rewind.NO, Heard.COMMIT_HERE): (Do.TAKE, Rewind.NO),
+    # The client itself went back: it wants all that is its once more.
+    (Rewind.NO, Heard.COMMIT_BEHIND): (Do.TAKE_AGAIN, Rewind.NO),
+    (Rewind.NO, Heard.OWED): (Do.WAIT, Rewind.OWED),
+    (Rewind.NO, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
+    (Rewind.OWED, Heard.PULL_AHEAD): (Do.SEND_BACK, Rewind.OWED),
+    (Rewind.OWED, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
+    (Rewind.OWED, Heard.COMMIT_AHEAD): (Do.NOTE, Rewind.OWED),
+    (Rewind.OWED, Heard.COMMIT_HERE): (Do.TAKE, Rewind.OWED),
+    (Rewind.OWED, Heard.COMMIT_BEHIND): (Do.TAKE, Rewind.OWED),
+    (Rewind.OWED, Heard.OWED): (Do.WAIT, Rewind.OWED),
+    (Rewind.OWED, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.PULL_AHEAD): (Do.SEND_BACK, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
+    (Rewind.FOREIGN, Heard.COMMIT_AHEAD): (Do.IGNORE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.COMMIT_HERE): (Do.TAKE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.COMMIT_BEHIND): (Do.TAKE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.OWED): (Do.WAIT, Rewind.FOREIGN),
+    (Rewind.FOREIGN, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
+}
+
+
+class Life(StrEnum):
+    """Where a sub-group is in its life."""
+
+    ACTIVE = "active"
+    AWAITED = "waited for"
+    DEPARTED = "departed"
+    FORGOTTEN = "forgotten"
+
+
+class Change(StrEnum):
+    """What happens to it."""
+
+    MEMBER_IN = "a member with its subscription is there"
+    LAST_OUT = "it has no member"
+    KEEP_OVER = "the time for which it is waited for is over"
+    SETTLED = "nobody needs to know of it any more, or it left too long ago"
+    RESTART = "the broker starts"
+
+
+# A member that comes when its sub-group has left for good begins a new one, at the end of the order.
+LIFE: Mapping[tuple[Life, Change], Life] = {
+    (Life.ACTIVE, Change.MEMBER_IN): Life.ACTIVE,
+    (Life.ACTIVE, Change.LAST_OUT): Life.AWAITED,
+    (Life.ACTIVE, Change.KEEP_OVER): Life.ACTIVE,
+    (Life.ACTIVE, Change.SETTLED): Life.ACTIVE,
+    (Life.ACTIVE, Change.RESTART): Life.AWAITED,
+    (Life.AWAITED, Change.MEMBER_IN): Life.ACTIVE,
+    (Life.AWAITED, Change.LAST_OUT): Life.AWAITED,
+    (Life.AWAITED, Change.KEEP_OVER): Life.DEPARTED,
+    (Life.AWAITED, Change.SETTLED): Life.AWAITED,
+    (Life.AWAITED, Change.RESTART): Life.AWAITED,
+    (Life.DEPARTED, Change.MEMBER_IN): Life.DEPARTED,
+    (Life.DEPARTED, Change.LAST_OUT): Life.DEPARTED,
+    (Life.DEPARTED, Change.KEEP_OVER): Life.DEPARTED,
+    (Life.DEPARTED, Change.SETTLED): Life.FORGOTTEN,
+    (Life.DEPARTED, Change.RESTART): Life.DEPARTED,
+}
 
 
 @dataclass(slots=True)
@@ -69,6 +159,11 @@ class QueueState:
     def at(cls, offset: int) -> "QueueState":
         """It begins here."""
         return cls(offset, offset)
+
+    def hear(self, heard: Heard) -> Do:
+        """Go to the next state by STEPS. Returns: what is to be done."""
+        do, self.rewind = STEPS[self.rewind, heard]
+        return do
 
     @property
     def end(self) -> int:
@@ -126,11 +221,18 @@ class SubGroup:
         self.sequence = sequence
         self.subscriptions = own_topics(subscriptions)
         self.id = f"{signature(subscriptions)}-{sequence}"
-        self.connections: dict[Connection, str] = {}
+        self.connections: dict[Peer, str] = {}
         self.queues: dict[QueueKey, QueueState] = {}
         self.left_ms = left_ms
         self.departure = 0
         self._matches: dict[str, Matches] = {}
+
+    @property
+    def life(self) -> Life:
+        """Where it is in its life."""
+        if self.departure > 0:
+            return Life.DEPARTED
+        return Life.AWAITED if self.left_ms else Life.ACTIVE
 
     @property
     def departed(self) -> bool:
@@ -210,7 +312,7 @@ class SubGroup:
             int(data["leftTimestamp"]) or now_ms,
         )
         made.departure = int(data["departure"])
-        if not made.departed:
+        if LIFE[made.life, Change.RESTART] is Life.AWAITED:
             made.left_ms = now_ms
         for topic, queues in data["queues"].items():
             for queue_id, state in queues.items():

@@ -28,7 +28,6 @@ from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -306,7 +305,7 @@ class TransactionCheck:
                 properties=properties,
             )
         )
-        connection.oneway(RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body))
+        connection.tell(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body)
 
     def _give_up(self, record: Record) -> None:
         """Invariant 4."""

@@ -36,6 +36,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.peer import TURN_MS, PeerAnswer
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls import ServerTls, TlsLayer
 
@@ -65,7 +66,6 @@ _WRITE_BUFFER_HIGH = 1_048_576
 # What is encrypted for a TLS peer ahead of its reading, and how much at a time.
 _TLS_BUFFER_HIGH = 131_072
 _TLS_PIECE = 65_536
-TURN_MS = 5
 _TLS_HANDSHAKE = 0x16
 
 
@@ -508,6 +508,31 @@ class Connection(asyncio.Protocol):
         command.opaque = self._opaque
         command.flag |= 2
         self.send(command)
+
+    # ------------------------------------------------------------ as a Peer
+
+    @property
+    def address(self) -> str:
+        """`ip:port` of the other end."""
+        return self.peer
+
+    @property
+    def host(self) -> bytes:
+        """The same as records hold it."""
+        return self.peer_host
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """`oneway`, of a code with these fields."""
+        self.oneway(RemotingCommand(code, dict(fields), body))
+
+    async def ask(
+        self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
+    ) -> PeerAnswer:
+        """`invoke`, of a code with these fields."""
+        answer = await self.invoke(RemotingCommand(code, dict(fields), body), timeout_ms)
+        return PeerAnswer(answer.code, answer.remark, answer.ext, bytes(answer.body))
+
+    # ------------------------------------------------------------ ending
 
     def close(self) -> None:
         """Close after what was written has left."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pocketmq.broker.held_request import HeldRequest, Woken
 from pocketmq.broker.parts import Node
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 
 
 class PopPolling(Woken[HeldRequest]):
@@ -114,7 +114,7 @@ class PopPolling(Woken[HeldRequest]):
         self._take(lambda pop: True)
         self.run_all()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """Forget the pops of a connection that ended."""
         self._take(lambda pop: pop.connection is connection)
 

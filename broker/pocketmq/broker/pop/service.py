@@ -8,7 +8,7 @@ from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.peer import Peer
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class PopService:
         self.polling.release()
         self.notifications.release()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Peer) -> None:
         """A client is gone; what it has popped comes back when its time is over."""
         self.polling.connection_closed(connection)
         self.notifications.connection_closed(connection)

@@ -190,9 +190,8 @@ class AdminClientCallProcessor:
         ).ext()
         content = fastjson.dumps({"offsetTable": body})
         for member in members:
-            command = RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), content)
             try:
-                member.connection.oneway(command)
+                member.connection.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, content)
             except RemotingError as error:
                 log.warning(
                     "[reset-offset] reset offset exception. topic=%s, group=%s, error=%s",
@@ -234,12 +233,10 @@ class AdminClientCallProcessor:
         table: dict[str, Any] = {}
 
         async def ask(member: ClientChannel) -> None:
-            command = RemotingCommand(
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-                GetConsumerStatusHeader(topic=header.topic, group=header.group).ext(),
-            )
+            asked = GetConsumerStatusHeader(topic=header.topic, group=header.group)
+            code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
             try:
-                answer = await member.connection.invoke(command, STATUS_TIMEOUT_MS)
+                answer = await member.connection.ask(code, asked.ext(), b"", STATUS_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS and answer.body:
                     data = fastjson.loads(answer.body, size_max=fastjson.REQUEST_SIZE_MAX)
                     table[member.client_id] = data.get("messageQueueTable")
@@ -292,14 +289,14 @@ class AdminClientCallProcessor:
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to "
                 "finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
-        command = RemotingCommand(request.code, dict(request.ext or {}), body)
-        return self._call(request, command, member, group)
+        return self._call(request, member, group, body)
 
     async def _call(
-        self, request: RemotingCommand, command: RemotingCommand, member: ClientChannel, group: str
+        self, request: RemotingCommand, member: ClientChannel, group: str, body: bytes
     ) -> RemotingCommand:
+        ask = member.connection.ask
         try:
-            answer = await member.connection.invoke(command, CALL_TIMEOUT_MS)
+            answer = await ask(request.code, request.ext or {}, body, CALL_TIMEOUT_MS)
         except RequestTimeout as error:
             return request.answer(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -310,7 +307,7 @@ class AdminClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"invoke consumer <{group}> <{member.client_id}> Exception: {error}",
             )
-        return request.answer(answer.code, answer.remark, answer.ext, answer.body)
+        return request.answer(answer.code, answer.remark, answer.fields, answer.body)
 
 
 def _too_old(request: RemotingCommand, member: ClientChannel) -> RemotingCommand:

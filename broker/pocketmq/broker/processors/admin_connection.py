@@ -85,7 +85,7 @@ class AdminConnectionProcessor:
                     "clientId": channel.client_id,
                     "language": channel.language,
                     "lastUpdateTimestamp": channel.last_update_ms,
-                    "remoteIP": f"/{channel.connection.peer}",
+                    "remoteIP": f"/{channel.connection.address}",
                     "version": channel.version,
                 }
             )
@@ -123,7 +123,7 @@ class AdminConnectionProcessor:
 
 def _connection(channel: ClientChannel) -> dict[str, Any]:
     return {
-        "clientAddr": channel.connection.peer,
+        "clientAddr": channel.connection.address,
         "clientId": channel.client_id,
         "language": channel.language,
         "version": channel.version,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.group_mode import GroupMode
 from pocketmq.broker.parts import Members, Node, Tables
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.remoting import fastjson
@@ -22,6 +21,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader, UnregisterClientHeader
 from pocketmq.remoting.names import retry_topic, topic_fault
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,9 @@ class ClientManageProcessor:
         self._config = node.config
         self._topics = tables.topics
         self._groups = tables.groups
-        self._isolated = tables.isolated
         self._consumers = members.consumers
         self._producers = members.producers
-        self._modes = members.modes
-        self._strict = members.strict
+        self._policies = members.policies
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -89,9 +87,10 @@ class ClientManageProcessor:
         subscriptions = [
             SubscriptionData.from_json(item) for item in _objects(consumer, "subscriptionDataSet")
         ]
-        refusal = self._refusal(name, channel, subscriptions)
+        asked = {each.topic: each for each in subscriptions}
+        refusal = self._policies.entered(name).admit(name, channel, asked)
         if refusal is not None:
-            log.warning("heartbeat refused peer=%s reason=%r", channel.connection.peer, refusal)
+            log.warning("heartbeat refused peer=%s reason=%r", channel.connection.address, refusal)
             self._consumers.unregister(name, channel.connection, notify=notify)
             return refusal
         changed = self._consumers.register(
@@ -108,22 +107,9 @@ class ClientManageProcessor:
                 "registerConsumer info changed group=%s client=%s peer=%s",
                 name,
                 channel.client_id,
-                channel.connection.peer,
+                channel.connection.address,
             )
         return None
-
-    def _refusal(
-        self, name: str, channel: ClientChannel, subscriptions: list[SubscriptionData]
-    ) -> str | None:
-        """Ours: why a member may not be one; None in compatible groups, whatever they do."""
-        mode = self._modes.mode(name)
-        if mode is GroupMode.COMPATIBLE:
-            return None
-        asked = {each.topic: each for each in subscriptions}
-        if mode is GroupMode.ISOLATE:
-            return self._isolated.refusal(name, asked)
-        group = self._consumers.get(name)
-        return self._strict.check(group, name, channel.connection, channel.client_id, asked)
 
     def unregister_client(
         self, request: RemotingCommand, connection: Connection
@@ -168,16 +154,14 @@ class ClientManageProcessor:
             return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         return request.answer(ResponseCode.SUCCESS)
 
-    def notify_members(self, group: str, connections: list[Connection]) -> None:
+    def notify_members(self, group: str, peers: list[Peer]) -> None:
         """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED); one that is gone is skipped."""
         if not self._config.notify_consumer_ids_changed_enable:
             return
         ext = NotifyConsumerIdsChangedHeader(consumer_group=group).ext()
-        for connection in connections:
-            if connection.writable:
-                connection.oneway(
-                    RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(ext))
-                )
+        for peer in peers:
+            if peer.writable:
+                peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext)
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pocketmq.broker.delivery_record import EventKind
 from pocketmq.broker.parts import Members, Messages, Tables
+from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -35,7 +36,7 @@ class ConsumerManageProcessor:
         messages: Messages,
     ) -> None:
         self._offsets = tables.offsets
-        self._isolated = tables.isolated
+        self._policies = members.policies
         self._consumers = members.consumers
         self._locks = members.locks
         self._store = messages.store
@@ -58,10 +59,7 @@ class ConsumerManageProcessor:
         name = GetConsumerListHeader.parse(request.ext).consumer_group
         group = self._consumers.get(name)
         if group is not None and group.channels:
-            # Ours: a connection that is just ending is no member any more.
-            ids = self._isolated.peers(group, connection)
-            if ids is None:
-                ids = [c.client_id for c in group.channels.values() if c.connection.writable]
+            ids = self._policies.of(name).peers(group, connection)
             if ids:
                 body = fastjson.dumps({"consumerIdList": ids})
                 return request.answer(ResponseCode.SUCCESS, None, {}, body)
@@ -77,12 +75,8 @@ class ConsumerManageProcessor:
         header = QueryConsumerOffsetHeader.parse(request.ext)
         topic, queue_id = header.topic, header.queue_id
         group = header.consumer_group
-        own = (
-            self._isolated.start(group, connection, topic, queue_id)
-            if group in self._isolated.groups
-            else None
-        )
-        offset = self._offsets.query(group, topic, queue_id) if own is None else own
+        queue = QueueOf(group, topic, queue_id)
+        offset = self._policies.of(group).start(queue, connection)
         if offset < 0:
             if self._store.min_offset(topic, queue_id) > 0 or self._reach.begins_on_disk(
                 topic, queue_id
@@ -99,19 +93,14 @@ class ConsumerManageProcessor:
         """A group has come so far; any value is taken."""
         header = UpdateConsumerOffsetHeader.parse(request.ext)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if group in self._isolated.groups:
-            if self._isolated.commit(group, connection, topic, queue_id, header.commit_offset):
-                return request.answer(ResponseCode.SUCCESS, None, {})
-            if request.is_oneway:
-                # Members commit one-way, administrators do not. This is a member whom we cannot tell
-                # from others, because it does not come over the connection of its heartbeats.
-                log.warning(
-                    "a commit of an isolated group came over a connection that is no member's, it does "
-                    "not count; a client with vipChannelEnabled must turn that off group=%s peer=%s",
-                    group,
-                    connection.peer,
-                )
-                return request.answer(ResponseCode.SUCCESS, None, {})
+        # Members commit one-way, administrators do not.
+        if self._policies.of(group).commit(
+            QueueOf(group, topic, queue_id),
+            header.commit_offset,
+            connection,
+            as_member=request.is_oneway,
+        ):
+            return request.answer(ResponseCode.SUCCESS, None, {})
         online = self._consumers.get(group)
         is_member = online is not None and connection in online.channels
         if self._offsets.resets:
@@ -135,7 +124,7 @@ class ConsumerManageProcessor:
     def lock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """Queues for orderly consumption; answers those that are the client's now."""
         group, client_id, queues = _lock_body(request)
-        group = self._isolated.lock_group(group, client_id)
+        group = self._policies.of(group).lock_name(group, client_id)
         locked = self._locks.lock_batch(group, queues, client_id)
         body = fastjson.dumps({"lockOKMQSet": [_queue_json(queue) for queue in locked]})
         return request.answer(ResponseCode.SUCCESS, None, None, body)
@@ -143,7 +132,7 @@ class ConsumerManageProcessor:
     def unlock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """The client gives queues back."""
         group, client_id, queues = _lock_body(request)
-        group = self._isolated.lock_group(group, client_id)
+        group = self._policies.of(group).lock_name(group, client_id)
         self._locks.unlock_batch(group, queues, client_id)
         return request.answer(ResponseCode.SUCCESS)
 

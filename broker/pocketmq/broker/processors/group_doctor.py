@@ -1,11 +1,11 @@
 """What is wrong with groups, for `pocketmq group doctor` and the console. Ours: PocketRequestCode."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.guard import GroupGuard
-from pocketmq.broker.isolate import IsolatedGroups
 from pocketmq.broker.processors.admin_answers import json_answer
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -20,12 +20,12 @@ class GroupDoctorProcessor:
         consumers: ConsumerManager,
         guard: GroupGuard,
         modes: GroupModes,
-        isolated: IsolatedGroups,
+        sub_groups: Callable[[str], list[dict[str, Any]]],
     ) -> None:
         self._consumers = consumers
         self._guard = guard
         self._modes = modes
-        self._isolated = isolated
+        self._sub_groups = sub_groups
 
     def handlers(self) -> dict[int, Handler]:
         return {PocketRequestCode.GET_GROUP_FINDINGS: self.get_findings}
@@ -52,7 +52,7 @@ class GroupDoctorProcessor:
             "group": name,
             "members": [
                 {
-                    "clientAddr": member.connection.peer,
+                    "clientAddr": member.connection.address,
                     "clientId": member.client_id,
                     "language": member.language,
                     "lastUpdate": member.last_update_ms,
@@ -64,5 +64,5 @@ class GroupDoctorProcessor:
                 for member in members
             ],
             "mode": self._modes.mode(name),
-            "subGroups": self._isolated.describe(name),
+            "subGroups": self._sub_groups(name),
         }

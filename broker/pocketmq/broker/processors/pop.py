@@ -10,8 +10,8 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 3. A pop that finds nothing waits (pop_polling.py) until bornTime + pollTime. Ours: never longer than
    pollTime, whatever the client's clock says.
 4. An orderly pop (order=true) takes no check point, it blocks its queue (order_info.py).
-5. Ours: whom a strict group refused pops nothing, and nobody pops in an isolated group, since a pop is
-   filtered by its own expression and the group moves on behind what another member asks for.
+5. Ours: a group's policy may refuse a pop (policy.py): a pop is filtered by its own expression, and the
+   group moves on behind what another member asks for.
 """
 
 import logging
@@ -118,8 +118,7 @@ class PopMessageProcessor:
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
-        self._isolated = tables.isolated
-        self._strict = members.strict
+        self._policies = members.policies
         self._store = messages.store
         self._stats = messages.stats
         self._deliveries = messages.deliveries
@@ -162,7 +161,8 @@ class PopMessageProcessor:
             fault = self._pop.revive.fault(header.topic, header.consumer_group)
             if fault is not None:
                 return _refused(request, ResponseCode.INVALID_PARAMETER, fault)
-        remark_of_ours = self._mode_refusal(header.consumer_group, connection)
+        group = header.consumer_group
+        remark_of_ours = self._policies.of(group).pop_refusal(group, connection)
         if remark_of_ours is not None:
             log.warning("pop refused peer=%s reason=%r", connection.peer, remark_of_ours)
             return _refused(request, ResponseCode.SUBSCRIPTION_NOT_EXIST, remark_of_ours)
@@ -304,19 +304,6 @@ class PopMessageProcessor:
         if not found.consume_enable:
             remark = f"subscription group no permission, {group}"
             return _refused(request, ResponseCode.NO_PERMISSION, remark)
-        return None
-
-    def _mode_refusal(self, group: str, connection: Connection) -> str | None:
-        """Why this member may not pop (invariant 5)."""
-        if self._strict.refused:
-            remark = self._strict.remark(group, connection)
-            if remark is not None:
-                return remark
-        if group in self._isolated.groups:
-            return (
-                f"group {group} is isolated: its messages are shared by subscription, which a pop cannot "
-                "do. Let its members pull, or give them a group each"
-            )
         return None
 
     # ------------------------------------------------------------ taking messages

@@ -34,7 +34,7 @@ class PopAssignmentProcessor:
         members: Members,
         routes: TopicRoutes,
     ) -> None:
-        self._isolated = tables.isolated
+        self._policies = members.policies
         self._topics = tables.topics
         self._groups = tables.groups
         self._consumers = members.consumers
@@ -55,7 +55,7 @@ class PopAssignmentProcessor:
         body = _object(request)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = self._modes.get(topic, group)
-        if group in self._isolated.groups:
+        if not self._policies.of(group).may_pop(group):
             # Ours: members of such a group share queues with those that subscribe the same, by pulls.
             mode = MessageRequestMode(topic, group)
         queues = await self._share(body, mode, connection)
@@ -90,9 +90,7 @@ class PopAssignmentProcessor:
         if online is None:
             log.warning("no assignment, the group has no members group=%s topic=%s", group, topic)
             return None
-        ids = self._isolated.peers(online, connection)
-        if ids is None:
-            ids = [channel.client_id for channel in online.channels.values()]
+        ids = self._policies.of(group).peers(online, connection)
         members = sorted(set(ids), key=utf16_order)
         member, strategy = _text(body, "clientId"), str(body.get("strategyName"))
         try:

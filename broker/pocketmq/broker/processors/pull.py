@@ -5,8 +5,7 @@ acceptance S73-S80.
 2. A pull that finds nothing and may wait is held (long_polling.py) and run once more later.
 3. What is found is written as slices of the mapped log, without a copy.
 4. An offset that comes with a pull is committed on its first pass, also when the pull is held then.
-5. Ours: in the modes strict and isolate the rungs 24 and 25 look at the asking member's own subscription
-   (`_isolated_filter`, `_strict_check`); compatible groups never come there.
+5. What a group's mode has to do with a pull, its policy says (policy.py).
 """
 
 import logging
@@ -15,24 +14,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pocketmq.broker.consumer_manager import BROADCASTING
-from pocketmq.broker.isolated_group import IsolatedGroup, OffsetMoved, SubGroupFilter
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.parts import Members, Messages, Node, Tables
-from pocketmq.broker.sql92 import SelectorError, compile_expression
-from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
-from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.broker.policy import Compatible
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pull_filter import properties_filter
+from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
-from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)
@@ -77,21 +72,17 @@ class PullMessageProcessor:
     ) -> None:
         self._deliveries = messages.deliveries
         self._role = node.role
-        self._strict = members.strict
-        self._isolated = tables.isolated
+        self._policies = members.policies
         self._config = node.config
         self._store = messages.store
         self._topics = tables.topics
         self._groups = tables.groups
-        self._consumers = members.consumers
-        self._filters = tables.filters
         self._offsets = tables.offsets
         self._long_polling = long_polling
         self._stats = messages.stats
         self._put = messages.put
         self._store_host = node.store_host
         self._monotonic_ms: Callable[[], int] = node.clock.monotonic_ms
-        self._expression_filters: dict[tuple[str, str], ExpressionMessageFilter] = {}
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -164,27 +155,19 @@ class PullMessageProcessor:
             )
             log.warning("%s", remark)
             return request.answer(ResponseCode.SYSTEM_ERROR, remark, {})
-        isolated = self._isolated.groups.get(group_name)
-        matches: EntryFilter | None
+        policy = self._policies.of(group_name)
         try:
-            if self._strict.refused:
-                self._strict_check(group_name, connection)
-            if isolated is not None:
-                matches = self._isolated_filter(header, isolated, connection)
-            else:
-                matches = self._filter(header, group)
-        except PullRefused as refused:
+            matches = policy.filter(header, group, connection)
+        except Refused as refused:
             return request.answer(refused.code, refused.remark, {})
         except OffsetMoved as moved:
             if may_hold and header.sys_flag & _COMMIT:
-                self._commit(header, connection)
+                self._commit(header, policy, connection)
             return self._sent_back(request, header, group, moved.offset)
         if self._offsets.resets:
-            offset = self._offsets.reset_to(
-                group_name, topic_name, queue_id, header.queue_offset, connection
-            )
-            # An isolated group has sent its member there by itself.
-            if offset is not None and isolated is None:
+            queue = QueueOf(group_name, topic_name, queue_id)
+            offset = policy.reset_to(queue, header.queue_offset, connection)
+            if offset is not None:
                 return self._sent_back(request, header, group, offset)
         result = self._store.read(
             topic_name,
@@ -195,9 +178,8 @@ class PullMessageProcessor:
             min(max(header.max_msg_bytes or _SIZE_MAX, 1), _SIZE_LIMIT),
         )
         if may_hold and header.sys_flag & _COMMIT:
-            self._commit(header, connection)
-        if isolated is not None:
-            self._isolated.pulled(group_name, connection, topic_name, queue_id, result.next_offset)
+            self._commit(header, policy, connection)
+        policy.pulled(header, connection, result.next_offset)
         if result.next_offset >= header.queue_offset:
             self._deliveries.pulled(
                 header, connection, matches, result.next_offset, result.count, began_ms
@@ -211,118 +193,16 @@ class PullMessageProcessor:
             return self._found(request, result, group)
         return self._nothing(request, connection, header, group, result, matches, may_hold=may_hold)
 
-    def _commit(self, header: PullMessageHeader, connection: Connection) -> None:
+    def _commit(
+        self, header: PullMessageHeader, policy: Compatible, connection: Connection
+    ) -> None:
         """The offset that came with a pull (invariant 4)."""
         offset = header.commit_offset
         if offset < 0 or not self._role.leads:
             return
-        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if group in self._isolated.groups and self._isolated.commit(
-            group, connection, topic, queue_id, offset
-        ):
-            return
-        self._offsets.commit(group, topic, queue_id, offset, connection.peer)
-
-    # ------------------------------------------------------------ the subscription
-
-    def _filter(
-        self, header: PullMessageHeader, group: SubscriptionGroupConfig
-    ) -> EntryFilter | None:
-        """What the pull lets through; None: everything. Raises: PullRefused (rungs 23 to 28)."""
-        if header.sys_flag & _SUBSCRIPTION:
-            return self._own_filter(header)
-        name, topic = header.consumer_group, header.topic
-        online = self._consumers.groups.get(name)
-        if online is None:
-            log.warning("the consumer's group info not exist, group: %s", name)
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist" + FAQ
-            )
-        if not group.consume_broadcast_enable and online.message_model == BROADCASTING:
-            raise PullRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] can not consume by broadcast way",
-            )
-        subscription = online.subscriptions.get(topic)
-        if subscription is None:
-            log.warning("the consumer's subscription not exist, group: %s, topic:%s", name, topic)
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ
-            )
-        if subscription.sub_version < header.sub_version:
-            log.warning(
-                "The broker's subscription is not latest, group: %s %s",
-                name,
-                subscription.sub_string,
-            )
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-            )
-        if subscription.is_tag:
-            return self._tag_filter(subscription)
-        self._check_property_filter(subscription.expression_type)
-        data = self._filters.get(topic, name)
-        if data is None:
-            raise PullRefused(
-                ResponseCode.FILTER_DATA_NOT_EXIST,
-                "The broker's consumer filter data is not exist!Your expression may be wrong!",
-            )
-        if data.client_version < header.sub_version:
-            log.warning(
-                "The broker's consumer filter data is not latest, group: %s, topic: %s, "
-                "serverV: %s, clientV: %s",
-                name,
-                topic,
-                data.client_version,
-                header.sub_version,
-            )
-            raise PullRefused(
-                ResponseCode.FILTER_DATA_NOT_LATEST,
-                "the consumer's consumer filter data not latest",
-            )
-        cached = self._expression_filters.get((topic, name))
-        if cached is None or cached.data is not data:
-            cached = ExpressionMessageFilter(data, self._filters.bloom)
-            self._expression_filters[topic, name] = cached
-        return cached
-
-    def _strict_check(self, group: str, connection: Connection) -> None:
-        """Ours, mode strict: who is refused as a member pulls nothing. Raises: PullRefused."""
-        remark = self._strict.remark(group, connection)
-        if remark is not None:
-            log.warning("pull refused peer=%s reason=%r", connection.peer, remark)
-            raise PullRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-
-    def _isolated_filter(
-        self, header: PullMessageHeader, isolated: IsolatedGroup, connection: Connection
-    ) -> EntryFilter | None:
-        """Ours, mode isolate: what is the member's own. Raises: PullRefused, OffsetMoved."""
-        name, topic = header.consumer_group, header.topic
-        online = self._consumers.groups.get(name)
-        sub_group = isolated.of(connection)
-        if online is None or sub_group is None:
-            if header.sys_flag & _SUBSCRIPTION:
-                # An administrator looks at messages in the group's name.
-                return self._own_filter(header)
-            log.warning("the consumer's group info not exist, group: %s", name)
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist" + FAQ
-            )
-        own = online.channels[connection].subscriptions.get(topic)
-        if own is None:
-            log.warning("the consumer's subscription not exist, group: %s, topic:%s", name, topic)
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ
-            )
-        if own.sub_version < header.sub_version:
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-            )
-        if online.message_model == BROADCASTING:
-            return self._tag_filter(own) if own.is_tag else self._own_filter(header)
-        key = (topic, header.queue_id)
-        isolated.check_pull(sub_group, key, header.queue_offset)
-        return isolated.filter(sub_group, topic, header.queue_id, header.queue_offset)
+        queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
+        if not policy.commit(queue, offset, connection, as_member=True):
+            self._offsets.commit(*queue, offset, connection.peer)
 
     def _sent_back(
         self,
@@ -347,60 +227,6 @@ class PullMessageProcessor:
             "maxOffset": str(self._store.max_offset(header.topic, header.queue_id)),
         }
         return request.answer(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
-
-    def _own_filter(self, header: PullMessageHeader) -> EntryFilter | None:
-        """The filter of a pull that brings its expression (PullSysFlag.SUBSCRIPTION)."""
-        try:
-            subscription = build_subscription(
-                header.topic, header.subscription, header.expression_type
-            )
-        except IllegalArgument:
-            log.warning(
-                "Parse the consumer's subscription[%s] failed, group: %s",
-                (header.subscription or "")[:300],
-                header.consumer_group,
-            )
-            raise PullRefused(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                "parse the consumer's subscription failed",
-            ) from None
-        if subscription.is_tag:
-            return self._tag_filter(subscription)
-        self._check_property_filter(subscription.expression_type)
-        try:
-            compiled = compile_expression(subscription.sub_string)
-        except SelectorError as error:
-            # RocketMQ lets everything pass to an expression that does not compile (wire.md 3.4.4).
-            log.warning(
-                "an expression does not compile, all messages pass group=%s reason=%s",
-                header.consumer_group,
-                error,
-            )
-            compiled = None
-        data = ConsumerFilterData(
-            group=header.consumer_group,
-            topic=header.topic,
-            expression=subscription.sub_string,
-            expression_type=subscription.expression_type,
-            bloom=None,
-            client_version=header.sub_version,
-            born_ms=0,
-            dead_ms=0,
-            compiled=compiled,
-        )
-        return ExpressionMessageFilter(data)
-
-    def _check_property_filter(self, expression_type: str) -> None:
-        if not self._config.enable_property_filter:
-            raise PullRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {expression_type}",
-            )
-
-    def _tag_filter(self, subscription: SubscriptionData) -> EntryFilter | None:
-        if subscription.class_filter_mode or subscription.is_all:
-            return None
-        return TagFilter.of(subscription)
 
     # ------------------------------------------------------------ the answer
 
@@ -447,11 +273,7 @@ class PullMessageProcessor:
                 else config.short_polling_time_mills
             )
             deadline = self._monotonic_ms() + held_ms
-            passes = (
-                matches.properties
-                if isinstance(matches, ExpressionMessageFilter | SubGroupFilter)
-                else None
-            )
+            passes = properties_filter(matches)
             again = partial(self._run_held, request, connection)
             pull = HeldPull(again, connection, header.queue_offset, matches, deadline, passes)
             self._long_polling.hold(header.topic, header.queue_id, pull)
@@ -555,15 +377,6 @@ def _header(ext: dict[str, str] | None) -> PullMessageHeader:
     except (KeyError, ValueError):
         pass
     return PullMessageHeader.parse(ext)
-
-
-class PullRefused(Exception):
-    """A pull that is answered with `code` and `remark`."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
 
 
 def _extension(result: ReadResult, suggestion: int) -> dict[str, str]:

@@ -123,11 +123,9 @@ class ReplyMessageProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
         )
-        command = RemotingCommand(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push.ext(), request.body
-        )
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         try:
-            answer = await asker.invoke(command, PUSH_TIMEOUT_MS)
+            answer = await asker.ask(code, push.ext(), bytes(request.body), PUSH_TIMEOUT_MS)
         except RemotingError as error:
             log.warning("push reply message to <%s> fail. %s", client_id, error)
             return f"push reply message to {client_id}fail."

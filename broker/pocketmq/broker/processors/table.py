@@ -47,7 +47,7 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
         RecallMessageProcessor(config, tables.topics, put, node.clock.now_ms).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         GroupDoctorProcessor(
-            members.consumers, members.guard, members.modes, tables.isolated
+            members.consumers, members.guard, members.modes, members.policies.describe
         ).handlers(),
         *admin_handlers(parts),
     ):

@@ -1,0 +1,244 @@
+"""policies.of(group): what a group does with members that ask for different things.
+
+    question        compatible (RocketMQ)        strict                        isolate
+    admit           everybody                    who asks what members ask     while there are few sub-groups
+    shown           the last heartbeat's         the same                      what all members ask together
+    peers           all members                  the same                      members that ask the same
+    start           the group's offset           the same                      the sub-group's
+    filter          the group's subscription     none for who was refused      what is the sub-group's
+    commit          the group's offset           the same                      the sub-group's; members' only
+    lock_name       the group                    the same                      the sub-group
+    pop_refusal     -                            who was refused               everybody
+Whoever handles a request asks these questions and knows no mode. A group that was given another mode is
+another policy's within a second (IsolatedGroups.tick).
+"""
+
+import logging
+from collections.abc import Mapping
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
+from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.group_mode import GroupMode, GroupModes
+from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pull_filter import PullFilters, brings_its_own
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.strict import StrictGroups
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.store import EntryFilter
+
+log = logging.getLogger(__name__)
+
+Subscriptions = Mapping[str, SubscriptionData]
+
+
+class Compatible:
+    """As RocketMQ; the base of the others."""
+
+    def __init__(
+        self, consumers: ConsumerManager, offsets: ConsumerOffsetManager, filters: PullFilters
+    ) -> None:
+        self._consumers = consumers
+        self._offsets = offsets
+        self._filters = filters
+
+    def admit(self, group: str, channel: ClientChannel, asked: Subscriptions) -> str | None:
+        """Why a member that asks this is not taken in; None when it is."""
+        return None
+
+    def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
+        """The client ids that share queues with the asker."""
+        # Ours: a connection that is just ending is no member any more.
+        return [each.client_id for each in group.channels.values() if each.connection.writable]
+
+    def start(self, queue: QueueOf, peer: Peer) -> int:
+        """Where a member goes on in a queue; -1 when nothing is stored."""
+        return self._offsets.query(*queue)
+
+    def filter(
+        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
+    ) -> EntryFilter | None:
+        """What a pull lets through; None: everything. Raises: Refused, OffsetMoved."""
+        return self._filters.of_group(pull, group)
+
+    def reset_to(self, queue: QueueOf, offset: int, peer: Peer) -> int | None:
+        """Where a reset sends a member that pulls from `offset`; None: it goes on there."""
+        return self._offsets.reset_to(*queue, offset, peer)
+
+    def pulled(self, pull: PullMessageHeader, peer: Peer, following: int) -> None:
+        """A member's pull was answered, or is held: it goes on at `following`."""
+
+    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+        """An offset comes; True when it is dealt with, False when it is to be the group's.
+
+        as_member: it came as members send it; administrators wait for an answer.
+        """
+        return False
+
+    def lock_name(self, group: str, client_id: str) -> str:
+        """The name under which a client's queue locks are kept."""
+        return group
+
+    def may_pop(self, group: str) -> bool:
+        """Whether members may be told to pop."""
+        return True
+
+    def pop_refusal(self, group: str, peer: Peer) -> str | None:
+        """Why this member may not pop; None when it may."""
+        return None
+
+
+class Strict(Compatible):
+    """One subscription; a member that asks for something else is none (strict.py)."""
+
+    def __init__(
+        self,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        filters: PullFilters,
+        groups: StrictGroups,
+    ) -> None:
+        super().__init__(consumers, offsets, filters)
+        self._groups = groups
+
+    def admit(self, group: str, channel: ClientChannel, asked: Subscriptions) -> str | None:
+        online = self._consumers.get(group)
+        return self._groups.check(online, group, channel.connection, channel.client_id, asked)
+
+    def filter(
+        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
+    ) -> EntryFilter | None:
+        remark = self._groups.remark(pull.consumer_group, peer)
+        if remark is not None:
+            log.warning("pull refused peer=%s reason=%r", peer.address, remark)
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        return super().filter(pull, group, peer)
+
+    def pop_refusal(self, group: str, peer: Peer) -> str | None:
+        return self._groups.remark(group, peer)
+
+
+class Isolate(Compatible):
+    """Sub-groups that lose nothing (isolate.py)."""
+
+    def __init__(
+        self,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        filters: PullFilters,
+        groups: IsolatedGroups,
+    ) -> None:
+        super().__init__(consumers, offsets, filters)
+        self._groups = groups
+
+    def admit(self, group: str, channel: ClientChannel, asked: Subscriptions) -> str | None:
+        return self._groups.refusal(group, asked)
+
+    def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
+        found = self._groups.peers(group, peer)
+        return super().peers(group, peer) if found is None else found
+
+    def start(self, queue: QueueOf, peer: Peer) -> int:
+        own = self._groups.start(queue.group, peer, queue.topic, queue.queue_id)
+        return super().start(queue, peer) if own is None else own
+
+    def filter(
+        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
+    ) -> EntryFilter | None:
+        name, topic = pull.consumer_group, pull.topic
+        online = self._consumers.groups.get(name)
+        isolated = self._groups.groups[name]
+        sub_group = isolated.of(peer)
+        if online is None or sub_group is None:
+            if brings_its_own(pull):
+                # An administrator looks at messages in the group's name.
+                return self._filters.own(pull)
+            raise self._filters.nobody(name)
+        own = online.channels[peer].subscriptions.get(topic)
+        if own is None:
+            raise self._filters.not_subscribed(name, topic)
+        if own.sub_version < pull.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if online.message_model == BROADCASTING:
+            return self._filters.tags(own) if own.is_tag else self._filters.own(pull)
+        isolated.check_pull(sub_group, (topic, pull.queue_id), pull.queue_offset)
+        return isolated.filter(sub_group, topic, pull.queue_id, pull.queue_offset)
+
+    def reset_to(self, queue: QueueOf, offset: int, peer: Peer) -> int | None:
+        # It has sent its members there by itself.
+        super().reset_to(queue, offset, peer)
+        return None
+
+    def pulled(self, pull: PullMessageHeader, peer: Peer, following: int) -> None:
+        self._groups.pulled(pull.consumer_group, peer, pull.topic, pull.queue_id, following)
+
+    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+        group, topic, queue_id = queue
+        if self._groups.commit(group, peer, topic, queue_id, offset):
+            return True
+        if as_member:
+            # This is a member whom we cannot tell from others, because it does not come over the
+            # connection of its heartbeats.
+            log.warning(
+                "a commit of an isolated group came over a connection that is no member's, it does "
+                "not count; a client with vipChannelEnabled must turn that off group=%s peer=%s",
+                group,
+                peer.address,
+            )
+            return True
+        return False
+
+    def lock_name(self, group: str, client_id: str) -> str:
+        return self._groups.lock_group(group, client_id)
+
+    def may_pop(self, group: str) -> bool:
+        return False
+
+    def pop_refusal(self, group: str, peer: Peer) -> str | None:
+        return (
+            f"group {group} is isolated: its messages are shared by subscription, which a pop cannot "
+            "do. Let its members pull, or give them a group each"
+        )
+
+
+class Policies:
+    """Finds the policy of a group; owns none of their tables."""
+
+    def __init__(
+        self,
+        modes: GroupModes,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        filters: PullFilters,
+        strict: StrictGroups,
+        isolated: IsolatedGroups,
+    ) -> None:
+        self._modes = modes
+        self.describe = isolated.describe
+        self._refusing = strict.refused
+        self._isolated = isolated.groups
+        self._compatible = Compatible(consumers, offsets, filters)
+        self._strict = Strict(consumers, offsets, filters, strict)
+        self._isolate = Isolate(consumers, offsets, filters, isolated)
+
+    def of(self, group: str) -> Compatible:
+        """Who answers for a group now. On the path of every pull: two look-ups."""
+        if group in self._isolated:
+            return self._isolate
+        if group in self._refusing:
+            return self._strict
+        return self._compatible
+
+    def entered(self, group: str) -> Compatible:
+        """Who decides on a member that comes into a group: by the group's mode, members or not."""
+        mode = self._modes.mode(group)
+        if mode is GroupMode.COMPATIBLE:
+            return self._compatible
+        return self._isolate if mode is GroupMode.ISOLATE else self._strict

@@ -1,0 +1,241 @@
+"""What a group does with members that differ: every mode's answer to every question, without a broker."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.bare import HOST, Asker, bare_parts
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_manager import ConsumerGroup
+from pocketmq.broker.isolated_group import IsolatedGroup
+from pocketmq.broker.parts import Parts
+from pocketmq.broker.policy import Compatible, Isolate, Strict
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.refused import OffsetMoved, Refused
+from pocketmq.broker.sub_group import (
+    LIFE,
+    STEPS,
+    Change,
+    Debt,
+    Do,
+    Heard,
+    Life,
+    QueueState,
+    Rewind,
+    SubGroup,
+)
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.subscription import build_subscription
+from pocketmq.store import MessageStore, StoreConfig
+
+MODES = ["compatible", "strict", "isolate"]
+KEY = ("T", 0)
+QUEUE = QueueOf("g", "T", 0)
+
+
+class Site:
+    """A broker's parts, and members of group g."""
+
+    def __init__(self, store: MessageStore, mode: str) -> None:
+        self.clock = ManualClock()
+        config = BrokerConfig(broker_name="b", group_mode=mode)
+        self.parts: Parts = bare_parts(store, self.clock, config)
+        self.policies = self.parts.members.policies
+
+    def join(self, client_id: str, tags: str) -> tuple[Asker, str | None]:
+        """A heartbeat, as whoever serves it does: asked for admission, then entered or not."""
+        connection = Asker()
+        channel = ClientChannel(connection, client_id, "JAVA", 407)
+        self.clock.advance_ms(1)
+        asked = build_subscription("T", tags, sub_version=self.clock.now_ms())
+        refusal = self.policies.entered("g").admit("g", channel, {"T": asked})
+        if refusal is None:
+            self.parts.members.consumers.register(
+                "g", channel, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST", [asked]
+            )
+        return connection, refusal
+
+    @property
+    def group(self) -> ConsumerGroup:
+        return self.parts.members.consumers.groups["g"]
+
+    def filter_codes(self, connection: Asker) -> frozenset[int] | None:
+        pull = PullMessageHeader("g", "T", 0, 0, 32, 0, 0, 0, 0)
+        config = self.parts.tables.groups.find("g")
+        assert config is not None
+        found = self.policies.of("g").filter(pull, config, connection)
+        return None if found is None else found.codes
+
+
+@pytest.fixture(params=MODES)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    store = MessageStore(
+        StoreConfig(store_path_root_dir=str(tmp_path)), clock=ManualClock(), store_host=HOST
+    )
+    store.open()
+    yield Site(store, request.param)
+    store.close()
+
+
+def test_every_mode_answers_every_question(site: Site) -> None:
+    """The table in the head of policy.py."""
+    first, _ = site.join("c1", "A")
+    second, refusal = site.join("c2", "B")
+    policy = site.policies.of("g")
+    site.parts.tables.offsets.place("g", "T", 0, 7)
+    shown = site.group.subscriptions["T"].tags_set
+    codes = {"A": frozenset({65}), "B": frozenset({66})}
+    if type(policy) is Compatible:
+        assert refusal is None
+        assert shown == {"B"}
+        assert policy.peers(site.group, first) == ["c1", "c2"]
+        assert policy.start(QUEUE, first) == 7
+        assert site.filter_codes(first) == codes["B"]
+        assert policy.commit(QUEUE, 9, first, as_member=True) is False
+        assert policy.lock_name("g", "c1") == "g"
+        assert policy.pop_refusal("g", first) is None
+        assert policy.may_pop("g")
+    elif type(policy) is Strict:
+        assert "group g is strict" in (refusal or "")
+        assert shown == {"A"}
+        assert policy.peers(site.group, first) == ["c1"]
+        assert policy.start(QUEUE, first) == 7
+        assert site.filter_codes(first) == codes["A"]
+        with pytest.raises(Refused, match="group g is strict"):
+            site.filter_codes(second)
+        assert policy.commit(QUEUE, 9, first, as_member=True) is False
+        assert policy.lock_name("g", "c1") == "g"
+        assert policy.pop_refusal("g", first) is None
+        assert policy.pop_refusal("g", second) == refusal
+        assert policy.may_pop("g")
+    else:
+        assert type(policy) is Isolate
+        assert refusal is None
+        assert shown == {"A", "B"}
+        assert policy.peers(site.group, first) == ["c1"]
+        assert policy.start(QUEUE, first) == policy.start(QUEUE, second) == 7
+        assert site.filter_codes(first) == codes["A"]
+        assert site.filter_codes(second) == codes["B"]
+        stranger = Asker()
+        assert policy.commit(QUEUE, 5, first, as_member=True) is True
+        assert site.parts.tables.offsets.query(*QUEUE) == 5
+        assert policy.commit(QUEUE, 9, stranger, as_member=True) is True
+        assert site.parts.tables.offsets.query(*QUEUE) == 5
+        assert policy.commit(QUEUE, 9, stranger, as_member=False) is False
+        assert len({policy.lock_name("g", name) for name in ("c1", "c2", "other")}) == 3
+        assert "isolated" in (policy.pop_refusal("g", first) or "")
+        assert not policy.may_pop("g")
+
+
+# ---------------------------------------------------------------- isolate: states and events
+
+
+class Bare:
+    """One sub-group with one member in one queue, at offset 10, in some state."""
+
+    def __init__(self, rewind: Rewind) -> None:
+        self.group = IsolatedGroup("g")
+        self.sub_group = SubGroup(1, {"T": build_subscription("T", "A")}, 0)
+        self.group.add(self.sub_group)
+        self.state = self.sub_group.queues[KEY] = QueueState(10, 10, [], rewind, 20)
+        self.group.begun[KEY] = 0
+
+
+@pytest.mark.parametrize(("rewind", "heard"), list(itertools.product(Rewind, Heard)))
+def test_a_sub_group_does_in_each_state_what_the_table_says(rewind: Rewind, heard: Heard) -> None:
+    do, after = STEPS[rewind, heard]
+    bare = Bare(rewind)
+    group, sub_group, state = bare.group, bare.sub_group, bare.state
+    if heard in (Heard.PULL_AHEAD, Heard.PULL_HERE):
+        offset = 11 if heard is Heard.PULL_AHEAD else 10
+        if do is Do.SEND_BACK:
+            with pytest.raises(OffsetMoved) as moved:
+                group.check_pull(sub_group, KEY, offset)
+            assert moved.value.offset == 10
+        else:
+            assert do is Do.ANSWER
+            group.check_pull(sub_group, KEY, offset)
+            assert state.passed == offset
+    elif heard in (Heard.COMMIT_AHEAD, Heard.COMMIT_HERE, Heard.COMMIT_BEHIND):
+        offset = {Heard.COMMIT_AHEAD: 15, Heard.COMMIT_HERE: 10, Heard.COMMIT_BEHIND: 5}[heard]
+        counts = group.commit(sub_group, KEY, offset)
+        assert counts == (do in (Do.TAKE, Do.TAKE_AGAIN))
+        assert state.offset == (offset if counts else 10)
+        assert (
+            state.own_from
+            == {
+                Do.TAKE: 10,
+                Do.TAKE_AGAIN: offset,
+                Do.NOTE: offset,
+                Do.IGNORE: 10,
+            }[do]
+        )
+    elif heard is Heard.OWED:
+        departed = SubGroup(0, {"T": build_subscription("T", "A")}, 0)
+        departed.queues[KEY] = QueueState.at(3)
+        group._owe(departed, sub_group, lambda *_: 3, rewind=True)
+        state = sub_group.queues[KEY]
+        assert state.debts == [Debt(departed.id, 3, 20, True)]
+        assert state.offset == 3
+    else:
+        assert heard is Heard.MEMBER_CAME
+        before = Asker()
+        group._of[before] = SubGroup(9, {}, 0)
+        channel = ClientChannel(before, "c", "JAVA", 407, subscriptions=sub_group.subscriptions)
+        group.place_members({before: channel}, 1, None, lambda *_: 0)  # type: ignore[arg-type]
+    assert state.rewind is after
+
+
+@pytest.mark.parametrize(("life", "change"), list(itertools.product(list(Life)[:3], Change)))
+def test_a_sub_group_lives_as_the_table_says(life: Life, change: Change, tmp_path: Path) -> None:
+    after = LIFE[life, change]
+    group = IsolatedGroup("g")
+    asked = {"T": build_subscription("T", "A")}
+    sub_group = SubGroup(1, asked, 0 if life is Life.ACTIVE else 100)
+    sub_group.departure = 1 if life is Life.DEPARTED else 0
+    group.sequence = 1
+    group.add(sub_group)
+    connection = Asker()
+    channel = ClientChannel(connection, "c", "JAVA", 407, subscriptions=asked)
+    store = MessageStore(
+        StoreConfig(store_path_root_dir=str(tmp_path)), clock=ManualClock(), store_host=HOST
+    )
+    store.open()
+    try:
+        parts = bare_parts(store, config=BrokerConfig(broker_name="b", group_mode="isolate"))
+        isolated, offsets = parts.tables.isolated, parts.tables.offsets
+        isolated.groups["g"] = group
+        if change is Change.MEMBER_IN:
+            group.place_members({connection: channel}, 200, offsets, lambda *_: 0)
+        elif change is Change.LAST_OUT:
+            group.place_members({}, 200, offsets, lambda *_: 0)
+        elif change is Change.KEEP_OVER:
+            # Remembered, whatever time passes: a later one that left leans on it.
+            isolated.tick({})
+            if sub_group in group.sub_groups and after is not Life.DEPARTED:
+                assert sub_group.life is after
+            group.sub_groups = [sub_group]
+        elif change is Change.SETTLED:
+            group.forget_departed(10**15, 1)
+        else:
+            group = IsolatedGroup.from_json("g", group.to_json(), 300)
+            sub_group = group.sub_groups[0]
+        if after is Life.FORGOTTEN:
+            assert sub_group not in group.sub_groups
+        else:
+            assert sub_group.life is after
+        # Who comes when its sub-group has left for good begins a new one behind it.
+        made = [each for each in group.sub_groups if each is not sub_group]
+        is_reborn = life is Life.DEPARTED and change is Change.MEMBER_IN
+        assert [each.life for each in made] == ([Life.ACTIVE] if is_reborn else [])
+    finally:
+        store.close()
+
+
+def test_the_tables_are_whole() -> None:
+    assert set(STEPS) == set(itertools.product(Rewind, Heard))
+    assert set(LIFE) == set(itertools.product(list(Life)[:3], Change))
