@@ -70,6 +70,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="messages that a group is behind (default 60,000; 20,000,000 for the reported figures)",
     )
 
+    parser.addoption(
+        "--simulations",
+        default=20,
+        type=int,
+        help="how many seeds of the simulator are run (default 20)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")

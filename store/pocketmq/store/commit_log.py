@@ -32,6 +32,7 @@ from pocketmq.remoting.record import (
     topic_length_size,
 )
 from pocketmq.store.errors import DiskFull, MessageTooLarge
+from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
@@ -183,6 +184,9 @@ class CommitLog:
             raise MessageTooLarge("a record", size, file_size - BLANK.size)
         if self._file is None:
             self._use(self.files.add(self.base))
+            # The queues' files may reach the disk at any time. With them but without a log a store does
+            # not open, so the log is there before the first entry is.
+            sync_folder(self.files.folder)
         file = self._file
         assert file is not None
         if self.at + size + BLANK.size > file_size:

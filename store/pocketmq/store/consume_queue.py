@@ -18,6 +18,7 @@ import mmap
 import struct
 
 from pocketmq.store.errors import DiskFull
+from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
@@ -127,14 +128,17 @@ class ConsumeQueue:
         return dropped
 
     def clear_behind(self) -> None:
-        """Zeros behind the last entry (invariant 5); files that hold none of the entries are deleted."""
+        """Zeros behind the last entry (invariant 5), durably; files that hold no entry are deleted."""
         byte = self.max_offset * ENTRY_SIZE
         files = self.files
         if files.files and byte < files.end_position:
             # The file is kept even when it is empty: it says where the queue's offsets go on.
+            count = len(files.files)
             while len(files.files) > 1 and files.files[-1].start >= byte:
                 files.files[-1].delete()
                 files.files.pop()
+            if len(files.files) < count:
+                sync_folder(files.folder)
             last = files.files[-1]
             if last.start <= byte < last.end:
                 last.zero_behind(byte - last.start)

@@ -21,7 +21,11 @@ from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _MADV_POPULATE_WRITE = 23
+_FALLOC_FL_KEEP_SIZE = 1
+_FALLOC_FL_PUNCH_HOLE = 2
+_CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -172,14 +176,30 @@ class MappedFile:
             close_file(descriptor)
 
     def zero_behind(self, at: int) -> None:
-        """Everything from `at` on becomes zeros without blocks; the length stays."""
+        """Everything from `at` on becomes zeros without blocks; the length stays.
+
+        What was there is gone from the disk, too, on return: after a power cut it would be back, and
+        be taken for something that was written since. The file is never shorter meanwhile, since a lone
+        file's length tells the length of all.
+        """
         descriptor = self._open()
         try:
-            os.ftruncate(descriptor, at)
-            os.ftruncate(descriptor, self.size)
+            held_something = self._holds_something(descriptor, at)
+            if at < self.size:
+                _punch(descriptor, at, self.size)
+            if held_something:
+                os.fsync(descriptor)
         finally:
             self._release(descriptor)
         self.reserved = min(self.reserved, at)
+
+    def _holds_something(self, descriptor: int, at: int) -> bool:
+        """Whether a byte from `at` on is not zero."""
+        end = self.data_end(at)
+        for start in range(at, end, _CHUNK):
+            if os.pread(descriptor, min(_CHUNK, end - start), start).strip(b"\0"):
+                return True
+        return False
 
     def data_end(self, at: int) -> int:
         """A bound for the data behind `at`: from there to the end of the file there are only holes."""
@@ -230,6 +250,19 @@ class MappedFile:
     def _release(self, descriptor: int) -> None:
         if descriptor != self._descriptor:
             close_file(descriptor)
+
+
+def _punch(descriptor: int, start: int, end: int) -> None:
+    """Make a hole of these bytes."""
+    how = _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE
+    if _libc.fallocate(descriptor, how, start, end - start) == 0:
+        return
+    error = ctypes.get_errno()
+    if error not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        raise OSError(error, os.strerror(error))
+    # No holes in this file system.
+    os.ftruncate(descriptor, start)
+    os.ftruncate(descriptor, end)
 
 
 def refusal(path: str, error: OSError) -> StoreError:

@@ -15,6 +15,7 @@ import logging
 import os
 
 from pocketmq.store.errors import StoreForeign, StoreUnreadable
+from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
@@ -130,10 +131,13 @@ class MappedFileQueue:
         self.files.append(file)
 
     def cut(self, position: int) -> None:
-        """Delete the files that begin at or behind `position`, and zero the rest of its file."""
+        """Delete the files that begin at or behind `position`, and zero the rest of its file; durably."""
+        count = len(self.files)
         while self.files and self.files[-1].start >= position:
             self.files[-1].delete()
             self.files.pop()
+        if len(self.files) < count:
+            sync_folder(self.folder)
         if self.files and self.files[-1].end > position:
             self.files[-1].zero_behind(position - self.files[-1].start)
 

@@ -357,7 +357,10 @@ class Recovery:
         return None
 
     def _claims(self) -> "array[int]":
-        """Positions that entries point to, from the checked part of the log on, sorted."""
+        """Positions that entries point to, from the checked part of the log on, sorted.
+
+        Blank entries, and those that a power cut left as zeros, point to nothing; not to position 0.
+        """
         found: array[int] = array("q")
         for queue in self._table.queues.values():
             offset = queue.first_at_or_behind(self._report.checked_from)
@@ -365,7 +368,11 @@ class Recovery:
                 entries = queue.entries(offset, queue.max_offset - offset)
                 if entries is None:
                     break
-                found.extend(entry[0] for entry in ENTRY.iter_unpack(entries))
+                found.extend(
+                    position
+                    for position, size, _ in ENTRY.iter_unpack(entries)
+                    if 0 < size < BLANK_SIZE
+                )
                 offset += len(entries) // ENTRY_SIZE
         return array("q", sorted(found))
 

@@ -1,0 +1,166 @@
+"""Checks: what must be true of brokers and groups once a run has come to rest."""
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.ledger import Queue, Sent
+
+from pocketmq.remoting.message_codec import to_message
+from pocketmq.remoting.record import read_record
+from pocketmq.store import MessageStore
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Cluster
+
+# ASYNC_FLUSH: flushed after 500 ms, or 10 s where little was written; and what the disk takes.
+ASYNC_PROMISE_S = 11.5
+# When the broker stores the message that is read, at the latest, after it has acknowledged the first one.
+LATER_S = {"delay": 35.0, "transaction": 60.0}
+
+
+def stored(cluster: "Cluster", *, anew: bool = False) -> dict[tuple[Queue, int], str]:
+    """Key of the message at each offset of the topics' queues.
+
+    anew: read all of it, not only what was not there at the last look at this broker.
+    """
+    found: dict[tuple[Queue, int], str] = {}
+    for name, node in cluster.brokers.items():
+        if node.broker is None:
+            cluster.ledger.fault(cluster.now_s, f"{name} does not run")
+            continue
+        known = {} if anew else cluster.known.setdefault(node.broker, {})
+        found.update(_stored_at(cluster, name, node.store, known))
+    return found
+
+
+def _stored_at(
+    cluster: "Cluster", name: str, store: MessageStore, known: dict[tuple[Queue, int], str]
+) -> dict[tuple[Queue, int], str]:
+    found: dict[tuple[Queue, int], str] = {}
+    for topic, queue_id in store.queues():
+        if topic not in ("plain", "ordered"):
+            continue
+        queue = (topic, name, queue_id)
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        while (queue, low) in known:
+            found[queue, low] = known[queue, low]
+            low += 1
+        entries = store.entries(topic, queue_id, low, high - low)
+        if len(entries) != high - low:
+            cluster.ledger.fault(cluster.now_s, f"{topic} {queue_id}: entries are missing")
+        for offset, (position, size, _) in enumerate(entries, low):
+            data = store.record_at(position)
+            if data is None or len(data) != size:
+                # Lost with the power before it was on the disk: whether it was promised, `missing` says.
+                continue
+            message = to_message(read_record(data), name)
+            if (message.topic, message.queue_id, message.queue_offset) != (topic, queue_id, offset):
+                cluster.ledger.fault(
+                    cluster.now_s,
+                    f"{name} {topic} {queue_id} {offset} leads to {message.topic} "
+                    f"{message.queue_id} {message.queue_offset}",
+                )
+            found[queue, offset] = known[queue, offset] = bytes(message.body).decode()
+    return found
+
+
+def _expected(cluster: "Cluster", sent: Sent) -> bool:
+    """Whether the promise that was made for this message still holds."""
+    if sent.acked_s is None or sent.outcome == "rollback":
+        return False
+    if cluster.story.sync_flush:
+        return True
+    stored_s = sent.acked_s + LATER_S.get(sent.kind, 0.0)
+    return not any(
+        sent.began_s <= cut <= stored_s + ASYNC_PROMISE_S
+        for broker in cluster.brokers.values()
+        for cut in broker.power_cuts_s
+    )
+
+
+def missing(cluster: "Cluster") -> list[str]:
+    """What was acknowledged and is not there."""
+    there = stored(cluster)
+    keys = set(there.values())
+    wrong = []
+    for sent in cluster.ledger.sent.values():
+        if not _expected(cluster, sent):
+            continue
+        if sent.key not in keys:
+            wrong.append(f"{sent.key} was acknowledged and is not stored")
+        elif cluster.story.sync_flush and sent.place and there.get(sent.place) != sent.key:
+            wrong.append(f"{sent.key} is not at {sent.place}, where {there.get(sent.place)} is")
+    return wrong
+
+
+def unprocessed(cluster: "Cluster") -> list[str]:
+    """What is stored and was not processed by its group."""
+    found = []
+    for (queue, offset), key in sorted(stored(cluster).items()):
+        group = "ordereds" if queue[0] == "ordered" else "readers"
+        handled = cluster.ledger.group(group)
+        others = handled.returned.get((queue, offset), set()) - {key}
+        if others and cluster.brokers[queue[1]].power_cuts_s:
+            # The end of the log was lost with the power, and with it a message that nobody was promised
+            # but that the group had processed already: this one got its offset, which the group is past.
+            # RocketMQ lets consumers read what is not on the disk yet, too.
+            continue
+        if key not in handled.keys:
+            found.append(f"{key} at {queue} {offset} was never processed by {group}")
+    return found
+
+
+def rolled_back(cluster: "Cluster") -> list[str]:
+    keys = set(stored(cluster).values())
+    return [
+        f"{sent.key} was rolled back and is visible"
+        for sent in cluster.ledger.sent.values()
+        if sent.outcome == "rollback" and sent.key in keys
+    ]
+
+
+def offsets_ahead(cluster: "Cluster") -> list[str]:
+    """Committed offsets beyond what came back from a listener."""
+    wrong = []
+    there = stored(cluster)
+    for name, node in cluster.brokers.items():
+        if node.broker is None:
+            continue
+        for topic, group in (("plain", "readers"), ("ordered", "ordereds")):
+            handled = cluster.ledger.group(group)
+            for queue_id, committed in node.offsets.of_topic(group, topic).items():
+                queue = (topic, name, queue_id)
+                wrong += [
+                    f"{group} committed {committed} of {queue}, but {offset} never came back"
+                    for offset in range(committed)
+                    if (queue, offset) not in handled.returned and (queue, offset) in there
+                ]
+    return wrong
+
+
+def allocation(cluster: "Cluster") -> list[str]:
+    """What is wrong with who owns which queue now."""
+    wrong = []
+    for group in ("readers", "ordereds"):
+        members = [c for c in cluster.consumers.values() if c.group == group]
+        owned = [queue for member in members for queue in member.owned()]
+        topic = "ordered" if group == "ordereds" else "plain"
+        wanted = cluster.queue_count(topic)
+        if len(set(owned)) != len(owned):
+            wrong.append(f"{group}: a queue has two owners")
+        if len(set(owned)) != wanted:
+            wrong.append(f"{group}: {len(set(owned))} of {wanted} queues have an owner")
+    return wrong
+
+
+def all_processed(cluster: "Cluster") -> bool:
+    if any(node.broker is None for node in cluster.brokers.values()):
+        return False
+    return not unprocessed(cluster) and not missing(cluster)
+
+
+def check(cluster: "Cluster") -> None:
+    """All that must hold at rest."""
+    stored(cluster, anew=True)
+    for each in (missing, unprocessed, rolled_back, offsets_ahead):
+        for text in each(cluster):
+            cluster.ledger.fault(cluster.now_s, text)

@@ -1,0 +1,12 @@
+"""How many seeds: --simulations, in blocks, so that several processes can share them."""
+
+import pytest
+
+_BLOCK = 10
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--simulations")
+        blocks = [range(at, min(at + _BLOCK, count)) for at in range(0, count, _BLOCK)]
+        metafunc.parametrize("seeds", blocks, ids=lambda block: f"{block.start}-{block.stop - 1}")

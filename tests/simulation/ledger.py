@@ -1,0 +1,58 @@
+"""Ledger: what producers were told and what listeners did, as they saw it. The checks compare it with the
+brokers' stores. Nothing of the product is asked here."""
+
+from dataclasses import dataclass, field
+
+Queue = tuple[str, str, int]
+"""Topic, broker name, queue id."""
+
+
+@dataclass
+class Sent:
+    """One message. acked_s: virtual time of SEND_OK; place: where the broker said it is, if it said so.
+
+    outcome: of a transaction "commit" or "rollback", known from the start.
+    """
+
+    key: str
+    kind: str
+    topic: str
+    began_s: float
+    acked_s: float | None = None
+    place: tuple[Queue, int] | None = None
+    outcome: str = "commit"
+
+
+@dataclass
+class Handled:
+    """What a group's listeners did.
+
+    keys: processed with success. returned: keys of the messages at (queue, offset) whose listener call came
+    back, however it ended. done: offsets of a queue that were processed with success.
+    """
+
+    keys: set[str] = field(default_factory=set)
+    returned: dict[tuple[Queue, int], set[str]] = field(default_factory=dict)
+    done: dict[Queue, set[int]] = field(default_factory=dict)
+
+
+class Ledger:
+    """sent: by key. groups: by name. said: what happened, in order, for the comparison of two runs."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, Sent] = {}
+        self.groups: dict[str, Handled] = {}
+        self.said: list[str] = []
+        self.wrong: list[str] = []
+
+    def group(self, name: str) -> Handled:
+        return self.groups.setdefault(name, Handled())
+
+    def say(self, now_s: float, text: str) -> None:
+        self.said.append(f"{now_s:10.4f} {text}")
+
+    def fault(self, now_s: float, text: str) -> None:
+        """Something that may not be; said once."""
+        if text not in self.wrong:
+            self.wrong.append(text)
+            self.say(now_s, f"WRONG {text}")

@@ -1,0 +1,263 @@
+"""One run: a cluster lives through a story, is then left in peace, and is asked what it has.
+
+Afterwards (checks.py) what was acknowledged is stored, what is stored was processed, members agree, and
+the same is true once more when all brokers have lost their power and are back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation import checks
+from tests.simulation.ledger import Ledger, Queue
+from tests.simulation.machine import Machine
+from tests.simulation.network import HOST, Network
+from tests.simulation.nodes import (
+    ADDRESSES,
+    NAME_SERVER,
+    QUEUE_COUNT,
+    TOPICS,
+    BrokerNode,
+    ConsumerNode,
+    NameServerNode,
+    Node,
+    NodeClock,
+    ProducerNode,
+)
+from tests.simulation.story import LENGTH_MS, Event, Story
+
+from pocketmq.admin import Admin
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.errors import PocketMQError
+
+SETTLE_S = 400
+_POWER_OFF_S = 1.0
+# Longer than the interval after which ASYNC_FLUSH has flushed whatever there is.
+_FLUSH_ALL_S = 12.0
+
+
+@dataclass
+class Outcome:
+    """wrong: what may not be; empty is a good run. said: the run, line by line."""
+
+    wrong: list[str]
+    said: list[str]
+    virtual_s: float
+
+
+class Cluster:
+    """The nodes of one run."""
+
+    def __init__(
+        self, story: Story, machine: Machine, network: Network, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.story = story
+        self.ledger = Ledger()
+        self.machine = machine
+        # What was read of each broker's store already.
+        self.known: dict[Broker, dict[tuple[Queue, int], str]] = {}
+        self.network = network
+        parts = machine, network, tasks, self.ledger
+        flush = "SYNC_FLUSH" if story.sync_flush else "ASYNC_FLUSH"
+        self.name_server = NameServerNode("name-server", *parts)
+        self.brokers = {
+            name: BrokerNode(name, *parts, {"flushDiskType": flush}) for name in story.brokers
+        }
+        self.producer = ProducerNode("producer-1", *parts)
+        self.consumers = {name: ConsumerNode(name, *parts) for name in story.consumers}
+        self.nodes: dict[str, Node] = {
+            node.name: node
+            for node in (
+                self.name_server,
+                *self.brokers.values(),
+                self.producer,
+                *self.consumers.values(),
+            )
+        }
+
+    @property
+    def now_s(self) -> float:
+        return self.machine.loop.now_s
+
+    def queue_count(self, topic: str) -> int:
+        return QUEUE_COUNT * len(self.brokers)
+
+    async def until(self, state: Callable[[], object], within_s: float, what: str) -> bool:
+        end = self.now_s + within_s
+        while not state():
+            if self.now_s >= end:
+                if what:
+                    self.ledger.fault(self.now_s, f"not within {within_s:.0f} s: {what}")
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+    # ------------------------------------------------------------ the course
+
+    async def begin(self) -> None:
+        self.name_server.start()
+        for broker in self.brokers.values():
+            broker.start()
+        await self.until(lambda: all(b.ready for b in self.brokers.values()), 30, "brokers start")
+        HOST.set(self.network.host(ADDRESSES["producer-1"]))
+        admin = Admin(
+            name_server=NAME_SERVER,
+            client_ip=ADDRESSES["producer-1"],
+            clock=NodeClock(self.machine),
+        )
+        async with admin:
+            while len(await admin.site.brokers()) < len(self.brokers):
+                await asyncio.sleep(0.1)
+            for topic in TOPICS:
+                for name in self.brokers:
+                    await admin.topics.create(topic, queues=QUEUE_COUNT, broker=name)
+        self.producer.start()
+        for consumer in self.consumers.values():
+            consumer.start()
+        await self.until(lambda: all(n.ready for n in self.nodes.values()), 30, "clients start")
+
+    async def live(self) -> None:
+        """The events, each at its time."""
+        begin = self.now_s
+        for event in self.story.events:
+            await asyncio.sleep(max(0.0, begin + event.at_ms / 1000 - self.now_s))
+            self._happen(event)
+        await asyncio.sleep(max(0.0, begin + LENGTH_MS / 1000 - self.now_s))
+
+    def _happen(self, event: Event) -> None:
+        kind, _, what = event.kind.partition(" ")
+        self.ledger.say(self.now_s, str(event))
+        if kind == "send":
+            if self.producer.ready:
+                self.producer.send(what, event.number, event.amount)
+            return
+        node = self.nodes[event.who]
+        later = self.machine.loop.call_later
+        seconds = event.amount / 1000
+        match event.kind:
+            case "kill" | "cut power":
+                assert isinstance(node, BrokerNode)
+                if event.kind == "kill":
+                    node.kill()
+                else:
+                    node.cut_power()
+                later(seconds, node.start)
+            case "crash at call":
+                assert isinstance(node, BrokerNode)
+                node.crash_at_call(
+                    event.amount, power=event.number % 2 == 0, then=lambda: _again(later, node)
+                )
+            case "stop" | "stop client":
+                node.stop()
+                later(seconds, self._start_when_ended, node)
+            case "kill client" | "unplug client":
+                node.crash(silently=event.kind == "unplug client")
+                later(seconds, node.start)
+            case "partition":
+                one, other = node.ip, self.nodes[event.other].ip
+                self.network.cut(one, other)
+                later(seconds, self.network.heal, one, other)
+            case "reset":
+                self.network.reset(node.ip, self.nodes[event.other].ip)
+            case "slow network":
+                self.network.slowness[node.ip] = 100.0
+                later(seconds, self.network.slowness.pop, node.ip, None)
+            case "slow disk":
+                assert isinstance(node, BrokerNode)
+                node.disk.slow = 60.0
+                later(seconds, setattr, node.disk, "slow", 1.0)
+            case _:
+                raise ValueError(event.kind)
+
+    def _start_when_ended(self, node: Node) -> None:
+        if node.host is not None and node.host.up and not node.wanted:
+            self.machine.loop.call_later(0.5, self._start_when_ended, node)
+        else:
+            node.start()
+
+    # ------------------------------------------------------------ peace
+
+    async def settle(self) -> None:
+        """Nothing fails any more, everybody runs: wait until all is processed and shared out."""
+        self.network.heal()
+        self.network.slowness.clear()
+        for broker in self.brokers.values():
+            broker.disk.repair()
+        for node in self.nodes.values():
+            node.clock.wrong_ms = 0
+            self._start_when_ended(node)
+        await self.until(
+            lambda: all(n.ready for n in self.nodes.values()), 60, "every node is up again"
+        )
+        for broker in self.brokers.values():
+            if broker.broker is not None and not broker.store.writable:
+                # After a failed fsync only a restart helps.
+                broker.kill()
+                broker.start()
+        await self.until(lambda: not self.producer.busy, 120, "all sends have ended")
+        await self.until(lambda: checks.all_processed(self), SETTLE_S, "")
+        checks.check(self)
+        await self.until(
+            lambda: not checks.allocation(self), 150, "members agree on who owns which queue"
+        )
+        await asyncio.sleep(_FLUSH_ALL_S)
+
+    async def once_more(self) -> None:
+        """Cut the power of all brokers; what was stored is there again."""
+        for consumer in self.consumers.values():
+            consumer.stop()
+        self.producer.stop()
+        await self.until(
+            lambda: not any(n.ready for n in (self.producer, *self.consumers.values())),
+            60,
+            "clients stop",
+        )
+        for broker in self.brokers.values():
+            broker.cut_power()
+            await asyncio.sleep(_POWER_OFF_S)
+            broker.start()
+        await self.until(
+            lambda: all(b.ready for b in self.brokers.values()), 60, "brokers are back"
+        )
+        checks.check(self)
+
+    async def end(self) -> None:
+        for node in self.nodes.values():
+            node.stop()
+
+
+def _again(later: Callable[..., object], node: Node) -> None:
+    later(2.0, node.start)
+
+
+def run(story: Story) -> Outcome:
+    """Let the story happen."""
+    logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
+    with Machine(story.seed) as machine:
+        errors: list[str] = []
+        machine.loop.set_exception_handler(
+            lambda _, context: errors.append(
+                f"unhandled: {context.get('message')}: {context.get('exception')!r}"
+            )
+        )
+        ledger, virtual_s = machine.run(lambda: _main(story, machine))
+    return Outcome(ledger.wrong + errors, ledger.said, virtual_s)
+
+
+async def _main(story: Story, machine: Machine) -> tuple[Ledger, float]:
+    network = Network(machine.loop, story.seed)
+    async with asyncio.TaskGroup() as tasks:
+        cluster = Cluster(story, machine, network, tasks)
+        try:
+            await cluster.begin()
+            await cluster.live()
+            await cluster.settle()
+            await cluster.once_more()
+        except PocketMQError as error:
+            cluster.ledger.fault(cluster.now_s, f"the run itself failed: {error!r}")
+        await cluster.end()
+    left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if left:
+        cluster.ledger.fault(cluster.now_s, f"tasks left behind: {sorted(left)}")
+    return cluster.ledger, cluster.now_s

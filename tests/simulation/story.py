@@ -1,0 +1,101 @@
+"""Story: what happens in a run, made from its seed before it begins, so that events can be left out.
+
+    at      what                  of whom         how long, how many ...
+     1.250  send plain            producer-1      5
+     7.004  cut power             broker-a        3000
+
+A story without an event is the same story but for that: times, delays and chance of the parts do not move.
+"""
+
+import random
+from dataclasses import dataclass, replace
+
+LENGTH_MS = 40_000
+SEND_KINDS = ("plain", "batch", "delay", "transaction", "ordered")
+BROKERS = ("broker-a", "broker-b")
+CONSUMERS = ("reader-1", "reader-2", "reader-3", "ordered-1", "ordered-2")
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """number: its place in the whole story. amount: ms or a count, as the kind has it."""
+
+    at_ms: int
+    number: int
+    kind: str
+    who: str
+    amount: int = 0
+    other: str = ""
+
+    def __str__(self) -> str:
+        who = f"{self.who} and {self.other}" if self.other else self.who
+        return (
+            f"#{self.number:<3} {self.at_ms / 1000:8.3f} s  {self.kind:<18} {who:<24} {self.amount}"
+        )
+
+
+@dataclass(frozen=True)
+class Story:
+    """sync_flush: of all brokers. brokers, consumers: those that exist from the start."""
+
+    seed: int
+    sync_flush: bool
+    brokers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    events: tuple[Event, ...]
+
+    def only(self, numbers: set[int]) -> "Story":
+        """The same story with these events alone."""
+        return replace(self, events=tuple(e for e in self.events if e.number in numbers))
+
+    def __str__(self) -> str:
+        flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
+        head = f"seed {self.seed}: {flush}, {', '.join(self.brokers + self.consumers)}"
+        return "\n".join([head, *(f"  {event}" for event in self.events)])
+
+
+def story_of(seed: int) -> Story:
+    """The story of a seed."""
+    chance = random.Random(f"{seed} story")
+    brokers = BROKERS[: chance.choice((1, 1, 2))]
+    consumers = tuple(name for name in CONSUMERS if name.endswith("-1") or chance.random() < 0.5)
+    made: list[tuple[int, str, str, int, str]] = []
+    for _ in range(chance.randint(15, 40)):
+        kind = chance.choice(SEND_KINDS)
+        made.append((chance.randrange(LENGTH_MS), f"send {kind}", "producer-1", _count(chance), ""))
+    made += [_fault(chance, brokers, consumers) for _ in range(chance.randint(1, 7))]
+    made.sort()
+    events = tuple(
+        Event(at, number, kind, who, amount, other)
+        for number, (at, kind, who, amount, other) in enumerate(made)
+    )
+    return Story(seed, chance.random() < 0.5, brokers, consumers, events)
+
+
+def _count(chance: random.Random) -> int:
+    return chance.choice((1, 1, 2, 5, 12))
+
+
+def _fault(
+    chance: random.Random, brokers: tuple[str, ...], consumers: tuple[str, ...]
+) -> tuple[int, str, str, int, str]:
+    at = chance.randrange(1_000, LENGTH_MS)
+    broker = chance.choice(brokers)
+    consumer = chance.choice(consumers)
+    hosts = ("name-server", "producer-1", *consumers)
+    kind, who, amount, other = chance.choice(
+        (
+            ("kill", broker, chance.randint(100, 8_000), ""),
+            ("cut power", broker, chance.randint(500, 8_000), ""),
+            ("crash at call", broker, chance.randint(1, 60), ""),
+            ("stop", broker, chance.randint(100, 5_000), ""),
+            ("kill client", consumer, chance.randint(100, 8_000), ""),
+            ("unplug client", consumer, chance.randint(1_000, 20_000), ""),
+            ("stop client", consumer, chance.randint(100, 8_000), ""),
+            ("partition", broker, chance.randint(500, 20_000), chance.choice(hosts)),
+            ("reset", broker, 0, chance.choice(hosts)),
+            ("slow network", broker, chance.randint(1_000, 10_000), ""),
+            ("slow disk", broker, chance.randint(1_000, 10_000), ""),
+        )
+    )
+    return at, kind, who, amount, other
