@@ -23,6 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--consumer-kills",
+        default=12,
+        type=int,
+        help="how often members of consumer groups are killed, in all (default 12; 200 for the figures)",
+    )
+
+    parser.addoption(
         "--every-cut",
         action="store_true",
         help="cut a store at every byte of its end, not only at each that is no body's (2 min of CPU)",
