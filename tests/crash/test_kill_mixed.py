@@ -55,18 +55,21 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_mixed_load(
             await asyncio.sleep(seconds)
             await asyncio.to_thread(broker.kill)
 
-    for _ in range(rounds):
-        if chance.random() < 0.3:
-            broker.launch()
-            time.sleep(chance.uniform(0.05, 0.5))
-            broker.kill()
-        before = time.monotonic()
+    try:
+        for _ in range(rounds):
+            if chance.random() < 0.3:
+                broker.launch()
+                time.sleep(chance.uniform(0.05, 0.5))
+                broker.kill()
+            before = time.monotonic()
+            broker.start()
+            starts.append(time.monotonic() - before)
+            asyncio.run(one_round(chance.uniform(0.05, 0.6)))
         broker.start()
-        starts.append(time.monotonic() - before)
-        asyncio.run(one_round(chance.uniform(0.05, 0.6)))
-    broker.start()
-    asyncio.run(verify(broker.address, ledger, retained=retained))
-    assert broker.stop() == 0
+        asyncio.run(verify(broker.address, ledger, retained=retained))
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
     starts.sort()
     log.warning(
         "rounds=%d acknowledged=%d popped=%d start p50=%.2f s p99=%.2f s",
