@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.broker.bare import Asker
 from tests.broker.serving import Peer, body_of, number, serving, until
 
+from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS
 from pocketmq.broker.memory_reach import MemoryReach
-from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.refused import Refused
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
@@ -258,13 +261,16 @@ async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
             await peer.produce("T", b"x" * 1000)
         parts = broker.parts
         messages = replace(parts.messages, reach=MemoryReach(parts.messages.store, 1000))
-        small = ConsumerManageProcessor(parts.tables, parts.members, messages)
-        request = RemotingCommand(14, {"consumerGroup": "g", "topic": "T", "queueId": "0"})
-        answer = small.query_offset(request, None)  # type: ignore[arg-type]
-        assert answer.code == ResponseCode.QUERY_NOT_FOUND
-        assert answer.remark == ("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        small = OffsetActs(parts.tables, parts.members, messages)
+        queue, asker = QueueOf("g", "T", 0), Asker()
+        with pytest.raises(Refused) as refused:
+            small.query(queue, asker)
+        assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
+        assert str(refused.value) == (
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        )
         broker.parts.tables.offsets.commit("g", "T", 0, 1, "test")
-        assert number(small.query_offset(request, None), "offset") == 1  # type: ignore[arg-type]
+        assert small.query(queue, asker) == 1
 
 
 # ---------------------------------------------------------------- locks

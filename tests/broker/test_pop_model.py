@@ -17,9 +17,9 @@ from tests.broker.members import open_connection
 from tests.broker.popping import Popped, popped
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.pop import PopMessageProcessor
-from pocketmq.broker.processors.pop_ack import PopAckProcessor
 from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.broker.wire.pop import PopMessageProcessor
+from pocketmq.broker.wire.pop_ack import PopAckProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode

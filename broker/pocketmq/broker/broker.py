@@ -24,10 +24,10 @@ from pocketmq.broker.events import Events
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
-from pocketmq.broker.processors.send import SendMessageProcessor
-from pocketmq.broker.processors.table import handlers as handlers_of
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.role import Role, Service
+from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Handler, not_supported

@@ -5,7 +5,7 @@ from typing import Any
 
 from pocketmq.broker.delivery_record import DeliveryRecord
 from pocketmq.broker.message_track import MessageTracks, Place
-from pocketmq.broker.processors.admin_answers import json_answer
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

@@ -6,7 +6,7 @@ Source: AdminBrokerProcessor, RocketMQ 5.5.0; wire.md 2.9.
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.admin_answers import json_answer
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

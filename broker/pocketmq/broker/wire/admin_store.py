@@ -7,8 +7,8 @@ import logging
 from typing import Any
 
 from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.processors.admin_answers import UNSET_REMARK
 from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.wire.admin_answers import UNSET_REMARK
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand

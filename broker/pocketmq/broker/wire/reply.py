@@ -11,8 +11,8 @@ from typing import Any
 
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
 from pocketmq.broker.parts import Node
-from pocketmq.broker.processors.send import AnySendHeader, SendMessageProcessor, SendRefused
 from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.wire.send import AnySendHeader, SendMessageProcessor, SendRefused
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

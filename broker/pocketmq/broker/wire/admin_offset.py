@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Messages, Node, Tables
-from pocketmq.broker.processors.admin_answers import (
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.broker.wire.admin_answers import (
     asks_as_five,
     json_answer,
     queue_key,
     topic_missing,
 )
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

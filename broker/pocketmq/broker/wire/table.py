@@ -1,22 +1,24 @@
 """The table of handlers: each request code stands in the module that has its subject."""
 
+from pocketmq.broker.acts.clients import ClientActs
+from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
-from pocketmq.broker.processors.admin import admin_handlers
-from pocketmq.broker.processors.client_manage import ClientManageProcessor
-from pocketmq.broker.processors.consumer_manage import ConsumerManageProcessor
-from pocketmq.broker.processors.group_doctor import GroupDoctorProcessor
-from pocketmq.broker.processors.message_track import MessageTrackProcessor
-from pocketmq.broker.processors.pop import PopMessageProcessor
-from pocketmq.broker.processors.pop_ack import PopAckProcessor
-from pocketmq.broker.processors.pop_assignment import PopAssignmentProcessor
-from pocketmq.broker.processors.pull import PullMessageProcessor
-from pocketmq.broker.processors.recall import RecallMessageProcessor
-from pocketmq.broker.processors.reply import ReplyMessageProcessor
-from pocketmq.broker.processors.send import SendMessageProcessor
-from pocketmq.broker.processors.send_back import SendBackProcessor
-from pocketmq.broker.processors.timer import TimerProcessor
-from pocketmq.broker.processors.transaction import EndTransactionProcessor
+from pocketmq.broker.wire.admin import admin_handlers
+from pocketmq.broker.wire.client_manage import ClientManageProcessor
+from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
+from pocketmq.broker.wire.group_doctor import GroupDoctorProcessor
+from pocketmq.broker.wire.message_track import MessageTrackProcessor
+from pocketmq.broker.wire.pop import PopMessageProcessor
+from pocketmq.broker.wire.pop_ack import PopAckProcessor
+from pocketmq.broker.wire.pop_assignment import PopAssignmentProcessor
+from pocketmq.broker.wire.pull import PullMessageProcessor
+from pocketmq.broker.wire.recall import RecallMessageProcessor
+from pocketmq.broker.wire.reply import ReplyMessageProcessor
+from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.send_back import SendBackProcessor
+from pocketmq.broker.wire.timer import TimerProcessor
+from pocketmq.broker.wire.transaction import EndTransactionProcessor
 from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.requests import Server, complete
 
@@ -26,7 +28,8 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     services, events = parts.services, node.events
     config, store, put = node.config, messages.store, messages.put
-    clients = ClientManageProcessor(node, tables, members)
+    clients = ClientActs(node, tables, members)
+    offsets = OffsetActs(tables, members, messages)
     events.must_rebalance.to(clients.notify_members)
     # Topics that the short way of sending knows must be looked up again.
     events.topics_changed.to(send.forget_targets)
@@ -37,8 +40,8 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
         SendBackProcessor(node, tables, messages).handlers(),
         ReplyMessageProcessor(node, send, members.producers, put).handlers(),
         PullMessageProcessor(node, tables, members, messages, services.long_polling).handlers(),
-        clients.handlers(),
-        ConsumerManageProcessor(tables, members, messages).handlers(),
+        ClientManageProcessor(clients).handlers(),
+        ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(node, tables, members, messages, services.pop).handlers(),
         PopAckProcessor(node, tables, messages, services.pop).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),

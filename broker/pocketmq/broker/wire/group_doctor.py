@@ -6,7 +6,7 @@ from typing import Any
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.group_mode import GroupModes
 from pocketmq.broker.guard import GroupGuard
-from pocketmq.broker.processors.admin_answers import json_answer
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.requests import GetGroupFindingsHeader, PocketRequestCode

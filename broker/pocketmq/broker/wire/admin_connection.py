@@ -8,8 +8,8 @@ from typing import Any
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.processors.admin_answers import json_answer
 from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

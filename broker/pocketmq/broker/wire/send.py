@@ -17,9 +17,9 @@ from datetime import datetime
 
 from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
-from pocketmq.broker.processors.send_answer import SendAnswers
 from pocketmq.broker.stats import PutCounter
 from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.broker.wire.send_answer import SendAnswers
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply

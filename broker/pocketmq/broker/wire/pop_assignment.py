@@ -13,7 +13,7 @@ from pocketmq.broker.consumer_manager import BROADCASTING
 from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
 from pocketmq.broker.pop.request_mode import POP, MessageRequestMode
-from pocketmq.broker.processors.admin_answers import json_answer, topic_missing
+from pocketmq.broker.wire.admin_answers import json_answer, topic_missing
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand

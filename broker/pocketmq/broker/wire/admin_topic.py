@@ -11,7 +11,9 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.pop.receipt import pop_retry_topic
-from pocketmq.broker.processors.admin_answers import (
+from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.wire.admin_answers import (
     UNSET_REMARK,
     asks_as_five,
     json_answer,
@@ -19,8 +21,6 @@ from pocketmq.broker.processors.admin_answers import (
     queue_key,
     topic_missing,
 )
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand

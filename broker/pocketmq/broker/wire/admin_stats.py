@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.admin_answers import json_answer
 from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, version_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

@@ -1,16 +1,16 @@
 """admin_handlers: the administration half of a broker's table of handlers, composed."""
 
 from pocketmq.broker.parts import Parts
-from pocketmq.broker.processors.admin_client_call import AdminClientCallProcessor
-from pocketmq.broker.processors.admin_config import AdminConfigProcessor
-from pocketmq.broker.processors.admin_connection import AdminConnectionProcessor
-from pocketmq.broker.processors.admin_group import AdminGroupProcessor
-from pocketmq.broker.processors.admin_offset import AdminOffsetProcessor
-from pocketmq.broker.processors.admin_stats import AdminStatsProcessor
-from pocketmq.broker.processors.admin_store import AdminStoreProcessor
-from pocketmq.broker.processors.admin_topic import AdminTopicProcessor
-from pocketmq.broker.processors.admin_transaction import AdminTransactionProcessor
-from pocketmq.broker.processors.query import QueryMessageProcessor
+from pocketmq.broker.wire.admin_client_call import AdminClientCallProcessor
+from pocketmq.broker.wire.admin_config import AdminConfigProcessor
+from pocketmq.broker.wire.admin_connection import AdminConnectionProcessor
+from pocketmq.broker.wire.admin_group import AdminGroupProcessor
+from pocketmq.broker.wire.admin_offset import AdminOffsetProcessor
+from pocketmq.broker.wire.admin_stats import AdminStatsProcessor
+from pocketmq.broker.wire.admin_store import AdminStoreProcessor
+from pocketmq.broker.wire.admin_topic import AdminTopicProcessor
+from pocketmq.broker.wire.admin_transaction import AdminTransactionProcessor
+from pocketmq.broker.wire.query import QueryMessageProcessor
 from pocketmq.remoting.connection import Handler
 
 

@@ -1,0 +1,171 @@
+"""Clients come, live and go; what they ask about their group: who is with me, is this queue mine.
+
+Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor, RocketMQ 4.9.7.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.parts import Members, Node, Tables
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import retry_topic, topic_fault
+from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.subscription import SubscriptionData
+
+log = logging.getLogger(__name__)
+
+_UNIT_SUB = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One group of a heartbeat, as RocketMQ's ConsumerData has it."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: list[SubscriptionData]
+    unit_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A client says that it lives, and what it consumes and produces. version: an MQVersion ordinal."""
+
+    client_id: str
+    language: str
+    version: int
+    consumers: list[Membership] = field(default_factory=list)
+    producers: list[str] = field(default_factory=list)
+
+
+class ClientActs:
+    """Heartbeat, leave, members, locks; and the notice to a group whose members changed."""
+
+    def __init__(self, node: Node, tables: Tables, members: Members) -> None:
+        self._role = node.role
+        self._config = node.config
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = members.consumers
+        self._producers = members.producers
+        self._policies = members.policies
+        self._locks = members.locks
+
+    def heartbeat(self, beat: Heartbeat, peer: Peer) -> None:
+        """Take the client into its groups.
+
+        Raises: Refused (NO_PERMISSION) with why the last of those that refused it did; it is in the
+        others (modes strict and isolate).
+        """
+        refusal: str | None = None
+        for consumer in beat.consumers:
+            channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
+            refusal = self._enter(consumer, channel) or refusal
+        for group in beat.producers:
+            channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
+            self._producers.register(group, channel)
+        if refusal is not None:
+            raise Refused(ResponseCode.NO_PERMISSION, refusal)
+
+    def _enter(self, consumer: Membership, channel: ClientChannel) -> str | None:
+        """Take a member into its group; returns why it is not taken in."""
+        name = consumer.group
+        group = self._groups.find(name)
+        notify = True
+        if group is not None:
+            notify = group.notify_consumer_ids_changed_enable
+            topic = retry_topic(name)
+            # Ours: a name too long for a topic has no retry topic, instead of one that nobody can use.
+            if topic_fault(topic) is None and self._role.leads:
+                unit = _UNIT_SUB if consumer.unit_mode else 0
+                self._topics.create_internal(topic, group.retry_queue_nums, sys_flag=unit)
+        asked = {each.topic: each for each in consumer.subscriptions}
+        refusal = self._policies.entered(name).admit(name, channel, asked)
+        address = channel.connection.address
+        if refusal is not None:
+            log.warning("heartbeat refused peer=%s reason=%r", address, refusal)
+            self._consumers.unregister(name, channel.connection, notify=notify)
+            return refusal
+        changed = self._consumers.register(
+            name,
+            channel,
+            consumer.consume_type,
+            consumer.message_model,
+            consumer.consume_from_where,
+            consumer.subscriptions,
+            notify=notify,
+        )
+        if changed:
+            log.info(
+                "registerConsumer info changed group=%s client=%s peer=%s",
+                name,
+                channel.client_id,
+                address,
+            )
+        return None
+
+    def leave(self, peer: Peer, *, consumer: str | None, producer: str | None) -> None:
+        """A client leaves a group of consumers, of producers, or both."""
+        if producer is not None:
+            self._producers.unregister(producer, peer)
+        if consumer is not None:
+            group = self._groups.find(consumer)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            self._consumers.unregister(consumer, peer, notify=notify)
+
+    def check_subscription(self, subscription: SubscriptionData) -> None:
+        """Whether an expression will do. Raises: Refused."""
+        if subscription.is_tag:
+            return
+        if not self._config.enable_property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        try:
+            compile_expression(subscription.sub_string)
+        except SelectorError as error:
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+
+    def members(self, group: str, peer: Peer) -> list[str]:
+        """The client ids that share queues with the asker.
+
+        Raises: Refused (SYSTEM_ERROR) when there is nobody, which clients take for `not now`.
+        """
+        online = self._consumers.get(group)
+        if online is not None and online.channels:
+            ids = self._policies.of(group).peers(online, peer)
+            if ids:
+                return ids
+        log.warning("getConsumerGroupInfo failed, %s %s", group, peer.address)
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+
+    def lock(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Queues for orderly consumption; returns those that are the client's now."""
+        name = self._policies.of(group).lock_name(group, client_id)
+        return self._locks.lock_batch(name, list(queues), client_id)
+
+    def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
+        """The client gives queues back."""
+        name = self._policies.of(group).lock_name(group, client_id)
+        self._locks.unlock_batch(name, list(queues), client_id)
+
+    def notify_members(self, group: str, peers: list[Peer]) -> None:
+        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED); one that is gone is skipped."""
+        if not self._config.notify_consumer_ids_changed_enable:
+            return
+        fields = NotifyConsumerIdsChangedHeader(consumer_group=group).ext()
+        for peer in peers:
+            if peer.writable:
+                peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)

@@ -1,0 +1,73 @@
+"""Where groups go on: asked and set by their members, and by administrators.
+
+Source: ConsumerManageProcessor, RocketMQ 4.9.7.
+"""
+
+import logging
+
+from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.parts import Members, Messages, Tables
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.refused import Refused
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.peer import Peer
+
+log = logging.getLogger(__name__)
+
+
+class OffsetActs:
+    """Query and commit."""
+
+    def __init__(self, tables: Tables, members: Members, messages: Messages) -> None:
+        self._offsets = tables.offsets
+        self._policies = members.policies
+        self._consumers = members.consumers
+        self._store = messages.store
+        self._reach = messages.reach
+        self._deliveries = messages.deliveries
+
+    def query(self, queue: QueueOf, peer: Peer) -> int:
+        """Where a group goes on in a queue.
+
+        Without a stored offset: 0 while the queue's beginning is there and still in memory, whatever
+        consumeFromWhere says. Raises: Refused (QUERY_NOT_FOUND) when it is not; then the client decides.
+        """
+        offset = self._policies.of(queue.group).start(queue, peer)
+        if offset >= 0:
+            return offset
+        topic, queue_id = queue.topic, queue.queue_id
+        if self._store.min_offset(topic, queue_id) > 0 or self._reach.begins_on_disk(
+            topic, queue_id
+        ):
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        return 0
+
+    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+        """A group has come so far; any value is taken.
+
+        as_member: it came as members send it, who wait for no answer; administrators do.
+        Returns: False when it does not count, because the queue was reset since.
+        """
+        if self._policies.of(queue.group).commit(queue, offset, peer, as_member=as_member):
+            return True
+        online = self._consumers.get(queue.group)
+        is_member = online is not None and peer in online.channels
+        if self._offsets.resets:
+            # Some members commit over another connection (vipChannelEnabled).
+            if (is_member or as_member) and self._offsets.is_reset(*queue, offset):
+                log.info(
+                    "an offset does not count, the queue was reset %s offset=%d", queue, offset
+                )
+                return False
+            self._offsets.resets.pop(queue, None)
+        if not is_member:
+            old = max(self._offsets.query(*queue), 0)
+            text = f"by {peer.address}, which is no member"
+            self._deliveries.event(EventKind.RESET, queue, old, offset, text)
+        by_hand = not is_member and not as_member
+        commit = self._offsets.set_by_hand if by_hand else self._offsets.commit
+        commit(*queue, offset, peer.address)
+        return True
