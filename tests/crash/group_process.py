@@ -31,7 +31,8 @@ from pocketmq.client import (
 )
 
 _FAILS_EACH = 17
-_WORK_S_MAX = 0.02
+# Messages of a queue are in work side by side, and end in any order; or they come one after the other.
+_WORK_S_MAX = {"concurrent": 0.4, "orderly": 0.02}
 _SEND_PAUSE_S = 0.01
 
 
@@ -39,10 +40,10 @@ def say(text: str) -> None:
     os.write(1, text.encode() + b"\n")
 
 
-async def consume(messages: list[MessageExt]) -> bool:
+async def consume(messages: list[MessageExt], work_s_max: float) -> bool:
     """Work on messages. Returns: whether they are done."""
     [message] = messages
-    await asyncio.sleep(random.random() * _WORK_S_MAX)
+    await asyncio.sleep(random.random() * work_s_max)
     fails = int(message.body) % _FAILS_EACH == 0 and message.reconsume_times == 0
     say(
         f"{'failed' if fails else 'done'} {message.queue_id} {message.queue_offset} "
@@ -53,7 +54,7 @@ async def consume(messages: list[MessageExt]) -> bool:
 
 async def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
     """An orderly consumer takes RECONSUME_LATER for: again, and before any other of the queue."""
-    done = await consume(messages)
+    done = await consume(messages, _WORK_S_MAX[sys.argv[1]])
     return ConsumeResult.SUCCESS if done else ConsumeResult.RECONSUME_LATER
 
 
