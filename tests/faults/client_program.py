@@ -2,8 +2,8 @@
 
     python -m tests.faults.client_program NAMESRV TOPIC GROUP CONSUMERS
 
-It prints a line for each event: `acked N`, `got N`, `failed`, and at the end, after a line on its standard
-input, `tasks N` (asyncio tasks that are left besides its own) and `threads N`.
+It prints a line for each event: `sends N`, `acked N`, `got N`, `failed`; at the beginning and, after two
+lines on its standard input, at the end `tasks N` and `threads N`.
 """
 
 import asyncio
@@ -39,6 +39,7 @@ async def on_messages(messages: list[MessageExt], context: ConsumeContext) -> Co
 async def produce(producer: Producer, topic: str) -> None:
     number = 0
     while True:
+        say(f"sends {number}")
         try:
             await producer.send(Message(topic, b"%d" % number))
         except PocketMQError as error:
