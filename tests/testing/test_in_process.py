@@ -307,3 +307,37 @@ def test_a_warm_process_has_a_broker_in_under_100_ms() -> None:
         with InProcess():
             best = min(best, time.perf_counter() - began)
     assert best < 0.1
+
+
+# ---------------------------------------------------------------- the natural order
+
+
+async def test_a_consumer_that_starts_before_its_topic_exists_gets_its_messages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Consumer, then topic, then message: a second or so, not the 30 s of the next look at the routes."""
+    got: list[bytes] = []
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.extend(each.body for each in messages)
+
+    with InProcess() as server:
+        consumer = PushConsumer("readers", listener=listener, name_server=server.namesrv)
+        consumer.subscribe("later", "*")
+        async with consumer:
+            # It has looked at its start, and once more by its timer.
+            while caplog.text.count("no new route topic=later") < 2:
+                await asyncio.to_thread(server.lag, "readers")
+            await asyncio.to_thread(server.create_topic, "later")
+            await asyncio.to_thread(server.send, "later", "x")
+            await asyncio.to_thread(server.wait_until_consumed, "readers", "later", within_s=20)
+    assert got == [b"x"]
+
+
+def test_a_wait_that_times_out_says_what_happened(server: InProcess) -> None:
+    server.create_topic("orders", queues=1)
+    server.send("orders", "x")
+    with pytest.raises(TimeoutError, match="nobody of the group is online"):
+        server.wait_until_consumed("readers", "orders", within_s=0)
+    with pytest.raises(TimeoutError, match="topic 'nowhere' does not exist"):
+        server.wait_for_messages("nowhere", 1, within_s=0)

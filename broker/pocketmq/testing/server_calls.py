@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from pocketmq.admin import Admin, GroupConfig, QueueStatus
+from pocketmq.admin.views import group_view
 from pocketmq.client import Message, MessageExt, MessageQueue, NoRoute, Producer, SendResult
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
@@ -137,7 +138,10 @@ class ServerCalls:
                 return count == 0
             return len(found) >= count
 
-        await _until(enough, within_s, lambda: f"{count} messages of {topic!r}: {len(found)} came")
+        async def why() -> str:
+            return f"{count} messages of {topic!r}: {len(found)} came" + await self._no_topic(topic)
+
+        await _until(enough, within_s, why)
         return found
 
     async def wait_until_consumed(
@@ -155,11 +159,27 @@ class ServerCalls:
             left.update(await self._unconsumed(group, topic))
             return not left
 
-        def what() -> str:
+        async def why() -> str:
             rows = ", ".join(f"{queue.topic} {queue.queue_id}: {n}" for queue, n in left.items())
-            return f"{group!r} to consume everything; left by queue: {rows}"
+            return f"{group!r} to consume everything; left by queue: {rows}" + await self._happened(
+                group, {queue.topic for queue in left}
+            )
 
-        await _until(none_left, within_s, what)
+        await _until(none_left, within_s, why)
+
+    async def _no_topic(self, topic: str) -> str:
+        return "" if await self.admin.topics.exists(topic) else f"; topic {topic!r} does not exist"
+
+    async def _happened(self, group: str, topics: Iterable[str]) -> str:
+        """What is seen of the group: why nothing may move."""
+        view = await group_view(self.admin, group)
+        if not view.members:
+            return "; nobody of the group is online"
+        holders = [each for each in view.members if any(q.topic in topics for q in each.queues)]
+        asks = sorted(view.stored.keys() - {retry_topic(group)})
+        members = f"{len(view.members)} members are online and subscribe {', '.join(asks)}"
+        held = "" if holders else ", but none of them has such a queue"
+        return f"; {members}{held}"
 
     async def _unconsumed(self, group: str, topic: str | None) -> dict[MessageQueue, int]:
         """What is left by queue. A member's own word is newer than what it has committed (every 5 s)."""
@@ -204,7 +224,7 @@ def _bytes(body: bytes | str) -> bytes:
 
 
 async def _until(
-    state: Callable[[], Awaitable[bool]], within_s: float, what: str | Callable[[], str]
+    state: Callable[[], Awaitable[bool]], within_s: float, what: str | Callable[[], Awaitable[str]]
 ) -> None:
     """Ask until it is so. Raises: TimeoutError with `what`."""
     # Real time: the loop's own may be set forward by the test meanwhile.
@@ -212,7 +232,7 @@ async def _until(
     pause_s = _PAUSE_MIN_S
     while not await state():
         if time.monotonic() >= end:
-            text = what if isinstance(what, str) else what()
+            text = what if isinstance(what, str) else await what()
             raise TimeoutError(f"waited {within_s:g} s for {text}")
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _PAUSE_MAX_S)

@@ -5,6 +5,7 @@ It owns the connections, the routes, the broker addresses and every timer:
     every                       from            what
     two minutes                 10 s            where the name servers are, if that is asked for by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
+    second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours)
     heartbeat_interval          1 000 ms        forget brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
     rebalance_interval, or woken                which queues belong to whom
@@ -44,6 +45,10 @@ from pocketmq.remoting.names import AUTO_CREATE_TOPIC, MASTER_ID, is_retry_topic
 from pocketmq.remoting.tls import client_context
 
 log = logging.getLogger(__name__)
+
+# A consumer may start before its topic exists: for so long it is asked for every second.
+MISSING_INTERVAL_MS = 1_000
+MISSING_TIME_MS = 60_000
 
 
 class GroupInUse(CallerError):
@@ -121,6 +126,8 @@ class MQClientInstance:
         self.api: MQClientApi
         self._broker_versions: dict[str, int] = {}
         self._route_locks: dict[str, asyncio.Lock] = {}
+        # Since when a topic is subscribed and unknown, monotonic ms.
+        self._missing: dict[str, int] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._rebalance_wanted = asyncio.Event()
 
@@ -132,6 +139,12 @@ class MQClientInstance:
         config, runner = self.config, self.runner
         runner.every(
             config.poll_name_server_interval_ms, self.update_all_routes, first_ms=10, name="routes"
+        )
+        runner.every(
+            MISSING_INTERVAL_MS,
+            self._look_for_missing,
+            first_ms=MISSING_INTERVAL_MS,
+            name="missing topics",
         )
         if config.name_server_url is not None:
             runner.every(
@@ -237,6 +250,27 @@ class MQClientInstance:
         topics |= {topic for each in self.producers.values() for topic in each.publish_topics()}
         for topic in sorted(topics):
             await self.update_route(topic)
+
+    async def _look_for_missing(self) -> None:
+        """Ask for subscribed topics that had no route; one that has come is consumed at once."""
+        now = self.clock.monotonic_ms()
+        wanted = {topic for each in self.consumers.values() for topic in each.subscribed_topics()}
+        unknown = {
+            topic for topic in wanted if topic not in self.routes and not is_retry_topic(topic)
+        }
+        self._missing = {topic: self._missing.get(topic, now) for topic in sorted(unknown)}
+        found = False
+        for topic, since_ms in list(self._missing.items()):
+            if now - since_ms < MISSING_TIME_MS:
+                try:
+                    await self.fetch_route(topic)
+                except (PocketMQError, FastjsonError):
+                    # The usual look at the routes says so in the log.
+                    continue
+                found = True
+        if found:
+            await self.heartbeat_all()
+            self.rebalance_now()
 
     async def update_route(self, topic: str) -> bool:
         """Ask the name servers for the topic's route and spread it; whether it is known now.
