@@ -22,6 +22,7 @@ from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client.api import MQClientApi, Remoting
 from pocketmq.client.config import ClientConfig, ClientOptions
+from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.tls import client_context
@@ -56,6 +57,7 @@ class Admin:
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
             encoding=Encoding[config.header_encoding],
+            what_listens=what_listens,
         )
         self.clock = config.clock
         self.site = Site(api)

@@ -5,10 +5,17 @@ and says what was asked of whom. Send and pull build their fields by hand, since
 message; a test compares them with the header tables.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pocketmq.client.errors import BrokerRefused, NoRoute, from_remoting, refusal
+from pocketmq.client.errors import (
+    BrokerRefused,
+    NoRoute,
+    Unreachable,
+    from_remoting,
+    not_a_name_server,
+    refusal,
+)
 from pocketmq.client.in_flight import OpenConnection
 from pocketmq.client.pull_result import PullResult, pull_answer
 from pocketmq.client.queue_json import message_queue, queue_json
@@ -23,6 +30,11 @@ from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
 from pocketmq.remoting.record import read_record, read_records
 from pocketmq.remoting.requests import PocketRequestCode
+
+# Requests whose names begin so change nothing.
+_ASKING = ("GET_", "QUERY_", "SEARCH_", "VIEW_", "CHECK_")
+# Every name server since 4.0 answers them, and no broker does.
+_OF_NAME_SERVERS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 class Remoting(Protocol):
@@ -58,7 +70,10 @@ class MQClientApi:
         *,
         timeout_ms: int = 3_000,
         encoding: Encoding = Encoding.JSON,
+        what_listens: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
+        """what_listens: says of an address that does not answer what is there; None: nobody looks."""
+        self._what_listens = what_listens
         self._remoting = remoting
         self.name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
@@ -86,12 +101,16 @@ class MQClientApi:
         timeout_ms: int | None = None,
         about: str = "",
     ) -> RemotingCommand:
-        """The answer whatever its code. Raises: Unreachable, AnswerTimeout, ConnectionBroken."""
+        """The answer whatever its code.
+
+        Raises: Unreachable; NoAnswer to a request that only asks, else AnswerTimeout, ConnectionBroken.
+        """
         command = self._command(code, header, body)
         try:
             return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
         except RemotingError as error:
-            raise from_remoting(error, address, _what(code, about)) from error
+            asks = request_name(code).startswith(_ASKING)
+            raise from_remoting(error, address, _what(code, about), only_asks=asks) from error
 
     async def ask(
         self,
@@ -135,16 +154,26 @@ class MQClientApi:
     ) -> RemotingCommand:
         """The answer of the first name server that gives one; it is asked first next time, too."""
         last: PocketMQError | None = None
+        address = ""
         for _ in self.name_servers:
             address = self.name_servers[self._name_server % len(self.name_servers)]
             try:
-                return await self.answer(
+                found = await self.answer(
                     address, code, header, body, timeout_ms=timeout_ms, about=about
                 )
             except RemotingError as error:
                 self._name_server += 1
                 last = error
+                continue
+            if found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_NAME_SERVERS:
+                wrong = not_a_name_server(address, "broker")
+                assert wrong is not None
+                raise wrong
+            return found
         assert last is not None
+        if self._what_listens is not None and not isinstance(last, Unreachable):
+            wrong = not_a_name_server(address, await self._what_listens(address))
+            raise wrong or last
         raise last
 
     async def ask_name_server(
@@ -347,7 +376,7 @@ class MQClientApi:
         try:
             answer = await self._remoting.invoke(address, command, timeout_ms)
         except RemotingError as error:
-            raise from_remoting(error, address, _about_pull(ext)) from error
+            raise from_remoting(error, address, _about_pull(ext), only_asks=True) from error
         result = pull_answer(answer)
         if result is None:
             raise refusal(answer.code, answer.remark, address, _about_pull(ext))
@@ -490,8 +519,35 @@ class MQClientApi:
         return [message for record in read_records(found.body) for message in to_messages(record)]
 
 
+# What a request is to the caller; the others are called by their own names.
+_WORDS: dict[int, str] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: "looking up where the topic is",
+    RequestCode.GET_BROKER_CLUSTER_INFO: "asking for the brokers of the cluster",
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: "asking who is in the group",
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: "asking who is in the group",
+    RequestCode.GET_CONSUMER_RUNNING_INFO: "asking the member what it runs",
+    RequestCode.GET_CONSUME_STATS: "asking how far the group is",
+    RequestCode.GET_TOPIC_STATS_INFO: "asking what the topic holds",
+    RequestCode.HEART_BEAT: "telling the broker that this client is here",
+    RequestCode.UPDATE_AND_CREATE_TOPIC: "creating or changing the topic",
+    RequestCode.DELETE_TOPIC_IN_BROKER: "deleting the topic",
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "creating or changing the group",
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: "deleting the group",
+    RequestCode.QUERY_CONSUMER_OFFSET: "asking for the group's offset",
+    RequestCode.UPDATE_CONSUMER_OFFSET: "committing the group's offset",
+    RequestCode.CONSUMER_SEND_MSG_BACK: "giving a failed message back to the broker",
+    RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
+    RequestCode.RECALL_MESSAGE: "recalling the message",
+    RequestCode.VIEW_MESSAGE_BY_ID: "looking up the message",
+    RequestCode.QUERY_MESSAGE: "looking up messages by a key",
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting the group's offsets",
+    RequestCode.UPDATE_BROKER_CONFIG: "changing settings of the broker",
+}
+
+
 def _what(code: RequestCode | PocketRequestCode, about: str) -> str:
-    return f"{request_name(code)}, {about}" if about else request_name(code)
+    words = _WORDS.get(code) or request_name(code).partition(" (")[0].lower().replace("_", " ")
+    return f"{words} ({about})" if about else words
 
 
 def _about_send(ext: Mapping[str, str]) -> str:

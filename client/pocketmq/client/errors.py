@@ -3,9 +3,9 @@
     CallerError       the call itself is wrong for this cluster: repeat it and it fails again; fix it
       IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning NoRoute
       TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
-      RequestNotSupported
+      RequestNotSupported NotANameServer
     TransientError    nothing was done: the same call may work later or elsewhere
-      Unreachable BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
+      Unreachable NoAnswer BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
     OutcomeUnknown    it may have been done: repeat it only if doing it twice does no harm
       AnswerTimeout ConnectionBroken StoredUnsafely
 
@@ -88,6 +88,17 @@ class Unreachable(RemotingError, TransientError):
     """No connection: nothing was sent."""
 
 
+class NoAnswer(RemotingError, TransientError):
+    """A look-up got no answer: nothing was changed."""
+
+
+class NotANameServer(RemotingError, CallerError):
+    """What listens at the address of `name_server` is something else."""
+
+    def __init__(self, address: str, what: str, advice: str) -> None:
+        super().__init__(f"name_server={address} is no name server, {what}. {advice}")
+
+
 class ConnectionBroken(RemotingError, OutcomeUnknown):
     """The connection ended while the answer was awaited."""
 
@@ -96,12 +107,23 @@ class AnswerTimeout(RemotingError, OutcomeUnknown):
     """The answer did not come in time."""
 
 
-def from_remoting(error: RemotingError, address: str, what: str) -> RemotingError:
-    """The client's error for a transport's error; `what` names the request, its topic and group."""
+def from_remoting(
+    error: RemotingError, address: str, what: str, *, only_asks: bool = False
+) -> RemotingError:
+    """The client's error for a transport's error; `what` names the request, its topic and group.
+
+    only_asks: the request changes nothing, so that it may be repeated in any case.
+    """
     if isinstance(error, ConnectFailed):
         return Unreachable(f"{what}: {error}")
     if isinstance(error, TooManyRequests):
         return Unreachable(f"{what}: {error}. Wait for earlier calls before making more")
+    if only_asks:
+        if isinstance(error, RequestTimeout):
+            why = f"{address} did not answer within {error.timeout_ms} ms"
+        else:
+            why = f"the connection to {address} ended before the answer came"
+        return NoAnswer(f"{what}: {why}. Nothing was changed: try again, or raise the time-out")
     if isinstance(error, RequestTimeout):
         return AnswerTimeout(
             f"{what}: {address} did not answer within {error.timeout_ms} ms; it may have acted all the "
@@ -249,6 +271,24 @@ _REFUSALS: dict[int, type[BrokerRefused]] = {
 
 # What an ACL broker of 4.x says inside SYSTEM_ERROR (wire.md 7.2) and one of 5.x inside NO_PERMISSION.
 _ACL_WORDS = ("AclException", "AuthenticationException", "AuthorizationException", "signature")
+
+
+_USUAL = "The usual port of a name server is 9876"
+
+
+def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
+    """What is wrong with an address, by what listens there (`HTTP`, `TLS`, `broker`); None if unknown."""
+    if listens == "HTTP":
+        return NotANameServer(address, "it answers HTTP", f"{_USUAL}; 8080 and 8082 are consoles'")
+    if listens == "TLS":
+        return NotANameServer(
+            address,
+            "or one that takes TLS only",
+            "If it is one, connect with tls=True or a context",
+        )
+    if listens == "broker":
+        return NotANameServer(address, "it answers as a broker does", _USUAL)
+    return None
 
 
 def refusal(code: int, remark: str | None, address: str, what: str) -> BrokerRefused:

@@ -34,6 +34,7 @@ from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
 from pocketmq.client.route import BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
 from pocketmq.client.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
+from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import Version
 from pocketmq.remoting.command import Encoding
@@ -176,6 +177,7 @@ class MQClientInstance:
             self.config.name_servers,
             timeout_ms=self.config.request_timeout_ms,
             encoding=encoding,
+            what_listens=None if self.config.transport else what_listens,
         )
 
     async def _connect(self, stack: AsyncExitStack, handlers: Mapping[int, Handler]) -> Remoting:

@@ -125,9 +125,16 @@ class RemotingClient:
         except TimeoutError:
             return ConnectFailed(address, f"no connection within {self._connect_timeout_ms} ms")
         except (OSError, ValueError) as error:
-            return ConnectFailed(address, error)
+            return ConnectFailed(address, self._why(error))
         self._connections[address] = connection
         return connection
+
+    def _why(self, error: Exception) -> object:
+        """A reset connection has no text of its own."""
+        if self._tls and not isinstance(error, ConnectionRefusedError):
+            words = str(error) or type(error).__name__
+            return f"the TLS handshake failed ({words}); is that a port that speaks TLS?"
+        return error if str(error) else type(error).__name__
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

@@ -1,0 +1,44 @@
+"""What listens at an address that did not answer as a name server: HTTP, TLS, or nobody knows.
+
+Asked only after a failure, of the address that the user gave, to say what is wrong with it.
+"""
+
+import asyncio
+import ssl
+
+_WITHIN_S = 1.0
+
+
+async def what_listens(address: str) -> str:
+    """`HTTP`, `TLS`, or nothing where neither is spoken."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return ""
+    where = (host.strip("[]"), int(port))
+    for name, ask in (("HTTP", _speaks_http), ("TLS", _speaks_tls)):
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                if await ask(*where):
+                    return name
+        except (OSError, TimeoutError):
+            continue
+    return ""
+
+
+async def _speaks_http(host: str, port: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        return await reader.read(5) == b"HTTP/"
+    finally:
+        writer.close()
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is told to the peer: whoever answers the handshake speaks TLS.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    writer.close()
+    return True
