@@ -14,7 +14,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 _FIBERS_OF_DEFAULT_POOL = 6
@@ -103,12 +103,49 @@ class Fiber:
 
 
 class _Pool:
-    """Which fibers of one executor run, and what waits for a thread."""
+    """Which jobs of one executor run, and what waits for a thread."""
 
     def __init__(self, thread_count: int) -> None:
         self.free = thread_count
-        self.running: list[Fiber] = []
-        self.queue: deque[Callable[[], None]] = deque()
+        self.running: list[Job] = []
+        self.queue: deque[Job] = deque()
+
+
+class Job(Future[Any]):
+    """What submit() of an executor returns; who asks for the result at once lets the others wait."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self.work = work
+        self.context = contextvars.copy_context()
+        self.fiber: Fiber | None = None
+
+    def begin(self) -> bool:
+        """False when nobody wants it any more."""
+        if self.fiber is None:
+            if not self.set_running_or_notify_cancel():
+                return False
+            self.fiber = Fiber(self.work, self.context)
+        return True
+
+    def settle(self) -> None:
+        """Tell what came of it, once the fiber has ended."""
+        assert self.fiber is not None
+        if self.fiber.error is not None:
+            self.set_exception(self.fiber.error)
+        else:
+            self.set_result(self.fiber.result)
+
+    def finish(self) -> None:
+        """Run it to its end, now."""
+        if not self.done() and self.begin():
+            assert self.fiber is not None
+            self.fiber.finish()
+            self.settle()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.finish()
+        return super().result(timeout)
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -133,55 +170,49 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # ------------------------------------------------------------ threads
 
+    def submit(self, executor: Any, func: Callable[..., Any], /, *args: Any) -> Job:
+        """As ThreadPoolExecutor.submit."""
+        pool = self._pools.get(id(executor))
+        if pool is None:
+            size = executor._max_workers if executor is not None else _FIBERS_OF_DEFAULT_POOL
+            pool = self._pools[id(executor)] = _Pool(size)
+        job = Job(lambda: func(*args))
+        pool.queue.append(job)
+        self.call_soon(self._next, pool)
+        return job
+
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        size = executor._max_workers if isinstance(executor, ThreadPoolExecutor) else None
-        pool = self._pools.setdefault(id(executor), _Pool(size or _FIBERS_OF_DEFAULT_POOL))
-        future: asyncio.Future[Any] = self.create_future()
-        context = contextvars.copy_context()
+        return asyncio.wrap_future(self.submit(executor, func, *args), loop=self)
 
-        def begin() -> None:
-            if future.cancelled():
-                self._next(pool)
-                return
-            fiber = Fiber(lambda: func(*args), context)
-            pool.running.append(fiber)
-            self._advance(fiber, pool, future)
+    def _next(self, pool: _Pool) -> None:
+        while pool.free and pool.queue:
+            job = pool.queue.popleft()
+            if job.begin():
+                pool.free -= 1
+                pool.running.append(job)
+                self._advance(job, pool)
 
-        if pool.free:
-            pool.free -= 1
-            self.call_soon(begin)
-        else:
-            pool.queue.append(begin)
-        return future
-
-    def _advance(self, fiber: Fiber, pool: _Pool, future: "asyncio.Future[Any]") -> None:
+    def _advance(self, job: Job, pool: _Pool) -> None:
+        fiber = job.fiber
+        assert fiber is not None
         if not fiber.ended:
             fiber.turn()
         if not fiber.ended:
-            self.call_later(fiber.pause_s, self._advance, fiber, pool, future)
+            self.call_later(fiber.pause_s, self._advance, job, pool)
             return
-        pool.running.remove(fiber)
+        pool.running.remove(job)
+        pool.free += 1
+        if not job.done():
+            job.settle()
         self._next(pool)
-        if not future.done():
-            if fiber.error is not None:
-                future.set_exception(fiber.error)
-            else:
-                future.set_result(fiber.result)
-
-    def _next(self, pool: _Pool) -> None:
-        if pool.queue:
-            self.call_soon(pool.queue.popleft())
-        else:
-            pool.free += 1
 
     def drain(self, executor: Any) -> None:
         """As shutdown(wait=True) of the executor: all that it runs comes to its end first."""
         pool = self._pools.pop(id(executor), None)
-        if pool is not None:
-            for fiber in list(pool.running):
-                fiber.finish()
+        for job in [*pool.running, *pool.queue] if pool is not None else ():
+            job.finish()
 
     async def shutdown_default_executor(self, *_: Any) -> None:
         self.drain(None)

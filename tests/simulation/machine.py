@@ -9,7 +9,6 @@ concern other folders than those of the machine's disks go through as they are.
 
 import asyncio
 import builtins
-import concurrent.futures
 import contextlib
 import contextvars
 import gc
@@ -22,6 +21,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor as _Executor
 from typing import Any, Self
 
 from tests.simulation.disk import Disk
@@ -96,7 +96,8 @@ class Machine:
             (os, "urandom", self._chance.randbytes),
             (socket, "socket", SimulatedSocket),
             (shutil, "disk_usage", self._disk_usage),
-            (concurrent.futures.ThreadPoolExecutor, "shutdown", lambda pool, **_: loop.drain(pool)),
+            (_Executor, "submit", lambda pool, work, *args: loop.submit(pool, work, *args)),
+            (_Executor, "shutdown", lambda pool, **_: loop.drain(pool)),
             (Connection, "__hash__", _numbered(itertools.count(1))),
         ]
         found += [(os, call, self._wrapped(call)) for call in _CALLS]
