@@ -249,6 +249,11 @@ async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(
     for queue_id in (0, 1, 77):
         answer = await peer.ask(CODE.QUERY_CONSUMER_OFFSET, {**ask, "queueId": queue_id})
         assert (answer.code, number(answer, "offset")) == (0, 0)
+    kept = await peer.ask(CODE.QUERY_CONSUMER_OFFSET, {**ask, "setZeroIfNotFound": False})
+    assert (kept.code, kept.remark) == (
+        ResponseCode.QUERY_NOT_FOUND,
+        "Not found, do not set to zero, maybe this group boot first",
+    )
 
 
 async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(

@@ -26,15 +26,21 @@ class OffsetActs:
         self._reach = messages.reach
         self._deliveries = messages.deliveries
 
-    def query(self, queue: QueueOf, peer: Peer) -> int:
+    def query(self, queue: QueueOf, peer: Peer, *, or_zero: bool = True) -> int:
         """Where a group goes on in a queue.
 
         Without a stored offset: 0 while the queue's beginning is there and still in memory, whatever
-        consumeFromWhere says. Raises: Refused (QUERY_NOT_FOUND) when it is not; then the client decides.
+        consumeFromWhere says. Raises: Refused (QUERY_NOT_FOUND) when it is not, or without `or_zero` (5.x);
+        then the client decides.
         """
         offset = self._policies.of(queue.group).start(queue, peer)
         if offset >= 0:
             return offset
+        if not or_zero:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
         topic, queue_id = queue.topic, queue.queue_id
         if self._store.min_offset(topic, queue_id) > 0 or self._reach.begins_on_disk(
             topic, queue_id

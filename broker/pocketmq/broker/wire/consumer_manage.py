@@ -54,7 +54,8 @@ class ConsumerManageProcessor:
         header = QueryConsumerOffsetHeader.parse(request.ext)
         queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
         try:
-            offset = self._offsets.query(queue, connection)
+            or_zero = header.set_zero_if_not_found is not False
+            offset = self._offsets.query(queue, connection, or_zero=or_zero)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, {})
         return request.answer(ResponseCode.SUCCESS, None, {"offset": str(offset)})
