@@ -62,7 +62,12 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        long_polling=LongPolling(node.clock, store.max_offset, node.call_soon),
+        long_polling=LongPolling(
+            node.clock,
+            store.max_offset,
+            node.call_soon,
+            sizes_max=lambda: (node.config.pull_polling_size, node.config.max_pull_polling_size),
+        ),
     )
 
     def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:

@@ -344,6 +344,21 @@ class BrokerConfig(Settings):
         runtime=True,
         help="How many pops look for messages to be consumed again first; the others do it last.",
     )
+    pull_polling_size: int = key(
+        4096,
+        name="pullPollingSize",
+        min=1,
+        runtime=True,
+        help="Pulls that may wait for messages of one queue; further ones are answered with SYSTEM_BUSY, and "
+        "clients try again after a while.",
+    )
+    max_pull_polling_size: int = key(
+        100_000,
+        name="maxPullPollingSize",
+        min=1,
+        runtime=True,
+        help="Pulls that may wait in all; one with a SQL92 filter counts for several.",
+    )
     pop_polling_size: int = key(
         1024,
         name="popPollingSize",
@@ -356,7 +371,7 @@ class BrokerConfig(Settings):
         name="maxPopPollingSize",
         min=0,
         runtime=True,
-        help="Pops that may wait in all.",
+        help="Pops that may wait in all; one with a SQL92 filter counts for several.",
     )
     pop_dead_letter_enable: bool = key(
         True,

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import TURN_MS, Peer
@@ -18,12 +18,16 @@ from pocketmq.store import EntryFilter
 log = logging.getLogger(__name__)
 
 _LOW_WORD = 0xFFFF_FFFF
+# Parts of expressions that are evaluated for one message: about 5 ms.
+_LOOKS_COST_MAX = 20_000
+# Parts of an expression that weigh as much as a request without one: some KB of memory.
+_COST_OF_ONE = 4
 
 
 class HeldRequest:
-    """One request that waits: what it lets through, until when (monotonic ms)."""
+    """One request that waits: what it lets through, until when (monotonic ms), where (its owner's key)."""
 
-    __slots__ = ("again", "codes", "connection", "deadline_ms", "properties")
+    __slots__ = ("again", "codes", "connection", "cost", "deadline_ms", "properties", "queue")
 
     def __init__(
         self,
@@ -41,19 +45,44 @@ class HeldRequest:
         self.codes = None if codes is None else frozenset(code & _LOW_WORD for code in codes)
         self.deadline_ms = deadline_ms
         self.properties = properties
+        self.cost: int = 0 if properties is None else getattr(matches, "cost", 1)
+        self.queue: Any = None
 
-    def wants(self, tags_code: int, properties: bytes) -> bool:
-        """Whether a new message concerns it; tags_code as the queue's entry holds it."""
-        if self.codes is not None and tags_code & _LOW_WORD not in self.codes:
+
+class Arrival:
+    """A new message, as those that wait look at it.
+
+    Costly filters are asked as far as a budget reaches; who comes later is woken without a look: to run again
+    costs a turn of its own, and the answer its client another request.
+    """
+
+    __slots__ = ("_budget", "_properties", "_word")
+
+    def __init__(self, tags_code: int, properties: bytes) -> None:
+        """tags_code as the queue's entry holds it."""
+        self._word = tags_code & _LOW_WORD
+        self._properties = properties
+        self._budget = _LOOKS_COST_MAX
+
+    def concerns(self, held: HeldRequest) -> bool:
+        """Whether it is to be woken."""
+        if held.codes is not None and self._word not in held.codes:
             return False
-        return self.properties is None or self.properties(properties)
+        if held.properties is None or self._budget < 0:
+            return True
+        self._budget -= held.cost
+        return held.properties(self._properties)
 
 
 Held = TypeVar("Held", bound=HeldRequest)
 
 
 class Woken(Generic[Held]):
-    """The requests that were woken and have not been run yet. kind: what they are, for the log."""
+    """The requests that wait, by connection, and those that were woken and have not been run yet.
+
+    Attributes: kind (what they are, for the log), count (how many wait), weight (the same, but one with a
+    filter counts for more, by the filter's size).
+    """
 
     kind = "request"
 
@@ -62,8 +91,37 @@ class Woken(Generic[Held]):
     ) -> None:
         """call_soon: runs a function in the next turn of the event loop; None: they wait for run_ready."""
         self._clock = clock
+        self._of: dict[Peer, dict[Held, None]] = {}
+        self.count = self.weight = 0
         self._ready: deque[Held] = deque()
         self._call_soon = call_soon
+
+    def enter(self, held: Held, queue: Any) -> None:
+        """It waits, at `queue`."""
+        held.queue = queue
+        self._of.setdefault(held.connection, {})[held] = None
+        self.count += 1
+        self.weight += 1 + held.cost // _COST_OF_ONE
+
+    def leave(self, held: Held) -> None:
+        """It waits no more."""
+        self.count -= 1
+        self.weight -= 1 + held.cost // _COST_OF_ONE
+        of = self._of[held.connection]
+        del of[held]
+        if not of:
+            del self._of[held.connection]
+
+    def connection_closed(self, connection: Peer) -> None:
+        """Forget the requests of a connection that ended: in slices, since large filters take their time."""
+        for held in list(self._of.get(connection, ())):
+            self.leave(held)
+            self._forget(held)
+            self.run_soon(held)
+
+    def _forget(self, held: Held) -> None:
+        """Take it out of the owner's own tables."""
+        raise NotImplementedError
 
     def run_soon(self, held: Held) -> None:
         """Run it in the next turn of the loop."""

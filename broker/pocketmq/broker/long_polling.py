@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.held_request import HeldRequest, Woken
+from pocketmq.broker.held_request import Arrival, HeldRequest, Woken
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import Peer
 from pocketmq.store import EntryFilter
@@ -55,26 +55,37 @@ class LongPolling(Woken[HeldPull]):
         clock: Clock,
         max_offset: Callable[[str, int], int],
         call_soon: Callable[[Callable[[], None]], object] | None = None,
+        *,
+        sizes_max: Callable[[], tuple[int, int]] = lambda: (4_096, 100_000),
     ) -> None:
-        """max_offset(topic, queue id): where the queue ends now; call_soon: see Woken."""
+        """max_offset(topic, queue id): where the queue ends now; call_soon: see Woken.
+        sizes_max: how many pulls may wait for one queue, and in all."""
         super().__init__(clock, call_soon)
         self._max_offset = max_offset
-        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._sizes_max = sizes_max
+        self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._next_look_ms = 0
         self._sooner = asyncio.Event()
         # The broker stops: nothing is held any more.
         self.closing = False
 
+    def has_room(self, topic: str, queue_id: int) -> bool:
+        """Whether one more may wait."""
+        of_queue, in_all = self._sizes_max()
+        return self.weight < in_all and self.polling(topic, queue_id) < of_queue
+
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> None:
         """Let a pull wait (invariant 1)."""
-        held = self._held.get((topic, queue_id))
+        queue = topic, queue_id
+        self.enter(pull, queue)
+        held = self._held.get(queue)
         if held is None:
             if not self._held:
                 self._next_look_ms = self._clock.monotonic_ms() + CHECK_INTERVAL_MS
                 self._sooner.set()
-            self._held[topic, queue_id] = [pull]
+            self._held[queue] = {pull: None}
         else:
-            held.append(pull)
+            held[pull] = None
         if pull.deadline_ms < self._next_look_ms:
             self._next_look_ms = pull.deadline_ms
             self._sooner.set()
@@ -86,16 +97,9 @@ class LongPolling(Woken[HeldPull]):
         it pulls again; one that was answered goes on as soon as the broker is back.
         """
         self.closing = True
-        for pulls in self._held.values():
-            for pull in pulls:
-                self.run_soon(pull)
-        self._held.clear()
+        for pulls in list(self._held.values()):
+            self._wake(list(pulls))
         self.run_all()
-
-    @property
-    def count(self) -> int:
-        """Pulls that wait now."""
-        return sum(len(pulls) for pulls in self._held.values())
 
     def polling(self, topic: str, queue_id: int) -> int:
         """Pulls that wait for one queue."""
@@ -121,42 +125,40 @@ class LongPolling(Woken[HeldPull]):
         held = self._held.get((topic, queue_id))
         if held is None:
             return
-        kept = []
-        for pull in held:
-            if max_offset > pull.offset and pull.wants(tags_code, properties):
-                self.run_soon(pull)
-            else:
-                kept.append(pull)
-        self._keep((topic, queue_id), kept)
+        concerns = Arrival(tags_code, properties).concerns
+        self._wake([pull for pull in held if max_offset > pull.offset and concerns(pull)])
 
     def wake_topic(self, topic: str) -> None:
         """Run every pull of a topic again: what it may be given has changed."""
         for queue in [queue for queue in self._held if queue[0] == topic]:
-            for pull in self._held.pop(queue):
-                self.run_soon(pull)
+            self._wake(list(self._held[queue]))
 
-    def _keep(self, queue: tuple[str, int], pulls: list[HeldPull]) -> None:
-        if pulls:
-            self._held[queue] = pulls
-        else:
-            self._held.pop(queue, None)
+    def _wake(self, pulls: list[HeldPull]) -> None:
+        for pull in pulls:
+            self.leave(pull)
+            self._forget(pull)
+            self.run_soon(pull)
+
+    def _forget(self, held: HeldPull) -> None:
+        pulls = self._held[held.queue]
+        del pulls[held]
+        if not pulls:
+            del self._held[held.queue]
 
     def check(self) -> None:
-        """Wake pulls whose time is over or whose queue has grown; forget those of closed connections."""
+        """Wake pulls whose time is over or whose queue has grown; those of closed connections just go."""
         now = self._clock.monotonic_ms()
         next_look = now + CHECK_INTERVAL_MS
         for queue, pulls in list(self._held.items()):
             end = self._max_offset(*queue)
-            kept = []
-            for pull in pulls:
-                if pull.connection.closed:
-                    continue
-                if now >= pull.deadline_ms or end > pull.offset:
-                    self.run_soon(pull)
-                else:
-                    next_look = min(next_look, pull.deadline_ms)
-                    kept.append(pull)
-            self._keep(queue, kept)
+            self._wake(
+                [
+                    pull
+                    for pull in pulls
+                    if now >= pull.deadline_ms or end > pull.offset or pull.connection.closed
+                ]
+            )
+            next_look = min([next_look, *(pull.deadline_ms for pull in pulls)])
         self._next_look_ms = max(next_look, now + _LOOK_INTERVAL_MIN_MS)
 
     async def watch(self) -> None:
@@ -175,10 +177,3 @@ class LongPolling(Woken[HeldPull]):
                     await self._sooner.wait()
             except TimeoutError:
                 pass
-
-    def connection_closed(self, connection: Peer) -> None:
-        """Forget the pulls of a connection that ended."""
-        for queue, pulls in list(self._held.items()):
-            kept = [pull for pull in pulls if pull.connection is not connection]
-            if len(kept) != len(pulls):
-                self._keep(queue, kept)

@@ -8,13 +8,11 @@ RocketMQ 5.3.3.
 Owner: the broker; one for pops, one for notifications. `arrived` costs a look-up when nobody waits.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from pocketmq.broker.held_request import HeldRequest, Woken
+from pocketmq.broker.held_request import Arrival, HeldRequest, Woken
 from pocketmq.broker.parts import Node
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.remoting.peer import Peer
 
 
 class PopPolling(Woken[HeldRequest]):
@@ -30,22 +28,21 @@ class PopPolling(Woken[HeldRequest]):
         self._config = node.config
         self._events = node.events
         # topic -> group and queue -> pops in the order of their coming
-        self._held: dict[str, dict[QueueOf, deque[HeldRequest]]] = {}
-        self.count = 0
+        self._held: dict[str, dict[QueueOf, dict[HeldRequest, None]]] = {}
         self.closing = False
 
     def has_room(self, queue: QueueOf) -> bool:
         """Whether one more may wait."""
         waiting = self._held.get(queue.topic, {}).get(queue, ())
         return (
-            self.count < self._config.max_pop_polling_size
+            self.weight < self._config.max_pop_polling_size
             and len(waiting) <= self._config.pop_polling_size
         )
 
     def hold(self, queue: QueueOf, pop: HeldRequest) -> None:
         """Let a pop wait."""
-        self._held.setdefault(queue.topic, {}).setdefault(queue, deque()).append(pop)
-        self.count += 1
+        self.enter(pop, queue)
+        self._held.setdefault(queue.topic, {}).setdefault(queue, {})[pop] = None
         self._events.pop_held()
 
     def polling(self, queue: QueueOf) -> int:
@@ -69,8 +66,9 @@ class PopPolling(Woken[HeldRequest]):
         held = self._held.get(topic)
         if held is None:
             return
+        arrival = Arrival(tags_code, properties)
         for queue in [queue for queue in held if queue.queue_id in (queue_id, -1)]:
-            self._wake_first(queue, lambda pop: pop.wants(tags_code, properties))
+            self._wake_first(queue, arrival.concerns)
 
     def wake(self, group: str, topic: str, queue_id: int | None = None) -> bool:
         """There is something for a group: of one queue (-1: of all), or nobody knows of which."""
@@ -84,44 +82,39 @@ class PopPolling(Woken[HeldRequest]):
         return any(woken)
 
     def _wake_first(self, queue: QueueOf, wanted: Callable[[HeldRequest], bool]) -> bool:
-        held = self._held[queue.topic][queue]
-        for pop in held:
+        for pop in self._held[queue.topic][queue]:
             if not pop.connection.closed and wanted(pop):
-                held.remove(pop)
-                self._left(queue, [pop])
+                self._wake(pop)
                 return True
         return False
 
-    def _left(self, queue: QueueOf, pops: Iterable[HeldRequest]) -> None:
-        """Pops have been taken out: run them in the next turn of the loop."""
+    def _wake(self, pop: HeldRequest) -> None:
+        """Run it in the next turn of the loop."""
+        self.leave(pop)
+        self._forget(pop)
+        self.run_soon(pop)
+
+    def _forget(self, held: HeldRequest) -> None:
+        queue: QueueOf = held.queue
         topic = self._held[queue.topic]
+        del topic[queue][held]
         if not topic[queue]:
             del topic[queue]
             if not topic:
                 del self._held[queue.topic]
-        for pop in pops:
-            self.count -= 1
-            self.run_soon(pop)
 
     def check(self) -> None:
-        """Wake pops whose time is over, forget those of closed connections."""
+        """Wake pops whose time is over; those of closed connections just go."""
         now = self._clock.monotonic_ms()
-        self._take(lambda pop: now >= pop.deadline_ms or pop.connection.closed)
+        self._wake_all(lambda pop: now >= pop.deadline_ms or pop.connection.closed)
 
     def release(self) -> None:
         """The broker stops: every held pop is answered now, and none is held any more."""
         self.closing = True
-        self._take(lambda pop: True)
+        self._wake_all(lambda pop: True)
         self.run_all()
 
-    def connection_closed(self, connection: Peer) -> None:
-        """Forget the pops of a connection that ended."""
-        self._take(lambda pop: pop.connection is connection)
-
-    def _take(self, which: Callable[[HeldRequest], bool]) -> None:
-        for topic in list(self._held.values()):
-            for queue, held in list(topic.items()):
-                taken = [pop for pop in held if which(pop)]
-                if taken:
-                    topic[queue] = deque(pop for pop in held if not which(pop))
-                    self._left(queue, taken)
+    def _wake_all(self, which: Callable[[HeldRequest], bool]) -> None:
+        queues = [held for topic in self._held.values() for held in topic.values()]
+        for pop in [pop for held in queues for pop in held if which(pop)]:
+            self._wake(pop)

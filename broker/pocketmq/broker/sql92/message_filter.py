@@ -27,10 +27,10 @@ class ExpressionMessageFilter:
 
     Attributes: codes (None: tags do not matter), record (whether a stored record passes), unit (whether it
     may, by the bit map of consumequeue_ext; None without a bloom filter), scan_max (records that one read
-    looks at), data.
+    looks at), cost (parts that a look at a record visits), data.
     """
 
-    __slots__ = ("codes", "data", "properties", "record", "scan_max", "unit")
+    __slots__ = ("codes", "cost", "data", "properties", "record", "scan_max", "unit")
 
     def __init__(self, data: ConsumerFilterData, bloom: BloomFilter | None = None) -> None:
         self.data = data
@@ -44,10 +44,11 @@ class ExpressionMessageFilter:
         self.record: Callable[[memoryview], bool] | None = None
         # Records that one read looks at: many for a cheap expression, few for a costly one.
         self.scan_max = RECORD_SCAN_MAX
+        self.cost = _CHEAP_COST + (0 if compiled is None else compiled.cost)
         if compiled is not None:
             passes = self.properties = _of_properties(compiled)
             self.record = lambda record: passes(properties_of(record))
-            self.scan_max = max(1, RECORD_SCAN_MAX * _CHEAP_COST // (_CHEAP_COST + compiled.cost))
+            self.scan_max = max(1, RECORD_SCAN_MAX * _CHEAP_COST // self.cost)
 
 
 def _of_properties(compiled: Filter) -> Callable[[bytes], bool]:

@@ -274,6 +274,12 @@ class PullMessageProcessor:
             )
             deadline = self._monotonic_ms() + held_ms
             passes = properties_filter(matches)
+            if not self._long_polling.has_room(header.topic, header.queue_id):
+                remark = (
+                    f"too many pulls wait for messages of queue {header.queue_id} (pullPollingSize)"
+                )
+                log.warning("pull refused peer=%s reason=%r", connection.peer, remark)
+                return request.answer(ResponseCode.SYSTEM_BUSY, remark, {})
             again = partial(self._run_held, request, connection)
             pull = HeldPull(again, connection, header.queue_offset, matches, deadline, passes)
             self._long_polling.hold(header.topic, header.queue_id, pull)
