@@ -167,7 +167,7 @@ def test_what_an_account_may_do_is_let_through(validator: PlainAccessValidator) 
 
 
 def test_addresses_that_are_listed_need_no_signature(validator: PlainAccessValidator) -> None:
-    """The global list for anybody, an account's list for who names that account."""
+    """The global list for anybody, an account's list for requests that name that account."""
     anything = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     check(validator, anything, "10.10.103.7:1")
     named = RemotingCommand(17, {"AccessKey": "rocketmq2"})

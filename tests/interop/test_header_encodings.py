@@ -63,7 +63,7 @@ def test_an_official_client_is_answered_in_its_own_encoding_and_never_in_ours(
     topic: str,
     group: str,
 ) -> None:
-    """A reply uses the request's encoding; MSGPACK is for who has asked for it."""
+    """A reply uses the request's encoding; MSGPACK is for clients that asked for it."""
     broker, tap = tapped
     # Past the tap, which sees only what the client says.
     make_topic_at(f"127.0.0.1:{broker.port}", topic)

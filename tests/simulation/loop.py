@@ -79,7 +79,7 @@ class Fiber:
         Fiber._current.fiber = self
         try:
             self.result = self._context.run(self._work)
-        except BaseException as error:  # noqa: BLE001 - it goes to who waits for the result
+        except BaseException as error:  # noqa: BLE001 - it goes to the waiter for the result
             self.error = error
         self.ended = True
         self._back.release()

@@ -88,7 +88,7 @@ class Waiter(Protocol):
 
 
 class Arrivals:
-    """New entries of queues, told to who waits for them: the store's listener.
+    """New entries of queues, told to those that wait for them: the store's listener.
 
     On the hottest path of all, so it is no Event: before the first pop waits, pops cost a send nothing.
     """

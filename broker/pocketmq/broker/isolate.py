@@ -13,7 +13,7 @@ of their own, and get what they ask for. Sub-groups stand in the order in which 
    the sub-group that left had stopped.
 5. The group's own offset (config/consumerOffset.json) is the lowest of its sub-groups': administrators see
    it, and a group that leaves this mode, or is opened by RocketMQ, goes on there and loses nothing.
-6. A message of the retry topic belongs to whom the message belongs that it once was.
+6. A retry message belongs to the owner of its original message.
 7. An offset set by anybody but a member, or by a reset, is set for every sub-group.
 
 Kept in config/isolatedGroup.json. Owner: the Broker, on its event loop.

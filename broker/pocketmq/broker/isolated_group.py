@@ -186,7 +186,7 @@ class IsolatedGroup:
     def _took(
         self, departed: SubGroup, topic: str, queue_id: int, offset: int, text: bytes
     ) -> bool:
-        """Whether one that left has consumed this message, which was its."""
+        """True if a departed sub-group owned this message and had consumed it."""
         state = departed.queues.get((topic, queue_id))
         if state is None:
             return False
@@ -257,7 +257,7 @@ class IsolatedGroup:
         """Where `asker` goes on in a queue; -1 when neither it nor the group has an offset."""
         state = asker.queues.get(key)
         if state is None:
-            # Others may have begun since it joined: what is its there must not be passed over.
+            # Others may have begun since it joined: its messages before that offset must not be skipped.
             begun = self.begun.get(key)
             inherited = offsets.query(self.name, *key) if begun is None else begun
             if inherited < 0:
@@ -375,7 +375,7 @@ class IsolatedGroup:
         for heir in self.live():
             moved |= self._owe(leaving, heir, first_match, rewind=True)
         log.info(
-            "sub-group has left for good; what it had not consumed goes to who asks for it "
+            "sub-group has left for good; what it had not consumed goes to whoever asks for it "
             "group=%s %s queues_sent_back=%d",
             self.name,
             leaving,
@@ -529,7 +529,7 @@ def _send_back(sub_group: SubGroup) -> None:
 
 
 def _leans_on(departed: SubGroup, earlier: SubGroup) -> bool:
-    """Whether what the one has consumed is told by the other, which was there, and first, until later."""
+    """True if `earlier` preceded `departed` and left after it: its offsets decide what that consumed."""
     return (
         departed.departed
         and earlier.sequence < departed.sequence

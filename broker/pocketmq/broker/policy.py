@@ -5,7 +5,7 @@
     shown           the last heartbeat's         the same                      what all members ask together
     peers           all members                  the same                      members that ask the same
     start           the group's offset           the same                      the sub-group's
-    filter          the group's subscription     none for who was refused      what is the sub-group's
+    filter          the group's subscription     none for a refused one      what is the sub-group's
     commit          the group's offset           the same                      the sub-group's; members' only
     lock_name       the group                    the same                      the sub-group
     pop_refusal     -                            who was refused               everybody

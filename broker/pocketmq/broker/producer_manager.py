@@ -79,7 +79,7 @@ class ProducerManager:
         return self._connection_of.get(client_id)
 
     def available(self, group: str | None) -> Peer | None:
-        """One open connection of the group, in turn; None when there is none."""
+        """One open connection of the group, in turn; None if absent."""
         members = self.groups.get(group or "")
         if not members:
             log.warning("Check transaction failed, channel table is empty. groupId=%s", group)

@@ -93,7 +93,7 @@ class Registration:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a name server knows the broker, as far as it was heard."""
+        """Whether a name server knows the broker, as of the last answer."""
         return bool(self._taken)
 
     @property

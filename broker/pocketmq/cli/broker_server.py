@@ -121,7 +121,7 @@ class BrokerServer:
 
     @property
     def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:
-        """The settings of each part, for who runs them in processes of their own."""
+        """The settings of each part, for callers that run them in processes of their own."""
         return self._config, self._store_config, self._namesrv, self._tls
 
     def settings(self) -> dict[str, str]:

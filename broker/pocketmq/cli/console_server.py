@@ -48,7 +48,7 @@ def bound_console(
     here: "Sequence[Broker]" = (),
     elsewhere: "Sequence[BrokerElsewhere]" = (),
 ) -> ConsoleServer | None:
-    """A console that has its port and is to be entered once `ready` is said; None when there is none.
+    """A console that has its port and is to be entered once `ready` is said; None if absent.
 
     name_servers: `host:port;host:port`, with which it finds the brokers. Raises: CannotBegin.
     """

@@ -52,7 +52,7 @@ _TURNS = 20
 
 
 class InProcess(PocketMQ):
-    """A server of this process. `running`: the Broker, for who wants to look inside (in its own thread)."""
+    """A server of this process. `running`: the Broker, for tests that look inside, in its own thread."""
 
     running: Broker
 
@@ -164,7 +164,7 @@ def new_folder(kind: str) -> str:
 
 
 def _has_memory_folder() -> bool:
-    # Containers often have 64 MiB there: too little for who sends large bodies.
+    # Containers often have 64 MiB there: too little for large bodies.
     try:
         free = shutil.disk_usage(_MEMORY_FOLDER).free
     except OSError:

@@ -51,7 +51,7 @@ class LoopThread:
                 assert isinstance(loop, AdvancingLoop)
                 self.loop = loop
                 runner.run(self._live())
-        except BaseException as error:  # noqa: BLE001 - it belongs to who starts or closes
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller that starts or closes
             self._failure = error
         finally:
             self._ready.set()

@@ -4,7 +4,7 @@
     flights.launch(...)                                one attempt without a task and a timer of its own
 
 1. At most count_max messages with size_max bytes are under way; a single larger one flies alone.
-2. Who waits for room gets it in the order of asking.
+2. Waiters for room get it in the order of asking.
 3. All flights of a producer have the same time-out, so their deadlines come in the order of their
    starts: one timer for the first of them serves all.
 4. A flight settles once: with its answer, with the loss of its connection, or with its deadline.

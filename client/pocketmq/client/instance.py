@@ -299,7 +299,7 @@ class MQClientInstance:
         """Spread a route: its addresses to all, its queues to the consumers."""
         self.addresses.learn(route)
         if self.routes.get(topic) == route:
-            # Who asks by identity whether a route is new keeps the old object.
+            # Callers that compare routes by identity keep the old object.
             route = self.routes[topic]
         else:
             self.routes[topic] = route
@@ -317,7 +317,7 @@ class MQClientInstance:
         return await self.any_address(queue.topic, queue.broker_name)
 
     async def query_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The group's committed offset of a queue; None when there is none."""
+        """The group's committed offset of a queue; None if absent."""
         return await self.api.query_consumer_offset(await self.queue_address(queue), group, queue)
 
     async def update_offset(

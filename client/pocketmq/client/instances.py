@@ -1,4 +1,5 @@
-"""The client instances of this process: one per event loop and client id, shared by who names the same.
+"""The client instances of this process: one per event loop and client id,
+shared by the clients that use this id.
 
 The last one to leave shuts the instance down. Source: MQClientManager, RocketMQ 4.9.7.
 """

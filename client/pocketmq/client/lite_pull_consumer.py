@@ -223,7 +223,7 @@ class LitePullConsumer:
         await self._running().commit(inner)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None when there is none."""
+        """The committed offset; None if absent."""
         return await self._running().committed(self._inner(queue))
 
     def assignment(self) -> list[MessageQueue]:

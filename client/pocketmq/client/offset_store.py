@@ -76,7 +76,7 @@ class OffsetStore(Protocol):
     async def load(self) -> None: ...
 
     async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
-        """The next offset; None when there is none. Raises: what asking the broker raises."""
+        """The next offset; None if absent. Raises: what asking the broker raises."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:

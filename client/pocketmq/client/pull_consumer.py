@@ -170,7 +170,7 @@ class PullConsumer:
     # ------------------------------------------------------------ offsets
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset at the broker; None when there is none."""
+        """The group's offset at the broker; None if absent."""
         return await self._running().instance.query_offset(self._inner_group, self._inner(queue))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:

@@ -491,7 +491,7 @@ class Flight:
         self.tokens: Sequence[object] = ()
         self.result: SendResult | None = None
 
-    # What a connection asks of who waits for an answer.
+    # What a connection asks of a waiter for an answer.
 
     def done(self) -> bool:
         return self.settled

@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
     def send(self, reply: RemotingCommand | bytes | Sequence[Buffer]) -> None:
         """Write one frame; inside a read it waits for the other replies of that read.
 
-        A closed connection swallows it: who waits for an answer learns it from the loss.
+        A closed connection swallows it: waiters get ConnectionLost.
         """
         if self.closed or self._ending:
             return

@@ -96,7 +96,7 @@ class RemotingServer:
     ) -> tuple[str, int]:
         """Listen there too; port 0 takes a free one. Returns the real address.
 
-        sock: a bound socket instead of host and port, for who has to know the port before it serves.
+        sock: a bound socket instead of host and port, for callers that need the port before it serves.
         Raises: OSError when the address cannot be had.
         """
         loop = asyncio.get_running_loop()

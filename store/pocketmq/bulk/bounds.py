@@ -138,7 +138,7 @@ def store_ms(store: Store, position: int) -> int:
 
 
 def _first_file_reaching(store: Store, ms: int) -> int | None:
-    """Position of the first file whose first record is at `ms` or later; None when there is none."""
+    """Position of the first file whose first record is at `ms` or later; None if absent."""
     low, high = 0, len(store.log_files)
     while low < high:
         middle = (low + high) // 2

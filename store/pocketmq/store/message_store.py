@@ -407,7 +407,7 @@ class MessageStore(OpenStore):
         return result
 
     def record_at(self, position: int) -> memoryview | None:
-        """The whole record that begins at `position`, checked; None when there is none."""
+        """The whole record that begins at `position`, checked; None if absent."""
         found = self._log.entry_at(position) if position >= 0 else None
         if not isinstance(found, Entry):
             return None

@@ -147,7 +147,7 @@ class TimerService:
     def _cut(self, begin: int) -> Record | None:
         """End the log at the first unit whose record the commit log has lost.
 
-        Returns: the record of the last unit, None when there is none.
+        Returns: the record of the last unit, None if absent.
         """
         end = self._store.commit_log_max_position
         last: Unit | None = None

@@ -99,7 +99,7 @@ class TimerLog:
         return position
 
     def read(self, position: int) -> Unit | None:
-        """The unit that begins at a position; None when there is none."""
+        """The unit that begins at a position; None if absent."""
         file = self._files.file_at(position) if position >= 0 else None
         if file is None or position + UNIT_SIZE > file.end:
             return None

@@ -2,7 +2,7 @@
 AbstractSendMessageProcessor, RocketMQ 4.9.7; wire.md 3.2.
 
 1. A plain message to a known topic takes the short way (`_send`): no header object, no dictionary of
-   properties, an answer made from a template. Anything else takes `_send_with_care`, in RocketMQ's order.
+   properties, an answer made from a template. Anything else takes `_send_checked`, in RocketMQ's order.
 2. What is refused says so with RocketMQ's code and remark; MSG_REGION and TRACE_ON are in every answer.
 3. With SYNC_FLUSH an answer waits until the log is on the disk; all that wait for one flush share one
    callback. A flush that fails or takes too long is answered with FLUSH_DISK_TIMEOUT, never with SUCCESS.
@@ -138,9 +138,9 @@ class SendMessageProcessor:
             word = ext["h"]  # type: ignore[index]
             flag = 0 if word == "0" else int(word)
         except (KeyError, TypeError, ValueError):
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         if ext.get("m") == "true" or ext.get("j", "0") != "0":  # type: ignore[union-attr]
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         return self._send(
             request, connection, target, topic, queue_id, sys_flag, born_ms, flag, text
         )
@@ -157,9 +157,9 @@ class SendMessageProcessor:
             flag = int(ext["flag"])  # type: ignore[index]
             text = ext["properties"]  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":  # type: ignore[union-attr]
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         return self._send(
             request, connection, target, topic, queue_id, sys_flag, born_ms, flag, text
         )
@@ -185,14 +185,14 @@ class SendMessageProcessor:
             or "TIMER_D" in text
             or not 0 <= queue_id < target.queue_count
         ):
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         wait = True
         # Where the official client puts WAIT=true, most of the time.
         text = text.replace("\x02WAIT\x01true\x02", "\x02", 1)
         if "WAIT\x01" in text:
             text, wait = _without_wait(text)
         if not text:
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         properties = text.encode()
         properties += self._cluster if properties[-1] != 2 else self._cluster[1:]
         try:
@@ -229,9 +229,9 @@ class SendMessageProcessor:
             born_ms = int(ext["g"])  # type: ignore[index]
             text = ext.get("i") or ""  # type: ignore[union-attr]
         except (KeyError, TypeError, ValueError):
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         if ext.get("j", "0") != "0" or not 0 <= queue_id < target.queue_count:  # type: ignore[union-attr]
-            return self._send_with_care(request, connection)
+            return self._send_checked(request, connection)
         counter = target.counters[queue_id]
         if counter is None:
             counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
@@ -282,7 +282,7 @@ class SendMessageProcessor:
 
     # ------------------------------------------------------------ RocketMQ's order
 
-    def _send_with_care(self, request: RemotingCommand, connection: Connection) -> Reply:
+    def _send_checked(self, request: RemotingCommand, connection: Connection) -> Reply:
         """Any send, checked step by step (wire.md 3.2)."""
         code = request.code
         header: AnySendHeader
