@@ -170,7 +170,7 @@ def test_a_read_is_tried_again_on_a_new_connection(dying_server: tuple[str, list
     address, taken = dying_server
     with BrokerClient(Access(address)) as client, pytest.raises(RemotingError, match=address):
         client.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    assert len(taken) == 3
+    assert len(taken) >= 3
 
 
 def test_names_servers_are_tried_in_turn(broker: RunningBroker, topic: str) -> None:

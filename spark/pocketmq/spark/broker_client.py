@@ -41,10 +41,11 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.tls import client_context
 from pocketmq.spark.options import Options
+from pocketmq.spark.retry import BUSY, Patience
 
-_TRIES = 3
-_RETRY_PAUSE_S = 0.2
 _READ_SIZE = 1 << 18
+# Never used twice, so that an answer of a new connection is not taken for one that an old one owed.
+_OPAQUES = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Access:
     secret_key: str = ""
     use_tls: bool = False
     security_token: str = ""
+    retry_timeout_ms: int = 1000
 
     @property
     def credentials(self) -> Credentials:
@@ -78,6 +80,7 @@ class Access:
             options.secret_key,
             options.use_tls,
             options.security_token,
+            options.retry_timeout_ms,
         )
 
 
@@ -87,7 +90,6 @@ class Connection:
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
         self._access = access
-        self._opaque = itertools.count(1)
         self._frames = FrameDecoder()
         self._answers: dict[int, RemotingCommand] = {}
         host, _, port = address.rpartition(":")
@@ -109,7 +111,7 @@ class Connection:
     def request(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> int:
         """Sends a request; returns what answer() wants. Raises: ConnectionLost."""
         ext = header.ext() if header is not None else {}
-        command = RemotingCommand(code, ext, body, opaque=next(self._opaque))
+        command = RemotingCommand(code, ext, body, opaque=next(_OPAQUES))
         if self._access.access_key:
             self._access.credentials.sign(command)
         try:
@@ -197,16 +199,29 @@ class BrokerClient:
         self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
         """One request that may be repeated. Raises: Refused for any code but SUCCESS, RemotingError."""
-        for last in (False,) * (_TRIES - 1) + (True,):
+        patience = self.patience()
+        while True:
             try:
-                connection = self.connection(address)
-                answer = connection.answer(connection.request(code, header, body), code.name)
-                break
-            except RemotingError:
-                self.forget(address)
-                if last:
+                return self._ask(address, code, header, body)
+            except (RemotingError, Refused) as error:
+                if isinstance(error, Refused) and error.code not in BUSY:
                     raise
-                time.sleep(_RETRY_PAUSE_S)
+                patience.pause(error)
+
+    def patience(self) -> Patience:
+        """For one call or one row of them: how long a fault is lived with."""
+        return Patience(self.access.retry_timeout_ms)
+
+    def _ask(
+        self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
+    ) -> RemotingCommand:
+        """One try. Raises: as call() does."""
+        try:
+            connection = self.connection(address)
+            answer = connection.answer(connection.request(code, header, body), code.name)
+        except RemotingError:
+            self.forget(address)
+            raise
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(answer.code, answer.remark, address, code.name)
         return answer
@@ -216,18 +231,21 @@ class BrokerClient:
         addresses = [a.strip() for a in self.access.name_server.split(";") if a.strip()]
         if not addresses:
             raise IllegalArgument('nameServer must be "host:port;host:port"')
-        failure: RemotingError | None = None
         for address in addresses:
             if not address.rpartition(":")[2].isdecimal() or ":" not in address:
                 raise IllegalArgument(
                     f'nameServer must be "host:port;host:port", not {self.access.name_server!r}'
                 )
-            try:
-                return self.call(address, code, header)
-            except RemotingError as error:
-                failure = error
-        assert failure is not None
-        raise failure
+        patience = self.patience()
+        while True:
+            for address in addresses:
+                try:
+                    return self._ask(address, code, header)
+                except Refused:
+                    raise
+                except RemotingError as error:
+                    failure = error
+            patience.pause(failure)
 
     # ---- routes
 
@@ -236,16 +254,28 @@ class BrokerClient:
         answer = self.name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
 
+    def brokers(self) -> set[str]:
+        """Names of the brokers that are registered."""
+        answer = self.name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return set(fastjson.loads(answer.body).get("brokerAddrTable") or {})
+
     def queues(self, topic: str, perm: Perm) -> list[BrokerQueue]:
-        """The topic's queues that may be read or written; none when the topic does not exist."""
-        try:
-            answer = self.name_server(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic=topic)
-            )
-        except Refused as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return []
-            raise
+        """The topic's queues that may be read or written; none when the topic does not exist.
+
+        A broker that is stopped takes its topics along: while none is registered they are waited for.
+        """
+        patience = self.patience()
+        while True:
+            try:
+                header = GetRouteInfoHeader(topic=topic)
+                answer = self.name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+                break
+            except Refused as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                if self.brokers():
+                    return []
+                patience.pause(error)
         route: dict[str, Any] = fastjson.loads(answer.body)
         addresses = {
             b["brokerName"]: _master(b.get("brokerAddrs") or {})

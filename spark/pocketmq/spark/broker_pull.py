@@ -5,7 +5,6 @@ alone would cost more than a loop over its 32 messages; joined to some MiB the c
 files.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,11 +21,10 @@ from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from pocketmq.remoting.record import read_records
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.retry import BUSY
 
 # A group that every broker has, so that a read needs no subscription group of its own.
 _IN_FLIGHT = 4
-_TRIES = 5
-_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class _Cursor:
         self.wanted = wanted
         self.next = wanted.start
         self.opaque = 0
-        self.failures = 0
 
     @property
     def done(self) -> bool:
@@ -91,25 +88,19 @@ def read_ranges(
     Raises: DataLoss (see LossRule), Refused, RemotingError when retries are used up.
     """
     waiting = [_Cursor(r) for r in reversed(ranges) if r.start < r.end]
-    active: list[_Cursor] = []
+    pulls = _Pulls(client, settings)
     bodies: list[bytes | bytearray | memoryview] = []
     size = 0
     decode = _Decoder(ranges, read, loss)
-    while waiting or active:
-        while waiting and len(active) < _IN_FLIGHT:
-            active.append(waiting.pop())
-        for cursor in active:
-            if not cursor.opaque:
-                _send(client, cursor, settings)
-        for cursor in active:
-            answer = _answer(client, cursor, active)
-            if answer is None:
-                continue
+    while waiting or pulls.active:
+        while waiting and len(pulls.active) < _IN_FLIGHT:
+            pulls.active.append(waiting.pop())
+        for cursor, answer in pulls.round():
             body = _advance(cursor, answer, loss)
             if len(body):
                 bodies.append(body)
                 size += len(body)
-        active = [c for c in active if not c.done]
+        pulls.active = [c for c in pulls.active if not c.done]
         if size >= read.batch_bytes:
             yield from decode(bodies)
             bodies, size = [], 0
@@ -117,50 +108,60 @@ def read_ranges(
         yield from decode(bodies)
 
 
-def _send(client: BrokerClient, cursor: _Cursor, settings: PullSettings) -> None:
-    queue = cursor.wanted.queue
-    header = pull_header(queue, cursor.next, settings)
-    for attempt in range(_TRIES):
-        try:
-            connection = client.connection(queue.address)
-            cursor.opaque = connection.request(RequestCode.PULL_MESSAGE, header)
-            return
-        except RemotingError:
-            client.forget(queue.address)
-            if attempt == _TRIES - 1:
-                raise
-            time.sleep(_PAUSE_S)
+class _Pulls:
+    """The pulls under way; a fault of their connection is theirs together."""
 
+    def __init__(self, client: BrokerClient, settings: PullSettings) -> None:
+        self.active: list[_Cursor] = []
+        self._client = client
+        self._settings = settings
+        self._patience = client.patience()
 
-def _answer(
-    client: BrokerClient, cursor: _Cursor, active: Sequence[_Cursor]
-) -> RemotingCommand | None:
-    """The answer to a cursor's pull; None when the connection failed and the pull has to be sent again."""
-    if not cursor.opaque:
-        return None
-    address = cursor.wanted.queue.address
-    try:
-        answer = client.connection(address).answer(cursor.opaque, "PULL_MESSAGE")
-    except RemotingError:
-        # All pulls of this connection are lost with it; they only read, so they are sent again.
-        client.forget(address)
-        for other in active:
-            if other.wanted.queue.address == address:
-                other.opaque = 0
-        cursor.failures += 1
-        if cursor.failures >= _TRIES:
-            raise
-        time.sleep(_PAUSE_S)
-        return None
-    cursor.opaque = 0
-    if answer.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL):
-        cursor.failures += 1
-        if cursor.failures < _TRIES:
-            time.sleep(_PAUSE_S)
+    def round(self) -> Iterator[tuple[_Cursor, RemotingCommand]]:
+        """Pulls once for every cursor, and gives the answers that came; the others pull again.
+
+        Raises: RemotingError, Refused (busy) when patience ends.
+        """
+        for cursor in self.active:
+            self._send(cursor)
+        for cursor in self.active:
+            answer = self._answer(cursor)
+            if answer is not None:
+                yield cursor, answer
+
+    def _send(self, cursor: _Cursor) -> None:
+        queue = cursor.wanted.queue
+        header = pull_header(queue, cursor.next, self._settings)
+        while not cursor.opaque:
+            try:
+                connection = self._client.connection(queue.address)
+                cursor.opaque = connection.request(RequestCode.PULL_MESSAGE, header)
+            except RemotingError as error:
+                self._lost(queue.address, error)
+
+    def _answer(self, cursor: _Cursor) -> RemotingCommand | None:
+        if not cursor.opaque:
             return None
-    else:
-        cursor.failures = 0
-    return answer
+        address = cursor.wanted.queue.address
+        try:
+            answer = self._client.connection(address).answer(cursor.opaque, "PULL_MESSAGE")
+        except RemotingError as error:
+            self._lost(address, error)
+            return None
+        cursor.opaque = 0
+        if answer.code in BUSY:
+            self._patience.pause(Refused(answer.code, answer.remark, address, "PULL_MESSAGE"))
+            return None
+        self._patience.succeeded()
+        return answer
+
+    def _lost(self, address: str, error: RemotingError) -> None:
+        """All pulls of a connection are lost with it; they only read, so they are sent again."""
+        self._client.forget(address)
+        for cursor in self.active:
+            if cursor.wanted.queue.address == address:
+                cursor.opaque = 0
+        self._patience.pause(error)
 
 
 def _advance(

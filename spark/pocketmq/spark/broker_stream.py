@@ -1,14 +1,14 @@
 """readStream over live brokers; routes are asked anew for each batch, so new queues and brokers join."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey, each
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.errors import ConnectionLost, IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient
 from pocketmq.spark.broker_reader import (
@@ -23,6 +23,7 @@ from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
+from pocketmq.spark.retry import Patience
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 _log = logging.getLogger("pocketmq.spark")
@@ -48,6 +49,15 @@ class BrokerStream(OffsetStream):
     def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
         self._bounds = look_up(self._client, self.topics, self.settings, must_exist=must_exist)
         return self._bounds
+
+    def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
+        """While a broker is stopped the name server does not know its queues."""
+        away = {k.broker_name for k in gone} - self._client.brokers()
+        if not away:
+            return False
+        name = min(away)
+        patience.pause(ConnectionLost(f"broker {name} is no longer registered at the name server"))
+        return True
 
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
         starting = self.starting

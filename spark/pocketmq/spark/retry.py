@@ -4,6 +4,11 @@ import logging
 import time
 from collections.abc import Callable
 
+from pocketmq.remoting.codes import ResponseCode
+
+# Answers of a broker that cannot serve now: it starts, stops, or has too much to do.
+BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE)
+
 _log = logging.getLogger("pocketmq.spark")
 _FIRST_S = 0.1
 _LONGEST_S = 5.0

@@ -45,12 +45,14 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task tells the driver: rows sent, rows skipped by the ledger, half messages to end."""
+    """What a task tells the driver: rows sent, whether the ledger had them all, half messages to end, and how
+    many of the rows went out again since no answer had come."""
 
     partition: int
     sent: int
     skipped: bool
     halves: list[Half]
+    repeated: int = 0
 
 
 class _Core:
@@ -101,7 +103,7 @@ class _Core:
             sender.finish()
             if ledger is not None:
                 ledger.note(partition, batch + 1)
-        return Sent(partition, sender.sent, False, sender.halves)
+        return Sent(partition, sender.sent, False, sender.halves, sender.repeated)
 
     def end(self, messages: list[Any], *, commit: bool) -> int:
         """Ends the half messages of a write; counts what tasks reported. Returns: messages sent.
@@ -141,6 +143,12 @@ class _Core:
             if self.options.delivery == "transaction"
             else "and stay sent; a failed task's own count is in its error",
         )
+
+
+def _counts(messages: list[Any]) -> str:
+    reports = [m for m in messages if m is not None]
+    repeated = sum(m.repeated for m in reports)
+    return f"sent_again={repeated} partitions_in_ledger={sum(1 for m in reports if m.skipped)}"
 
 
 class _Ledger:
@@ -190,7 +198,7 @@ class BatchWriter(_Core, DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         sent = self.end(messages, commit=True)
-        _log.info("write_done job=%s messages_sent=%d", self.job, sent)
+        _log.info("write_done job=%s messages_sent=%d %s", self.job, sent, _counts(messages))
 
     def abort(self, messages: list[Any]) -> None:
         self.log_abort(messages, self.end(messages, commit=False))
@@ -199,7 +207,7 @@ class BatchWriter(_Core, DataSourceArrowWriter):
 class _StreamCore(_Core):
     def commit(self, messages: list[Any], batchId: int) -> None:
         sent = self.end(messages, commit=True)
-        _log.info("batch_done batch=%d messages_sent=%d", batchId, sent)
+        _log.info("batch_done batch=%d messages_sent=%d %s", batchId, sent, _counts(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self.log_abort(messages, self.end(messages, commit=False))

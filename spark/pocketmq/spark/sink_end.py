@@ -20,8 +20,8 @@ from pocketmq.remoting.headers import EndTransactionHeader, QueryMessageHeader
 from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id
 from pocketmq.remoting.record import read_records
 from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.retry import Patience
-from pocketmq.spark.sink_send import BUSY, Half
+from pocketmq.spark.retry import BUSY, Patience
+from pocketmq.spark.sink_send import Half
 
 _IN_FLIGHT = 256
 _SETTLE_S = 4.0

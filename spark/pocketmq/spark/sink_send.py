@@ -23,6 +23,7 @@ from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.record import encode_batch
 from pocketmq.remoting.unique_key import UniqueKeys
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.retry import BUSY
 from pocketmq.spark.sink_rows import Outgoing
 
 _STORED = (
@@ -31,9 +32,6 @@ _STORED = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
 )
-BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE)
-_TRIES = 5
-_PAUSE_S = 0.2
 SPARK_ID = "SPARK_ID"
 
 
@@ -61,7 +59,7 @@ class _Lane:
         self.size = 0
         self.batch: list[tuple[int, bytes, bytes, bool, str]] = []
         self.opaque = 0
-        self.tries = 0
+        self.repeated = False
 
 
 class TaskSender:
@@ -91,7 +89,10 @@ class TaskSender:
         self._index = 0
         # Tasks begin at different queues, so that few rows in many tasks spread too.
         self._turn = int.from_bytes(hashlib.blake2b(id_prefix.encode(), digest_size=4).digest())
+        self._patience = client.patience()
         self.sent = 0
+        # Sent once more, since no answer came: such rows may be there twice.
+        self.repeated = 0
         self.halves: list[Half] = []
 
     def send(self, message: Outgoing) -> None:
@@ -219,7 +220,8 @@ class TaskSender:
             if self._half:
                 self._remember(lane, answer)
             lane.batch = []
-            lane.tries = 0
+            lane.repeated = False
+            self._patience.succeeded()
             if lane.size >= self._batch_bytes:
                 self._start(lane)
             return
@@ -246,10 +248,13 @@ class TaskSender:
 
     def _again(self, lane: _Lane, error: PocketMQError) -> None:
         lane.opaque = 0
-        lane.tries += 1
-        if lane.tries >= _TRIES:
+        try:
+            self._patience.pause(error)
+        except PocketMQError:
             raise self._failure(error) from error
-        time.sleep(_PAUSE_S)
+        if not lane.repeated:
+            lane.repeated = True
+            self.repeated += len(lane.batch)
         self._start(lane)
 
     def _failure(self, error: PocketMQError) -> SendFailed:

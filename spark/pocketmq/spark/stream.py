@@ -14,7 +14,7 @@ Queues that appear later are read from their beginning.
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ from pocketmq.bulk.offsets import (
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
+from pocketmq.spark.retry import Patience
 
 _VERSION = 1
 
@@ -120,6 +121,10 @@ class OffsetStream(DataSourceStreamReader):
     @abstractmethod
     def warn(self, loss: LossRule) -> None:
         """Says once a batch what was missing."""
+
+    def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
+        """Whether to look again for queues that are not there; waits before it says so."""
+        return False
 
     def show_progress(self, offsets: Offsets) -> None:
         """commitOffsets=source; nothing by default."""
@@ -245,10 +250,14 @@ class OffsetStream(DataSourceStreamReader):
 
         With failOnDataLoss=false they leave the stream; one of the name that comes later is new.
         """
-        bounds = self.look(loss, must_exist=False)
-        for key, offset in each(start):
-            if key not in bounds:
-                _report_gone(key, f"it was read up to offset {offset}", loss)
+        patience = Patience(self.options.retry_timeout_ms)
+        while True:
+            bounds = self.look(loss, must_exist=False)
+            gone = {key: offset for key, offset in each(start) if key not in bounds}
+            if not gone or not self.may_return(gone, patience):
+                break
+        for key, offset in gone.items():
+            _report_gone(key, f"it was read up to offset {offset}", loss)
         return bounds
 
     def _within(

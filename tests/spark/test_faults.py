@@ -1,0 +1,202 @@
+"""A broker that is killed and comes back in the middle of reads, plans, streams and writes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.conftest import BROKER_CONF
+from tests.spark.cutting_proxy import CuttingProxy
+
+from pocketmq.bulk.offsets import LossRule, each
+from pocketmq.bulk.scanner import Read
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
+from pocketmq.remoting.flags import Perm
+from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
+from pocketmq.spark.broker_stream import make_broker_stream
+from pocketmq.spark.columns import projection_of, schema_of
+from pocketmq.spark.options import parse_options
+from pocketmq.spark.retry import Patience
+from pocketmq.spark.sink import make_writer
+from pocketmq.spark.sink_rows import Outgoing
+from pocketmq.spark.sink_send import TaskSender
+from pocketmq.spark.source import PocketMQDataSource
+from pocketmq.spark.stream import from_offset, to_offset
+
+BODY = StructType([StructField("body", StringType())])
+
+
+class Clock:
+    """Time that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_pauses_double_up_to_5_s_until_the_time_is_used_up() -> None:
+    clock = Clock()
+    patience = Patience(20_000, clock=clock, sleep=clock.sleep)
+    error = ConnectionLost("gone")
+
+    def wait_for_ever() -> None:
+        while True:
+            patience.pause(error)
+
+    with pytest.raises(ConnectionLost, match="gone"):
+        wait_for_ever()
+    assert clock.slept[:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
+    assert max(clock.slept) == 5.0
+    assert sum(clock.slept) == pytest.approx(20)
+
+
+def test_a_fault_after_a_success_gets_the_whole_time() -> None:
+    clock = Clock()
+    patience = Patience(1000, clock=clock, sleep=clock.sleep)
+    for _ in range(50):
+        patience.pause(ConnectionLost("gone"))
+        patience.succeeded()
+    assert clock.slept == [0.1] * 50
+
+
+def test_without_time_the_first_fault_is_the_last() -> None:
+    clock = Clock()
+    with pytest.raises(ConnectionLost):
+        Patience(0, clock=clock, sleep=clock.sleep).pause(ConnectionLost("gone"))
+    assert clock.slept == []
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RunningBroker]:
+    """A broker that this test may kill."""
+    made = make_broker("pocketmq", tmp_path, config=BROKER_CONF)
+    made.start()
+    yield made
+    made.kill()
+
+
+@contextmanager
+def coming_back(broker: RunningBroker) -> Iterator[None]:
+    """Inside, the broker is dead at first and started again beside what is done there."""
+    broker.kill()
+    thread = threading.Thread(target=broker.start)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_a_plan_and_a_write_wait_for_a_cluster_that_starts(own: RunningBroker) -> None:
+    topic = make_topic(own, 2)
+    send(own, topic, 10)
+    wait_readable(own, topic, 10)
+    given = {"nameServer": own.namesrv, "subscribe": topic}
+    source = PocketMQDataSource(given)
+    with coming_back(own):
+        partitions = source.reader(source.schema()).partitions()
+    assert partitions
+    with coming_back(own):
+        make_writer(parse_options({"nameServer": own.namesrv, "topic": topic}), BODY)
+
+
+def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBroker) -> None:
+    topic = make_topic(own, 3)
+    send(own, topic, 600)
+    wait_readable(own, topic, 600)
+    access = Access(own.namesrv, retry_timeout_ms=120_000)
+    with BrokerClient(access) as client:
+        queues = client.queues(topic, Perm.READ)
+        ranges = [Range(q, 0, client.max_offset(q)) for q in queues]
+        settings = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
+        read = Read(("queueId", "queueOffset"), batch_bytes=1)
+        batches = read_ranges(client, ranges, settings, read, LossRule())
+        rows = next(batches).to_pylist()
+        with coming_back(own):
+            for batch in batches:
+                rows += batch.to_pylist()
+    found = sorted((r["queueId"], r["queueOffset"]) for r in rows)
+    assert found == [(r.queue.queue_id, o) for r in ranges for o in range(r.end)]
+
+
+def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_deleted(
+    own: RunningBroker,
+) -> None:
+    topic = make_topic(own, 2)
+    send(own, topic, 10)
+    wait_readable(own, topic, 10)
+    given = {"nameServer": own.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    reader = make_broker_stream(parse_options(given), projection_of(schema_of(""), ""))
+    start = from_offset(reader.initialOffset())
+    with coming_back(own):
+        end = reader.latest_from(start, 0, 0)
+    assert sum(n for _, n in each(end)) == 10
+    impatient = make_broker_stream(
+        parse_options(given | {"retryTimeoutMs": "300", "failOnDataLoss": "false"}),
+        projection_of(schema_of(""), ""),
+    )
+    own.kill()
+    # With failOnDataLoss=false too: a broker that is away is no loss, its queues would begin anew.
+    with pytest.raises(RemotingError):
+        impatient.latest_from(end, 0, 0)
+    own.start()
+    assert to_offset(reader.latest_from(end, 0, 0)) == to_offset(end)
+    reader.stop()
+    impatient.stop()
+
+
+def rerouted(proxy: CuttingProxy) -> Callable[[BrokerQueue], BrokerQueue]:
+    return lambda q: BrokerQueue(q.topic, q.broker_name, proxy.address, q.queue_id)
+
+
+def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: RunningBroker) -> None:
+    """What was acknowledged before is not sent again."""
+    topic = make_topic(broker, 1)
+    count = 0
+
+    def cut(request: RemotingCommand) -> str:
+        nonlocal count
+        if request.code not in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            return ""
+        count += 1
+        return {3: "answer", 5: "request"}.get(count, "")
+
+    with (
+        CuttingProxy(broker.address, cut) as proxy,
+        BrokerClient(Access(broker.namesrv, retry_timeout_ms=60_000)) as client,
+    ):
+        sender = TaskSender(client, "SparkTests", "q/0/0", "roundrobin", 1000)
+        sender._routes[topic] = [rerouted(proxy)(q) for q in client.queues(topic, Perm.WRITE)]
+        for i in range(100):
+            sender.send(Outgoing(topic, b"%d" % i, "", 0, None, None, False))
+        sender.finish()
+    assert sender.sent == 100
+    assert 0 < sender.repeated < 40
+    wait_readable(broker, topic, 100)
+    with BrokerClient(Access(broker.namesrv)) as client:
+        (queue,) = client.queues(topic, Perm.READ)
+        stored = client.max_offset(queue)
+    # One of the two batches had arrived.
+    assert 100 < stored < 100 + sender.repeated
+
+
+def test_a_broker_that_stays_away_ends_the_read_in_time(own: RunningBroker) -> None:
+    own.kill()
+    source = PocketMQDataSource(
+        {"nameServer": own.namesrv, "subscribe": "T", "retryTimeoutMs": "100"}
+    )
+    with pytest.raises(ConnectFailed):
+        source.reader(source.schema()).partitions()
+    own.start()
