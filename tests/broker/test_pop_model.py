@@ -16,6 +16,7 @@ from tests.broker.bare import HOST, bare_parts
 from tests.broker.members import open_connection
 from tests.broker.popping import Popped, popped
 
+from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.broker.wire.pop import PopMessageProcessor
@@ -72,7 +73,8 @@ class Bench:
             self.pop,
             random_below=lambda n: self.chance % n,
         )
-        self.acks = PopAckProcessor(parts.node, tables, messages, self.pop)
+        receipts = ReceiptActs(parts.node, tables, messages, self.pop)
+        self.acks = PopAckProcessor(receipts, self.store)
         self.connection = open_connection(self.clock)
 
     def save(self) -> None:

@@ -26,6 +26,7 @@ from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.role import Role, Service
+from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.remoting.client import RemotingClient
@@ -123,7 +124,7 @@ class Broker:
             Service("pop", services.pop.run),
             Service("transaction-check", services.check.run),
         )
-        self.role.begin(masters, handlers, tasks)
+        self.role.begin(masters, MasterGate(handlers), tasks)
         stack.push_async_callback(self.role.stop)
         running = [
             start(services.long_polling.watch(), name="long-polling"),

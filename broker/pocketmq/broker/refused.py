@@ -6,8 +6,8 @@ from pocketmq.remoting.codes import ResponseCode
 class Refused(Exception):
     """Nothing was done, because of `remark`; each front has its own words for `code`."""
 
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(remark)
+    def __init__(self, code: ResponseCode, remark: str | None = None) -> None:
+        super().__init__(remark or code.name)
         self.code = code
         self.remark = remark
 

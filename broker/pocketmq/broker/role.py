@@ -15,11 +15,9 @@ PocketMQ does not replicate yet, so every broker leads from its start to its end
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 
 _C, _R = RequestCode, ResponseCode
 
@@ -70,40 +68,50 @@ class Service:
     run: Callable[[], Coroutine[Any, Any, None]]
 
 
+class Gate(Protocol):
+    """What stands before the requests that only a master answers (wire/gate.py)."""
+
+    def open(self) -> None:
+        """Let them through."""
+        ...
+
+    def shut(self) -> None:
+        """Refuse them as MASTER_ONLY says."""
+        ...
+
+
 class Role:
     """Owner of the services' tasks and of the requests that a follower refuses."""
 
     def __init__(self) -> None:
         self._services: tuple[Service, ...] = ()
-        self._handlers: dict[int, Handler] = {}
-        self._masters: dict[int, Handler] = {}
+        self._gate: Gate | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
         self.leads = False
 
-    def begin(
-        self, services: Iterable[Service], handlers: dict[int, Handler], tasks: asyncio.TaskGroup
-    ) -> None:
-        """Lead. handlers: the table that the server looks into; tasks: the parent of the services."""
+    def begin(self, services: Iterable[Service], gate: Gate, tasks: asyncio.TaskGroup) -> None:
+        """Lead. tasks: the parent of the services."""
         self._services = tuple(services)
-        self._handlers = handlers
-        self._masters = {code: handlers[code] for code in MASTER_ONLY}
+        self._gate = gate
         self._tasks = tasks
         self.lead()
 
     def lead(self) -> None:
         """Be the master, from now on."""
         assert self._tasks is not None
+        assert self._gate is not None
         self.leads = True
-        self._handlers.update(self._masters)
+        self._gate.open()
         self._running = [
             self._tasks.create_task(each.run(), name=each.name) for each in self._services
         ]
 
     async def follow(self) -> None:
         """Be silent; returns when every service has ended."""
+        assert self._gate is not None
         self.leads = False
-        self._handlers.update({code: _refusal(*why) for code, why in MASTER_ONLY.items()})
+        self._gate.shut()
         await self.stop()
 
     async def stop(self) -> None:
@@ -112,10 +120,3 @@ class Role:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-def _refusal(code: ResponseCode, remark: str) -> Handler:
-    def refuse(request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        return request.answer(code, remark, {})
-
-    return refuse

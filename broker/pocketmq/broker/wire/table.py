@@ -2,6 +2,10 @@
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
+from pocketmq.broker.acts.recall import RecallActs
+from pocketmq.broker.acts.receipts import ReceiptActs
+from pocketmq.broker.acts.send_back import SendBackActs
+from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.wire.admin import admin_handlers
@@ -37,17 +41,17 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
     table: dict[int, Handler] = {}
     for part in (
         send.handlers(),
-        SendBackProcessor(node, tables, messages).handlers(),
+        SendBackProcessor(SendBackActs(node, tables, messages)).handlers(),
         ReplyMessageProcessor(node, send, members.producers, put).handlers(),
         PullMessageProcessor(node, tables, members, messages, services.long_polling).handlers(),
         ClientManageProcessor(clients).handlers(),
         ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(node, tables, members, messages, services.pop).handlers(),
-        PopAckProcessor(node, tables, messages, services.pop).handlers(),
+        PopAckProcessor(ReceiptActs(node, tables, messages, services.pop), store).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         MessageTrackProcessor(store, messages.deliveries, parts.tracks).handlers(),
-        EndTransactionProcessor(config, store, put, services.half).handlers(),
-        RecallMessageProcessor(config, tables.topics, put, node.clock.now_ms).handlers(),
+        EndTransactionProcessor(TransactionActs(messages, services.half)).handlers(),
+        RecallMessageProcessor(config, RecallActs(node, tables, messages)).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         GroupDoctorProcessor(
             members.consumers, members.guard, members.modes, members.policies.describe

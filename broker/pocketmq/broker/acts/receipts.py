@@ -1,0 +1,220 @@
+"""Receipts: what was popped is acknowledged, or is to come again at another time.
+
+Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
+
+1. An acknowledgement is in the revive log before it is answered; with SYNC_FLUSH, on the disk: an act
+   returns the position up to which the log must be there.
+2. A receipt that is not valid any more (the message was acknowledged, or its time is over) is no error for
+   an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
+   hand out again what was acknowledged.
+3. Other invisible time is a new check point for the one message, then an acknowledgement of the old.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.broker.pop.check_point import Name
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, Receipt
+from pocketmq.broker.pop.service import PopService
+from pocketmq.broker.refused import Refused
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.names import FAQ
+from pocketmq.remoting.peer import Peer
+from pocketmq.store import StoreError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Messages of one check point that are done: their places behind the receipt's start offset."""
+
+    queue: QueueOf
+    receipt: Receipt
+    places: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A new receipt's numbers; end: up to where the log must be on the disk, None: it need not."""
+
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    end: int | None
+
+
+class ReceiptActs:
+    """Acknowledge, and change the invisible time."""
+
+    def __init__(self, node: Node, tables: Tables, messages: Messages, pop: PopService) -> None:
+        self._config = node.config
+        self._clock = node.clock
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._store = messages.store
+        self._pop = pop
+
+    def ack(self, queue: QueueOf, offset: int, receipt_text: str, peer: Peer) -> int | None:
+        """One message is done. Returns: see invariant 1. Raises: Refused."""
+        self._check(queue, peer)
+        low, high = self._bounds(queue)
+        if not low <= offset <= high:
+            remark = (
+                f"offset is illegal, key:{queue.topic}@{queue.queue_id}, commit:{offset}, "
+                f"store:{low}~{high}"
+            )
+            log.warning("%s", remark)
+            raise Refused(ResponseCode.NO_MESSAGE, remark)
+        receipt = Receipt.parse(receipt_text)
+        if receipt.is_order:
+            self._ack_in_order(queue, offset, receipt.pop_ms, peer)
+            return None
+        return self._ack(self._name(queue, receipt), [offset], receipt.revive_queue)
+
+    def ack_many(self, acks: Sequence[Acknowledged], peer: Peer) -> int | None:
+        """Messages of any number of check points are done. Returns: see invariant 1.
+
+        Raises: Refused, when all that can be acknowledged is.
+        """
+        end: int | None = None
+        refused: Refused | None = None
+        for each in acks:
+            queue, receipt = each.queue, each.receipt
+            known = self._topics.get(queue.topic)
+            if known is None or not 0 <= queue.queue_id < known.read_queue_nums:
+                log.error("a batch of acks is of no queue topic=%s %s", queue.topic[:300], receipt)
+                continue
+            low, high = self._bounds(queue)
+            offsets = [receipt.start_offset + place for place in each.places]
+            offsets = [offset for offset in offsets if low <= offset <= high]
+            if receipt.revive_queue == ORDER_REVIVE_QUEUE:
+                for offset in offsets:
+                    try:
+                        self._ack_in_order(queue, offset, receipt.pop_ms, peer)
+                    except Refused as error:
+                        refused = error
+                continue
+            end = self._ack(self._name(queue, receipt), offsets, receipt.revive_queue) or end
+        if refused is not None:
+            raise refused
+        return end
+
+    def postpone(
+        self, queue: QueueOf, offset: int, receipt_text: str, invisible_ms: int, peer: Peer
+    ) -> Postponed | None:
+        """A message comes again so many ms from now (invariant 3); None: it is done already.
+
+        Raises: Refused.
+        """
+        self._check(queue, peer)
+        low, high = self._bounds(queue)
+        if not low <= offset < high:
+            raise Refused(ResponseCode.NO_MESSAGE)
+        receipt = Receipt.parse(receipt_text)
+        now = self._clock.now_ms()
+        invisible_ms = min(max(0, invisible_ms), INVISIBLE_MS_MAX)
+        if receipt.is_order:
+            if offset < self._offsets.query(*queue):
+                return None
+            pop_ms = receipt.pop_ms
+            self._pop.order.postpone(queue, offset, pop_ms, now + invisible_ms)
+            return Postponed(pop_ms, now + invisible_ms - pop_ms, receipt.revive_queue, None)
+        old = self._name(queue, receipt)
+        if not self._is_out(old, offset, receipt):
+            raise Refused(
+                ResponseCode.NO_MESSAGE,
+                "the message is not invisible any more: it was acknowledged, or its time is over, "
+                f"key:{queue.topic}@{queue.queue_id}, offset:{offset}",
+            )
+        self._replace(old, offset, now, invisible_ms, receipt)
+        self._pop.wake()
+        return Postponed(now, invisible_ms, receipt.revive_queue, self._pop.log.end)
+
+    def _replace(
+        self, old: Name, offset: int, now: int, invisible_ms: int, receipt: Receipt
+    ) -> None:
+        """Invariant 3."""
+        new = Name(old.topic, old.group, old.queue_id, offset, now, receipt.broker_name)
+        revive_queue = receipt.revive_queue
+        try:
+            self._pop.log.check_point(new, invisible_ms, [offset], revive_queue, again=True)
+        except StoreError as error:
+            log.error("an invisible time is not changed %s reason=%s", old, error)
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if new != old:
+            try:
+                self._pop.log.ack(old, [offset], revive_queue)
+            except StoreError as error:
+                log.error("a changed check point is not written off %s reason=%s", old, error)
+                self._pop.log.ack_unwritten(old, [offset])
+
+    # ------------------------------------------------------------ what they share
+
+    def _check(self, queue: QueueOf, peer: Peer) -> None:
+        topic = self._topics.get(queue.topic)
+        if topic is None:
+            log.error("the topic %s not exist, consumer: %s", queue.topic[:300], peer.address)
+            remark = f"topic[{queue.topic}] not exist, apply first please! {FAQ}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not 0 <= queue.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{queue.queue_id}] is illegal, topic:[{queue.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+            )
+            log.warning("%s", remark)
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+    def _bounds(self, queue: QueueOf) -> tuple[int, int]:
+        topic, queue_id = queue.topic, queue.queue_id
+        return self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+
+    def _name(self, queue: QueueOf, receipt: Receipt) -> Name:
+        return Name(
+            queue.topic,
+            queue.group,
+            queue.queue_id,
+            receipt.start_offset,
+            receipt.pop_ms,
+            receipt.broker_name or self._config.broker_name,
+        )
+
+    def _ack(self, name: Name, offsets: list[int], revive_queue: int) -> int | None:
+        try:
+            return self._pop.log.ack(name, offsets, revive_queue)
+        except StoreError as error:
+            log.error("an acknowledgement is not stored %s reason=%s", name, error)
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def _is_out(self, name: Name, offset: int, receipt: Receipt) -> bool:
+        """Whether a receipt is still valid."""
+        point = self._pop.log.state.get(name)
+        if point is not None:
+            return point.is_out(offset)
+        # A check point that an Apache broker's timer still holds: nobody can tell, so believe the client.
+        return (
+            self._pop.log.may_be_hidden(name, receipt.revive_queue)
+            and name.pop_ms + receipt.invisible_ms > self._clock.now_ms()
+        )
+
+    def _ack_in_order(self, queue: QueueOf, offset: int, pop_ms: int, peer: Peer) -> None:
+        """A message of an orderly pop is done. Raises: Refused."""
+        old = self._offsets.query(*queue)
+        if offset < old:
+            return
+        try:
+            following = self._pop.order.ack(queue, offset, pop_ms)
+        except ValueError:
+            group, topic, queue_id = queue
+            remark = (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, "
+                f"next:-1, {peer.address}"
+            )
+            log.warning("%s", remark)
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark) from None
+        if following is not None:
+            self._offsets.place(*queue, following)
+            self._pop.log.state.move(queue, following)

@@ -1,0 +1,162 @@
+"""A message that could not be consumed comes again later, or is given up.
+
+Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
+
+1. The copy goes to %RETRY%group by way of the delay level (3 + times consumed, unless the client names
+   one); after the group's maximum, or with a negative level, to %DLQ%group at once.
+2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
+3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.message_codec import (
+    add_property,
+    get_property,
+    offset_msg_id,
+    remove_property,
+)
+from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
+from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.record import Record, read_record
+from pocketmq.store import StoreError
+
+log = logging.getLogger(__name__)
+
+_UNIT_SUB = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SentBack:
+    """What a member sends back: the message at `position`, in the name of its group.
+
+    delay_level: 0 lets the broker choose, negative gives the message up; times_max: of the member,
+    instead of the group's.
+    """
+
+    group: str
+    position: int
+    delay_level: int = 0
+    times_max: int | None = None
+    unit_mode: bool = False
+
+
+class SendBackActs:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
+        *,
+        random_below: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self._config = node.config
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._store = messages.store
+        self._stats = messages.stats
+        self._put = messages.put
+        self._deliveries = messages.deliveries
+        self._random_below = random_below
+
+    def send_back(self, sent: SentBack, peer: Peer) -> None:
+        """Raises: Refused."""
+        group = self._groups.find(sent.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {sent.group} {FAQ}",
+            )
+        if not self._config.broker_permission & Perm.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:
+            return
+        name = self._retry_topic(sent, group)
+        queue_id = self._random_below(group.retry_queue_nums)
+        stored = self._store.message_at(sent.position)
+        if stored is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {sent.position}"
+            )
+        record = read_record(stored)
+        properties, first_topic = _marked(record)
+        times_max = group.retry_max_times if sent.times_max is None else sent.times_max
+        level = sent.delay_level
+        if record.reconsume_times >= times_max or level < 0:
+            name, queue_id = dlq_topic(sent.group), 0
+            self._topics.create_internal(name, 1)
+            level = 0
+        elif level == 0:
+            level = 3 + record.reconsume_times
+        properties = _with(properties, b"DELAY", str(level).encode())
+        try:
+            self._put.put_again(record, name, queue_id, properties, again=True)
+        except StoreError as error:
+            log.error("a message could not be sent back group=%s reason=%s", sent.group, error)
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._note(sent, record, name, level, peer)
+        self._stats.count_sent_back(sent.group, first_topic.decode("utf-8", "replace"))
+
+    def _retry_topic(self, sent: SentBack, group: SubscriptionGroupConfig) -> str:
+        """The name of the group's retry topic, which exists then. Raises: Refused."""
+        name = retry_topic(sent.group)
+        if len(name) > TOPIC_LENGTH_MAX:
+            # It could be stored, in a layout that members of 4.9 cannot read.
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the retry topic of the group has {len(name)} bytes, at most {TOPIC_LENGTH_MAX} are "
+                "possible",
+            )
+        unit = _UNIT_SUB if sent.unit_mode else 0
+        topic = self._topics.create_internal(name, group.retry_queue_nums, sys_flag=unit)
+        if not topic.writable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+            )
+        return name
+
+    def _note(self, sent: SentBack, record: Record, name: str, level: int, peer: Peer) -> None:
+        """Ours: the message's track says where it went, and why."""
+        times = record.reconsume_times
+        kind = EventKind.RETRY if level > 0 else EventKind.DEAD
+        if level > 0:
+            why = f"to {name} by delay level {level}, time {times + 1}"
+        elif sent.delay_level < 0:
+            why = f"to {name}: the consumer gave it up (delay level -1)"
+        else:
+            why = f"to {name}: it failed {times + 1} times, which is the limit"
+        key = (sent.group, record.topic, record.queue_id)
+        offset = record.queue_offset
+        self._deliveries.event(kind, key, offset, offset, f"{why}, sent back by {peer.address}")
+
+
+def _marked(record: Record) -> tuple[bytes, bytes]:
+    """The properties of the copy (invariant 3), and the first topic."""
+    properties = record.properties
+    first_topic = get_property(properties, b"RETRY_TOPIC")
+    if first_topic is None:
+        first_topic = record.topic.encode()
+        properties = add_property(properties, b"RETRY_TOPIC", first_topic)
+    properties = _with(properties, b"WAIT", b"false")
+    if get_property(properties, b"ORIGIN_MESSAGE_ID") is None:
+        msg_id = offset_msg_id(record.store_host, record.position)
+        properties = add_property(properties, b"ORIGIN_MESSAGE_ID", msg_id.encode())
+    return properties, first_topic
+
+
+def _with(properties: bytes, name: bytes, value: bytes) -> bytes:
+    return add_property(remove_property(properties, name), name, value)

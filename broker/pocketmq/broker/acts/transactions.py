@@ -1,0 +1,109 @@
+"""A producer ends a transaction: its half message is committed or rolled back. Source:
+EndTransactionProcessor, RocketMQ 4.9.7.
+
+1. A half message is a record of RMQ_SYS_TRANS_HALF_TOPIC queue 0; REAL_TOPIC and REAL_QID say where it is
+   meant to go, PGROUP whose it is.
+2. Commit appends the real message (commit bits in sysFlag, preparedTransactionOffset = the half record's
+   position), then an op message; rollback appends the op message alone (transaction_check.py reads them).
+3. Group, half-queue offset and position must be those of the half record, or nothing happens.
+"""
+
+import logging
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pocketmq.broker.parts import Messages
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.transaction_check import HalfMessages
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.names import TRANS_HALF_TOPIC
+from pocketmq.remoting.record import Record, read_record
+from pocketmq.store import StoreError
+
+log = logging.getLogger(__name__)
+
+_MASK = 0xC
+
+
+class Decision(IntEnum):
+    """How a transaction ends."""
+
+    COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+    ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfPlace:
+    """What a producer names its half message by: group, offset in the half queue, position in the log."""
+
+    producer_group: str
+    offset: int
+    position: int
+
+
+class TransactionActs:
+    """The end of transactions."""
+
+    def __init__(self, messages: Messages, half: HalfMessages) -> None:
+        self._store = messages.store
+        self._put = messages.put
+        self._half = half
+
+    def end(self, place: HalfPlace, decision: Decision) -> None:
+        """Commit or roll back. Raises: Refused (invariant 3)."""
+        found = self._find(place)
+        try:
+            # Ours: a decision that comes twice is carried out once, while it is remembered.
+            current = self._half.current(found.queue_offset)
+            if not self._half.is_decided(current):
+                if decision is Decision.COMMIT:
+                    self._commit(found)
+                self._half.decide(current)
+                self._half.count_end(found, committed=decision is Decision.COMMIT)
+        except StoreError as error:
+            log.error("a transaction could not be ended reason=%s", error)
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def _find(self, place: HalfPlace) -> Record:
+        """The half record. Raises: Refused, with RocketMQ's remarks."""
+        stored = self._store.message_at(place.position)
+        if stored is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        try:
+            record = read_record(stored)
+        except MessageCodecError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error}"
+            ) from error
+        group = get_property(record.properties, b"PGROUP")
+        # Ours: RocketMQ also takes a record of any other topic that happens to have a PGROUP.
+        if group is None or record.topic != TRANS_HALF_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if group.decode("utf-8", "replace") != place.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != place.offset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return record
+
+    def _commit(self, half: Record) -> None:
+        topic = get_property(half.properties, b"REAL_TOPIC")
+        queue_id = get_property(half.properties, b"REAL_QID")
+        if topic is None or queue_id is None or not queue_id.isdigit():
+            raise MessageCodecError("the half message does not say where it is meant to go")
+        self._put.put(
+            topic.decode("utf-8", "replace"),
+            int(queue_id),
+            half.body,
+            # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
+            # client knows the transaction's id.
+            half.properties,
+            born_host=half.born_host,
+            flag=half.flag,
+            sys_flag=half.sys_flag & ~_MASK | int(Decision.COMMIT),
+            born_ms=half.born_ms,
+            reconsume_times=half.reconsume_times,
+            prepared_offset=half.position,
+        )
