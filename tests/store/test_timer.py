@@ -172,6 +172,16 @@ def test_what_is_recalled_does_not_come_and_its_neighbours_do(timers: Timers) ->
     assert timers.delivered("T") == ["three"]
 
 
+def test_a_topic_recalls_its_own_messages_only(timers: Timers) -> None:
+    """Ours: RocketMQ looks at the key alone, and whoever may send anywhere cancels what others send."""
+    for key in ("one", "two"):
+        timers.send("T", key, TIMER_DELAY_MS=1_500, UNIQ_KEY=key)
+    for key in ("T+one", "two"):
+        timers.send("Own", "0", TIMER_DELAY_MS=1_500, TIMER_DEL_UNIQKEY=key, UNIQ_KEY="r")
+    timers.pass_ms(60_000)
+    assert timers.delivered("T") == ["one", "two"]
+
+
 def test_a_recall_counts_however_much_came_before_it(timers: Timers) -> None:
     """All of it stood in the queue, nothing in the wheel, when the second was over."""
     for number in range(700):

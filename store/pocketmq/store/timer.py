@@ -93,7 +93,8 @@ class TimerService:
         self._arrived = asyncio.Event()
         # Of the second that is being delivered: positions of records still to be delivered, last first.
         self._due: array[int] | None = None
-        self._recalled: set[bytes] = set()
+        # (topic, key) as its recall has them: a topic recalls its own messages only.
+        self._recalled: set[tuple[bytes, bytes]] = set()
         # Up to this second all is taken in that may belong to it: the queue up to this offset (2).
         self._over_ms = 0
         self._over_offset = 0
@@ -334,7 +335,8 @@ class TimerService:
         record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
         if record is not None and key is not None:
-            self._recalled.add(key)
+            topic = get_property(record.properties, b"REAL_TOPIC") or b""
+            self._recalled.add((topic, key))
             self.pending.add(record, 1, self.check.read_ms)
 
     def _deliver_some(self) -> None:
@@ -413,7 +415,7 @@ class TimerService:
 
     def _is_recalled(self, topic: bytes, key: bytes) -> bool:
         return bool(self._recalled) and any(
-            each in self._recalled for each in delete_keys(topic, key)
+            (topic, each) in self._recalled for each in delete_keys(topic, key)
         )
 
     # ------------------------------------------------------------ time
