@@ -25,6 +25,7 @@ from pocketmq.client import (
     PullStatus,
     ReplyTimeout,
     SendFailed,
+    SendOutcomeUnknown,
     SendStatus,
     TransactionProducer,
     TransactionState,
@@ -210,6 +211,39 @@ def test_a_broker_that_is_gone_is_left_for_another() -> None:
                 ["broker-a", "broker-b", "broker-a"],
                 ["broker-b", "broker-a", "broker-b"],
             )
+
+    run_virtual(main)
+
+
+def test_a_send_waits_for_a_broker_that_restarts_within_its_time_out() -> None:
+    """Unless it is told not to; what waits was never sent, so it is stored once."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        loop = asyncio.get_running_loop()
+
+        def come_back() -> None:
+            cluster.brokers[0].down = False
+
+        async with Producer("p", **options(cluster)) as producer:
+            await producer.send(Message("T", b"before"))
+            cluster.brokers[0].down = True
+            loop.call_later(2, come_back)
+            began = loop.time()
+            result = await producer.send(Message("T", b"x"))
+            assert result.queue_offset == 1
+            assert 2 <= loop.time() - began < 3
+            cluster.brokers[0].down = True
+            loop.call_later(5, come_back)
+            with pytest.raises((SendFailed, SendOutcomeUnknown)):
+                await producer.send(Message("T", b"x"))
+            assert loop.time() - began < 6
+            cluster.brokers[0].down = True
+        async with Producer("q", wait_for_broker=False, **options(cluster)) as producer:
+            began = loop.time()
+            with pytest.raises(SendFailed):
+                await producer.send(Message("T", b"x"))
+            assert loop.time() == began
 
     run_virtual(main)
 

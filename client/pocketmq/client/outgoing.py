@@ -58,6 +58,7 @@ class SendSettings:
     compression: Compression = Compression.ZLIB
     compress_level: int = 5
     retry_when_not_stored_ok: bool = False
+    wait_for_broker: bool = True
     create_topic_key: str = AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
     in_flight_max: int = 1_000

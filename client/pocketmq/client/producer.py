@@ -57,6 +57,7 @@ class ProducerOptions(ClientOptions, total=False):
     compression: Compression
     latency_fault_tolerance: bool
     retry_when_not_stored_ok: bool
+    wait_for_broker: bool
     in_flight_max: int
     in_flight_size_max: int
     create_topic_key: str
@@ -72,7 +73,8 @@ class Producer:
     send_timeout_ms: for all attempts of a send. retry_times: further attempts after the first.
     max_message_size, compress_over: bytes of a body; compression: how bodies of that size are packed.
     latency_fault_tolerance: leave slow brokers alone for a while. retry_when_not_stored_ok: try another
-    broker when the first stored the message less safely than asked. in_flight_max, in_flight_size_max: how
+    broker when the first stored the message less safely than asked. wait_for_broker: while none can be
+    reached (it restarts, say), try again until the time-out. in_flight_max, in_flight_size_max: how
     many messages with how many bytes may be under way; a send beyond that waits. trace: tell the trace
     topic of each message. name_server and further options: see ClientOptions.
     """
@@ -88,6 +90,7 @@ class Producer:
         compression: Compression = Compression.ZLIB,
         latency_fault_tolerance: bool = False,
         retry_when_not_stored_ok: bool = False,
+        wait_for_broker: bool = True,
         in_flight_max: int = 1_000,
         in_flight_size_max: int = 64 * 1024 * 1024,
         create_topic_key: str = AUTO_CREATE_TOPIC,
@@ -109,6 +112,7 @@ class Producer:
             compress_over=compress_over,
             compression=compression,
             retry_when_not_stored_ok=retry_when_not_stored_ok,
+            wait_for_broker=wait_for_broker,
             in_flight_max=in_flight_max,
             in_flight_size_max=in_flight_size_max,
             create_topic_key=create_topic_key,

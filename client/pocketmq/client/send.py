@@ -7,7 +7,9 @@ other brokers. `SendAttempts` says, without I/O, where to go next and what a fai
 failed is its first attempt.
 
 1. All attempts together stay within the time-out.
-2. What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
+2. While no broker can be connected to, the attempts go on until the time-out, with pauses (ours;
+   `wait_for_broker`): a broker that restarts is back within a second or two.
+3. What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
 Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
@@ -23,6 +25,7 @@ from pocketmq.client.errors import (
     NoRoute,
     TransientError,
     Unauthorised,
+    Unreachable,
     all_attempts_failed,
 )
 from pocketmq.client.fault_strategy import FaultStrategy
@@ -62,6 +65,9 @@ RETRY_CODES = frozenset(
 )
 """Refusals after which another broker is tried (5.x's set)."""
 
+_PAUSE_MIN_MS = 50
+_PAUSE_MAX_MS = 500
+
 
 class SendAttempts:
     """The attempts of one send, without I/O: where next, and whether a failure is final."""
@@ -76,8 +82,11 @@ class SendAttempts:
         timeout_ms: int,
         began_ms: int | None = None,
         first: MessageQueue | None = None,
+        waits: bool = False,
     ) -> None:
-        """began_ms: monotonic, when the time-out began; by default now. first: chosen already."""
+        """began_ms: monotonic, when the time-out began; by default now. first: chosen already.
+        waits: for a broker that cannot be reached."""
+        self._pause_ms = _PAUSE_MIN_MS if waits else 0
         began = clock.monotonic_ms() if began_ms is None else began_ms
         self.attempts: list[Attempt] = []
         self._info = info
@@ -113,9 +122,19 @@ class SendAttempts:
     def failed(self, error: PocketMQError) -> bool:
         """Note a failure. Returns: whether another attempt is to be made."""
         assert self._last_broker is not None
-        self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
+        # What is tried while waiting for a broker is not told: it is the same again and again.
+        if len(self.attempts) < self._attempts_max:
+            self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
         self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
         return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
+
+    def pause_ms(self, error: PocketMQError) -> int:
+        """How long to wait before one more attempt; 0: there is none (rule 2)."""
+        pause = min(self._pause_ms, self.left_ms - 1)
+        if not isinstance(error, Unreachable) or pause <= 0:
+            return 0
+        self._pause_ms = min(_PAUSE_MAX_MS, self._pause_ms * 2)
+        return pause
 
     @property
     def _cost_ms(self) -> int:
@@ -299,6 +318,7 @@ class SendEngine:
             attempts_max=1 + self.settings.retry_times,
             timeout_ms=self.settings.send_timeout_ms,
             began_ms=flight.began_ms,
+            waits=self.settings.wait_for_broker,
         )
         plan.went_to(flight.queue.broker_name)
         if not plan.failed(error):
@@ -330,6 +350,7 @@ class SendEngine:
             attempts_max=1 + retries,
             timeout_ms=timeout,
             first=first,
+            waits=self.settings.wait_for_broker,
         )
         result = await self._follow(plan, outgoing)
         if guessed:
@@ -348,6 +369,10 @@ class SendEngine:
             except PocketMQError as error:
                 if plan.failed(error):
                     _log_retry(outgoing, target, error)
+                    continue
+                pause_ms = plan.pause_ms(error)
+                if pause_ms:
+                    await asyncio.sleep(pause_ms / 1000)
                     continue
                 if len(plan.attempts) == 1:
                     raise
