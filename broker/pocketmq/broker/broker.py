@@ -129,6 +129,8 @@ class Broker:
         running = [
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
+            start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
+            start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
         ]
         for task in running:
             stack.callback(task.cancel)
@@ -176,6 +178,7 @@ class Broker:
         for manager in self.parts.tables.managers:
             manager.load()
         stack.callback(housekeeping.save_all)
+        self.parts.tables.topics.restore_internal(self.parts.messages.store.queues())
         stack.callback(self.parts.messages.deliveries.settle)
         stack.callback(services.pop.settle)
         services.delay.load()

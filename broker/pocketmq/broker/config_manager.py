@@ -1,11 +1,11 @@
 """ConfigManager: a table that lives in memory and in one config/*.json file. Source: ConfigManager, 4.9.7.
 
 1. The file is replaced atomically and its last content kept as .bak (ConfigFile of the store).
-2. `persist` writes at once, on the event loop: for what must be on disk before it is answered (topics).
-   `persist_soon` leaves it to the broker's persist task, which writes in a thread (groups, offsets).
-   One manager uses one of the two while it runs.
+2. `persist_soon` leaves a change to housekeeping, which writes the table in a thread (offsets). Rows that
+   must be on the disk before anybody relies on them are those of a StoredTable (topics, groups).
 """
 
+import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
@@ -57,3 +57,16 @@ class ConfigManager(ABC):
     def persist_soon(self) -> None:
         """Write within the next round of the persist task."""
         self.dirty = True
+
+
+async def in_thread(write: Callable[[], None]) -> None:
+    """Run it beside the event loop, to its end even when the wait for it is cancelled.
+
+    So nothing that is written afterwards meets it, or is written over by it. Raises: what `write` raises.
+    """
+    running = asyncio.get_running_loop().run_in_executor(None, write)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -8,9 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.config_manager import ConfigManager, in_thread
 from pocketmq.broker.parts import Parts
-from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Housekeeping:
                     members.locks.scan()
             with attempt("pop-log"):
                 pop.tick()
-            for manager in (tables.groups, tables.filters, tables.isolated, tables.order_info):
+            for manager in (tables.filters, tables.isolated, tables.order_info):
                 await self._save(manager)
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval
@@ -71,7 +70,7 @@ class Housekeeping:
             flushed = store.flushed(position)
             if flushed is not None:
                 await asyncio.shield(flushed)
-            await asyncio.get_running_loop().run_in_executor(None, write)
+            await in_thread(write)
             saved = True
         if not saved:
             manager.dirty = True
@@ -82,5 +81,5 @@ class Housekeeping:
             if manager.dirty:
                 try:
                     manager.persist()
-                except (OSError, StoreError) as error:
+                except OSError as error:
                     log.error("a table could not be saved when the broker stopped reason=%s", error)

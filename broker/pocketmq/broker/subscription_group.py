@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.stored_table import StoredTable
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.names import BUILT_IN_GROUPS, MASTER_ID, SYSTEM_GROUP_PREFIX, group_is_legal
@@ -73,7 +73,7 @@ class SubscriptionGroupConfig:
         return known
 
 
-class SubscriptionGroupManager(ConfigManager):
+class SubscriptionGroupManager(StoredTable[SubscriptionGroupConfig]):
     """Owner of the table of groups."""
 
     def __init__(self, file: ConfigFile, config: BrokerConfig, clock: Clock) -> None:
@@ -84,16 +84,29 @@ class SubscriptionGroupManager(ConfigManager):
         self.groups: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS
         }
+        self.rows = self.groups
         for name in BUILT_IN_GROUPS[3:]:
             self.groups[name].consume_broadcast_enable = True
 
-    def to_json(self) -> dict[str, Any]:
+    def file_of(
+        self, rows: dict[str, SubscriptionGroupConfig], version: dict[str, int]
+    ) -> dict[str, Any]:
         return {
-            "dataVersion": self.data_version.to_json(),
-            "subscriptionGroupTable": {
-                name: group.to_json() for name, group in self.groups.items()
-            },
+            "dataVersion": version,
+            "subscriptionGroupTable": {name: group.to_json() for name, group in rows.items()},
         }
+
+    def row_to_json(self, value: SubscriptionGroupConfig) -> dict[str, Any]:
+        return value.to_json()
+
+    def row_from_json(self, data: Any) -> SubscriptionGroupConfig:
+        return SubscriptionGroupConfig.from_json(data)
+
+    def version_to_json(self) -> dict[str, int]:
+        return self.data_version.to_json()
+
+    def take_version(self, data: Any) -> None:
+        self.data_version = DataVersion.of_file(data)
 
     def from_json(self, data: Any) -> None:
         table = data.get("subscriptionGroupTable") if isinstance(data, dict) else None
@@ -123,7 +136,7 @@ class SubscriptionGroupManager(ConfigManager):
                 return None
             found = SubscriptionGroupConfig(group)
             log.info("auto create a subscription group, %s", group)
-            self._put(found)
+            self._put(found, keep=True)
         return found
 
     def update(self, group: SubscriptionGroupConfig) -> None:
@@ -134,17 +147,18 @@ class SubscriptionGroupManager(ConfigManager):
 
     def delete(self, group: str) -> bool:
         """Forget a group; False when there was none."""
-        if self.groups.pop(group, None) is None:
+        if group not in self.groups:
             log.warning("delete subscription group failed, subscription group: %s not exist", group)
             return False
         log.info("delete subscription group OK, subscription group: %s", group)
-        self._changed()
+        self._put_row(group, None)
         return True
 
-    def _put(self, group: SubscriptionGroupConfig) -> None:
-        self.groups[group.group_name] = group
-        self._changed()
+    def _put(self, group: SubscriptionGroupConfig, *, keep: bool = False) -> None:
+        self._put_row(group.group_name, group, keep=keep)
 
-    def _changed(self) -> None:
+    def _put_row(
+        self, name: str, group: SubscriptionGroupConfig | None, *, keep: bool = False
+    ) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist_soon()
+        self.put(name, group, keep=keep)

@@ -8,20 +8,22 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.events import Events
+from pocketmq.broker.stored_table import StoredTable
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
+    DLQ_PREFIX,
     OFFSET_MOVED_EVENT,
     REPLY_SUFFIX,
+    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPIC_PREFIX,
@@ -109,7 +111,7 @@ def perm_text(perm: int) -> str:
     )
 
 
-class TopicConfigManager(ConfigManager):
+class TopicConfigManager(StoredTable[TopicConfig]):
     """Owner of the topic table."""
 
     def __init__(
@@ -124,6 +126,7 @@ class TopicConfigManager(ConfigManager):
         self._clock = clock
         self.data_version = DataVersion(clock.now_ms())
         self.topics: dict[str, TopicConfig] = {}
+        self.rows = self.topics
         self._events = events or Events()
         self.system_topics = set(SYSTEM_TOPICS)
         for topic in self._built_in():
@@ -150,11 +153,23 @@ class TopicConfigManager(ConfigManager):
 
     # ------------------------------------------------------------ file
 
-    def to_json(self) -> dict[str, Any]:
+    def file_of(self, rows: dict[str, TopicConfig], version: dict[str, int]) -> dict[str, Any]:
         return {
-            "dataVersion": self.data_version.to_json(),
-            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+            "dataVersion": version,
+            "topicConfigTable": {name: topic.to_json() for name, topic in rows.items()},
         }
+
+    def row_to_json(self, value: TopicConfig) -> dict[str, Any]:
+        return value.to_json()
+
+    def row_from_json(self, data: Any) -> TopicConfig:
+        return TopicConfig.from_json(data)
+
+    def version_to_json(self) -> dict[str, int]:
+        return self.data_version.to_json()
+
+    def take_version(self, data: Any) -> None:
+        self.data_version = DataVersion.of_file(data)
 
     def from_json(self, data: Any) -> None:
         table = data.get("topicConfigTable") if isinstance(data, dict) else None
@@ -240,7 +255,7 @@ class TopicConfigManager(ConfigManager):
         if found is None:
             found = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag)
             log.info("create new topic %s", found)
-            self._put(found)
+            self._put(found, keep=True)
         return found
 
     def create_check_max_time(self) -> TopicConfig:
@@ -259,45 +274,54 @@ class TopicConfigManager(ConfigManager):
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
         """Take over which topics are ordered, as the name server's ORDER_TOPIC_CONFIG says."""
         ordered = set(order_topics)
-        changed = False
-        for topic in self.topics.values():
-            order = topic.topic_name in ordered
-            if topic.order != order:
-                topic.order = order
-                changed = True
-                log.info(
-                    "update order topic config, topic=%s, order=%s",
-                    topic.topic_name,
-                    str(order).lower(),
-                )
+        changed = [
+            topic for topic in self.topics.values() if topic.order != (topic.topic_name in ordered)
+        ]
         if changed:
-            # Nobody is told: it is the name server that said so.
             self.data_version = self.data_version.next(self._clock.now_ms())
-            self.persist()
+        for topic in changed:
+            order = not topic.order
+            log.info(
+                "update order topic config, topic=%s, order=%s",
+                topic.topic_name,
+                str(order).lower(),
+            )
+            # Nobody is told: it is the name server that said so, and would say it again.
+            self.put(topic.topic_name, replace(topic, order=order), keep=True)
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; False when there was none."""
-        old = self.topics.pop(topic, None)
+        old = self.topics.get(topic)
         if old is None:
             log.warning("delete topic config failed, topic: %s not exists", topic)
             return False
         log.info("delete topic config OK, topic: %s", old)
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist()
-        self._tell([])
+        self.put(topic, None, after=lambda: self._tell([]))
         return True
 
     def tell_again(self) -> None:
         """Every topic looks different from outside: the broker's permission was changed."""
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist()
+        name, topic = next(iter(self.topics.items()))
+        self.put(name, topic, keep=True)
         self._tell(list(self.topics.values()))
 
-    def _put(self, topic: TopicConfig) -> None:
-        self.topics[topic.topic_name] = topic
+    def restore_internal(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Make the topics again that the broker makes by itself and whose queues are there.
+
+        They are not waited for when they are made: a crash may come before they are saved.
+        """
+        counts: dict[str, int] = {}
+        for topic, queue_id in queues:
+            if topic not in self.topics and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, count in counts.items():
+            self.create_internal(topic, count)
+
+    def _put(self, topic: TopicConfig, *, keep: bool = False) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist()
-        self._tell([topic])
+        self.put(topic.topic_name, topic, keep=keep, after=lambda: self._tell([topic]))
 
     def _tell(self, topics: list[TopicConfig]) -> None:
         self._events.topics_changed(topics)

@@ -24,7 +24,7 @@ from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import FlushFailed, StoreError, StoreFailed, StoreUnreadable
-from pocketmq.store.folder import sync_folder
+from pocketmq.store.folder import open_folder, sync_opened
 from pocketmq.store.index_service import IndexService
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.side_tasks import SideTasks
@@ -163,7 +163,12 @@ class Flush:
             file.sync()
         if files and files[-1].start > self._named:
             # A file was added: its name has to be durable too.
-            sync_folder(self._log.files.folder)
+            folder = self._log.files.folder
+            try:
+                descriptor = open_folder(folder)
+            except OSError as error:
+                raise StoreUnreadable(folder, error) from error
+            sync_opened(descriptor)
             self._named = files[-1].start
 
     async def _run_in_pool(self, work: Callable[[], None]) -> None:

@@ -3,19 +3,21 @@
 import os
 
 from pocketmq.store.descriptors import close_file, open_file
-from pocketmq.store.errors import StoreUnreadable
 
 
-def sync_folder(path: str) -> None:
-    """After this a file made, renamed or removed in `path` stays so. Blocks.
+def open_folder(path: str) -> int:
+    """A descriptor for sync_opened. Raises: OSError."""
+    return open_file(path, os.O_RDONLY | os.O_DIRECTORY)
 
-    Raises: StoreUnreadable when the folder cannot be opened; OSError when the disk refuses.
-    """
-    try:
-        descriptor = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StoreUnreadable(path, error) from error
+
+def sync_opened(descriptor: int) -> None:
+    """As sync_folder; closes the descriptor. Blocks. Raises: OSError."""
     try:
         os.fsync(descriptor)
     finally:
         close_file(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """After this a file made, renamed or removed in `path` stays so. Blocks. Raises: OSError."""
+    sync_opened(open_folder(path))

@@ -3,6 +3,7 @@
 Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor, RocketMQ 4.9.7.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,11 @@ class ClientActs:
             self._producers.register(group, channel)
         if refusal is not None:
             raise Refused(ResponseCode.NO_PERMISSION, refusal)
+
+    def saves(self) -> "list[asyncio.Future[None]]":
+        """Groups and topics that are on their way to the disk; an answer waits for them."""
+        saves = [table.stored() for table in (self._groups, self._topics)]
+        return [saved for saved in saves if saved is not None]
 
     def _enter(self, consumer: Membership, channel: ClientChannel) -> str | None:
         """Take a member into its group; returns why it is not taken in."""

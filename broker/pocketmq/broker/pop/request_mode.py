@@ -79,9 +79,19 @@ class MessageRequestModeManager(ConfigManager):
 
     def set(self, mode: MessageRequestMode) -> None:
         """From now on this group gets this topic's messages so. Raises: OSError."""
-        self._modes.setdefault(mode.topic, {})[mode.group] = mode
+        groups = self._modes.setdefault(mode.topic, {})
+        old = groups.get(mode.group)
+        groups[mode.group] = mode
+        try:
+            self.persist()
+        except OSError:
+            # Rolled back: what is not on the disk does not hold.
+            if old is None:
+                del groups[mode.group]
+            else:
+                groups[mode.group] = old
+            raise
         log.info("message request mode set %s", mode)
-        self.persist()
 
     def get(self, topic: str, group: str) -> MessageRequestMode:
         """What was set, or the broker's default; a retry topic is pulled unless somebody set it."""

@@ -13,6 +13,7 @@ from pocketmq.broker.group_mode import merge_attributes
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.wire.admin_answers import json_answer, page
+from pocketmq.broker.wire.when_stored import Answer, when_stored
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -52,19 +53,17 @@ class AdminGroupProcessor:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_group,
         }
 
-    def update_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def update_group(self, request: RemotingCommand, connection: Connection) -> Answer:
         return self._update(request, [fastjson.loads_request(request.body)], connection)
 
-    def update_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def update_groups(self, request: RemotingCommand, connection: Connection) -> Answer:
         data = fastjson.loads_request(request.body)
         rows = data.get("groupConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
             raise HeaderError("the body has no groupConfigList")
         return self._update(request, rows, connection)
 
-    def _update(
-        self, request: RemotingCommand, rows: list[Any], connection: Connection
-    ) -> RemotingCommand:
+    def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
         try:
             wanted = [SubscriptionGroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -81,9 +80,9 @@ class AdminGroupProcessor:
         for group in wanted:
             self._groups.update(group)
             log.info("group updated group=%s by=%s", group.group_name, connection.peer)
-        return request.answer(ResponseCode.SUCCESS)
+        return when_stored(request, request.answer(ResponseCode.SUCCESS), self._groups.stored())
 
-    def delete_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def delete_group(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = DeleteSubscriptionGroupHeader.parse(request.ext)
         group = header.group_name
         self._groups.delete(group)
@@ -92,7 +91,7 @@ class AdminGroupProcessor:
             self._offsets.remove_group(group)
         self._stats.forget_group(group)
         log.info("group deleted group=%s by=%s", group, connection.peer)
-        return request.answer(ResponseCode.SUCCESS)
+        return when_stored(request, request.answer(ResponseCode.SUCCESS), self._groups.stored())
 
     def get_all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = GetAllSubscriptionGroupHeader.parse(request.ext)

@@ -4,6 +4,7 @@ Codes 17, 18, 21, 202, 215, 305, 351. A change is in topics.json and at the name
 answered: TopicConfigManager sees to both.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from pocketmq.broker.wire.admin_answers import (
     queue_key,
     topic_missing,
 )
+from pocketmq.broker.wire.when_stored import Answer, answered, when_stored
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -74,7 +76,7 @@ class AdminTopicProcessor:
 
     # ------------------------------------------------------------ changing
 
-    def update_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def update_topic(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = CreateTopicHeader.parse(request.ext)
         # 4.9 drops `order` of this request: a topic is ordered by the name server's ORDER_TOPIC_CONFIG.
         wanted = TopicConfig(
@@ -90,9 +92,11 @@ class AdminTopicProcessor:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         self._topics.update(wanted)
         log.info("topic updated topic=%s by=%s", header.topic, connection.peer)
-        return request.answer(ResponseCode.SUCCESS, UNSET_REMARK)
+        return when_stored(
+            request, request.answer(ResponseCode.SUCCESS, UNSET_REMARK), self._topics.stored()
+        )
 
-    def update_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def update_topics(self, request: RemotingCommand, connection: Connection) -> Answer:
         data = fastjson.loads_request(request.body)
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
@@ -113,7 +117,7 @@ class AdminTopicProcessor:
         for topic in wanted:
             self._topics.update(topic)
         log.info("topics updated count=%d by=%s", len(wanted), connection.peer)
-        return request.answer(ResponseCode.SUCCESS)
+        return when_stored(request, request.answer(ResponseCode.SUCCESS), self._topics.stored())
 
     def _fault(self, topic: TopicConfig) -> str | None:
         """Why a topic is refused: RocketMQ's rules for names, and ours for numbers."""
@@ -161,7 +165,7 @@ class AdminTopicProcessor:
         topic.attributes = attributes
         return None
 
-    def delete_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def delete_topic(self, request: RemotingCommand, connection: Connection) -> Answer:
         topic = DeleteTopicHeader.parse(request.ext).topic
         fault = topic_fault(topic)
         if fault is None and self._topics.is_system(topic):
@@ -170,14 +174,39 @@ class AdminTopicProcessor:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         groups = self._offsets.groups_of(topic)
         again = [pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True)]
-        for name in (topic, *again):
-            if name == topic or self._topics.get(name) is not None:
-                self._topics.delete(name)
-                self._store.delete_topic(name)
-                # As in 5.x: a topic that is made again under the name must not begin with old offsets.
-                self._offsets.remove_topic(name)
-                self._stats.forget_topic(name)
-                log.info("topic deleted topic=%s by=%s", name, connection.peer)
+        names = [topic, *(name for name in again if self._topics.get(name) is not None)]
+        for name in names:
+            self._topics.delete(name)
+        stored = self._topics.stored()
+        if stored is None:
+            return self._deleted(request, connection, names)
+        return self._delete_when_stored(request, connection, names, stored)
+
+    async def _delete_when_stored(
+        self,
+        request: RemotingCommand,
+        connection: Connection,
+        names: list[str],
+        stored: "asyncio.Future[None]",
+    ) -> RemotingCommand:
+        """A topic whose deletion could not be saved is there still, and so are its messages."""
+        answer = await answered(request, request.answer(ResponseCode.SUCCESS), stored)
+        if answer.code != ResponseCode.SUCCESS:
+            return answer
+        return self._deleted(request, connection, names)
+
+    def _deleted(
+        self, request: RemotingCommand, connection: Connection, names: list[str]
+    ) -> RemotingCommand:
+        for name in names:
+            if self._topics.get(name) is not None:
+                # Somebody has made it again meanwhile.
+                continue
+            self._store.delete_topic(name)
+            # As in 5.x: a topic that is made again under the name must not begin with old offsets.
+            self._offsets.remove_topic(name)
+            self._stats.forget_topic(name)
+            log.info("topic deleted topic=%s by=%s", name, connection.peer)
         return request.answer(ResponseCode.SUCCESS)
 
     # ------------------------------------------------------------ asking

@@ -6,6 +6,7 @@ from typing import Any
 
 from pocketmq.broker.acts.clients import ClientActs, Heartbeat, Membership
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.when_stored import Answer, when_tried
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import MSGPACK_NAME, PEER_ENCODINGS, RemotingCommand
@@ -30,7 +31,7 @@ class ClientManageProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
         }
 
-    def heart_beat(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def heart_beat(self, request: RemotingCommand, connection: Connection) -> Answer:
         data = _object(fastjson.loads_request(request.body), "a heartbeat")
         beat = Heartbeat(
             _text(data, "clientID"),
@@ -47,7 +48,9 @@ class ClientManageProcessor:
             self._clients.heartbeat(beat, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, ext)
-        return request.answer(ResponseCode.SUCCESS, None, ext)
+        answer = request.answer(ResponseCode.SUCCESS, None, ext)
+        saves = self._clients.saves()
+        return when_tried(answer, saves) if saves else answer
 
     def unregister_client(
         self, request: RemotingCommand, connection: Connection

@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
@@ -292,6 +293,10 @@ class SendMessageProcessor:
             header = SendMessageV2Header.parse(request.ext)
         try:
             topic = self.check(header, connection)
+            stored = self._topics.stored(topic.topic_name)
+            if stored is not None:
+                stored.add_done_callback(partial(self._send_again, request, connection))
+                return None
             if code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
                 return self._send_batch(request, connection, header, topic)
             return self._send_one(request, connection, header, topic)
@@ -299,6 +304,22 @@ class SendMessageProcessor:
             return self._refuse(request, connection, refused)
         except StoreError as error:
             return self._refuse(request, connection, _store_refusal(error, self._store))
+
+    def _send_again(
+        self, request: RemotingCommand, connection: Connection, stored: "asyncio.Future[None]"
+    ) -> None:
+        """A message whose topic is saved now, or could not be: a crash would have forgotten it."""
+        reply: Reply
+        error = stored.exception()
+        if error is None:
+            reply = self._send_checked(request, connection)
+        else:
+            refused = SendRefused(
+                ResponseCode.SYSTEM_ERROR, f"the topic could not be saved: {error}"
+            )
+            reply = self._refuse(request, connection, refused)
+        if reply is not None and not request.is_oneway:
+            connection.send(reply)
 
     def check(self, header: AnySendHeader, connection: Connection) -> TopicConfig:
         """The topic of a send, made when it may be (steps 2 to 7). Raises: SendRefused."""
@@ -362,6 +383,7 @@ class SendMessageProcessor:
             or topic.topic_filter_type != "SINGLE_TAG"
             or topic.topic_name.startswith(RETRY_PREFIX)
             or topic.topic_name in self._targets
+            or self._topics.stored(topic.topic_name) is not None
         ):
             return
         self._targets[topic.topic_name] = _Target(count)

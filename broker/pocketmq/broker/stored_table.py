@@ -1,0 +1,236 @@
+"""StoredTable: a ConfigManager whose rows are on the disk before anybody relies on them.
+
+1. A row that is put is on the disk before anybody is told, or it is not there: when the save fails it gets
+   its old value back, and who waits hears why. `keep` is for rows that the broker makes by itself, and would
+   make again: they stay, and are saved with the next try.
+2. While `saving` runs, rows are saved off the event loop, all that wait with one write; `stored` is what an
+   answer waits for. Without it, as in tools and while a broker starts or stops, each put saves at once.
+3. A table of more than WHOLE_MAX rows is not written anew for each row: changes go to a ConfigJournal until
+   that is large enough for the whole file to pay. A clean stop leaves only the whole file.
+Owner: the broker, on its event loop; one write at a time.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from pocketmq.broker.config_manager import ConfigManager, in_thread
+from pocketmq.store import ConfigFile
+from pocketmq.store.config_journal import ConfigJournal
+from pocketmq.store.side_tasks import SURVIVED, SideTasks
+
+log = logging.getLogger(__name__)
+
+WHOLE_MAX = 1_000
+# Bytes of journal for each row of the table from which on the whole file is written.
+_JOURNAL_ROW_SIZE = 64
+
+V = TypeVar("V")
+
+
+class _Batch(Generic[V]):
+    """Rows that one write saves."""
+
+    def __init__(self) -> None:
+        # Key -> the value that is on the disk; None: no such row.
+        self.old: dict[str, V | None] = {}
+        self.kept: set[str] = set()
+        self.after: list[Callable[[], None]] = []
+        self.done: asyncio.Future[None] | None = None
+
+
+class StoredTable(ConfigManager, Generic[V]):
+    """`rows` belongs to the subclass, which says what a row and the version look like."""
+
+    rows: dict[str, V]
+
+    def __init__(self, file: ConfigFile) -> None:
+        super().__init__(file)
+        self._journal = ConfigJournal(file.path + ".changes")
+        self._next: _Batch[V] = _Batch()
+        self._now: _Batch[V] | None = None
+        self._wake: asyncio.Event | None = None
+        # The file may hold what was rolled back: it is written as a whole.
+        self._stale = False
+
+    @abstractmethod
+    def row_to_json(self, value: V) -> dict[str, Any]:
+        """One row, as in the file."""
+
+    @abstractmethod
+    def row_from_json(self, data: Any) -> V:
+        """Raises: AttributeError, KeyError, TypeError, ValueError when it is none."""
+
+    @abstractmethod
+    def version_to_json(self) -> dict[str, int]:
+        """The table's DataVersion."""
+
+    @abstractmethod
+    def take_version(self, data: Any) -> None:
+        """The table's DataVersion, as it was saved."""
+
+    @abstractmethod
+    def file_of(self, rows: dict[str, V], version: dict[str, int]) -> dict[str, Any]:
+        """The whole file."""
+
+    # ------------------------------------------------------------ file
+
+    def to_json(self) -> dict[str, Any]:
+        return self.file_of(self.rows, self.version_to_json())
+
+    def load(self) -> None:
+        super().load()
+        known = self.version_to_json()["counter"]
+        for change in self._journal.load():
+            if change["version"]["counter"] <= known:
+                continue
+            if change["row"] is None:
+                self.rows.pop(change["key"], None)
+            else:
+                self.rows[change["key"]] = self.row_from_json(change["row"])
+            self.take_version(change["version"])
+        self.dirty = self._journal.size > 0
+
+    def persist(self) -> None:
+        self._writer(None)()
+        self.dirty = False
+
+    def begin_save(self) -> Callable[[], None]:
+        self.dirty = False
+        return self._writer(None)
+
+    def _writer(self, batch: _Batch[V] | None) -> Callable[[], None]:
+        """What brings a batch (None: the whole table) to the disk, for a thread."""
+        version = self.version_to_json()
+        large = len(self.rows) > WHOLE_MAX
+        journal_full = self._journal.size > len(self.rows) * _JOURNAL_ROW_SIZE
+        if batch is not None and large and not journal_full and not self._stale:
+            changes = [
+                {"key": key, "row": self._row(key), "version": version}
+                for key in (*batch.old, *batch.kept)
+            ]
+            return lambda: self._journal.append(changes)
+        rows = dict(self.rows)
+
+        def write() -> None:
+            self._file.save(self.file_of(rows, version))
+            if self._journal.size:
+                self._journal.remove()
+
+        return write
+
+    def _row(self, key: str) -> dict[str, Any] | None:
+        value = self.rows.get(key)
+        return None if value is None else self.row_to_json(value)
+
+    # ------------------------------------------------------------ changing
+
+    def put(
+        self,
+        key: str,
+        value: V | None,
+        *,
+        keep: bool = False,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        """Set a row, or remove it; `after` is called when it is on the disk (invariants 1 and 2).
+
+        Raises: OSError when it is saved at once, and could not be.
+        """
+        batch = self._next
+        if keep:
+            if key not in batch.old:
+                batch.kept.add(key)
+        elif key not in batch.old:
+            batch.old[key] = self.rows.get(key)
+        if value is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = value
+        self.dirty = True
+        if after is not None:
+            batch.after.append(after)
+        if self._wake is not None:
+            self._wake.set()
+            return
+        self._next = _Batch()
+        try:
+            self._writer(batch)()
+        except OSError:
+            self._undo(batch)
+            raise
+        self._saved(batch)
+
+    def stored(self, key: str | None = None) -> "asyncio.Future[None] | None":
+        """Wait until a row, or all rows, are on the disk. Returns: None when they are.
+
+        The future is shared: wait with a shield. It fails with what the save failed with.
+        """
+        for batch in (self._next, self._now):
+            if batch is None:
+                continue
+            if key in batch.old if key is not None else batch.old or batch.kept:
+                if batch.done is None:
+                    batch.done = asyncio.get_running_loop().create_future()
+                    batch.done.add_done_callback(_retrieve)
+                return batch.done
+        return None
+
+    # ------------------------------------------------------------ saving
+
+    async def saving(self, side_tasks: SideTasks) -> None:
+        """Save what is put, until cancelled."""
+        self._wake = asyncio.Event()
+        try:
+            await side_tasks.repeat(self.name, self._round)
+        finally:
+            self._wake = None
+
+    async def _round(self) -> None:
+        assert self._wake is not None
+        await self._wake.wait()
+        self._wake.clear()
+        batch, self._next = self._next, _Batch()
+        self._now = batch
+        try:
+            await in_thread(self._writer(batch))
+        except SURVIVED as error:
+            self._failed(batch, error)
+            raise
+        finally:
+            self._now = None
+        self._stale = False
+        self._saved(batch)
+
+    def _saved(self, batch: _Batch[V]) -> None:
+        self.dirty = bool(self._journal.size or self._next.old or self._next.kept)
+        for tell in batch.after:
+            tell()
+        if batch.done is not None and not batch.done.done():
+            batch.done.set_result(None)
+
+    def _failed(self, batch: _Batch[V], error: Exception) -> None:
+        """Roll back, the newest first; what stays, and the file as it should be, is tried again."""
+        newer, self._next = self._next, _Batch()
+        for each in (newer, batch):
+            self._undo(each)
+            self._next.kept |= each.kept
+            if each.done is not None and not each.done.done():
+                each.done.set_exception(error)
+        self._stale = True
+        assert self._wake is not None
+        self._wake.set()
+
+    def _undo(self, batch: _Batch[V]) -> None:
+        for key, old in batch.old.items():
+            if old is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = old
+
+
+def _retrieve(future: "asyncio.Future[None]") -> None:
+    if not future.cancelled():
+        future.exception()
