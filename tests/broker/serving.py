@@ -55,7 +55,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
         self._opaque = 0
-        self._early: list[RemotingCommand] = []
+        self.early: list[RemotingCommand] = []
 
     @classmethod
     async def at(cls, broker: Listens, tls: ssl.SSLContext | None = None) -> Self:
@@ -103,8 +103,8 @@ class Peer:
 
     async def next(self, within_ms: int = WAIT_MS) -> RemotingCommand:
         """The next frame of the broker, whatever it is. Raises: TimeoutError, IncompleteReadError."""
-        if self._early:
-            return self._early.pop(0)
+        if self.early:
+            return self.early.pop(0)
         async with asyncio.timeout(within_ms / 1000):
             head = await self._reader.readexactly(4)
             return decode(await self._reader.readexactly(int.from_bytes(head, "big")))
@@ -119,7 +119,7 @@ class Peer:
                     return found
                 kept.append(found)
         finally:
-            self._early = kept + self._early
+            self.early = kept + self.early
 
     async def ask(
         self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", **how: Any
@@ -137,7 +137,7 @@ class Peer:
                     return found
                 kept.append(found)
         finally:
-            self._early = kept + self._early
+            self.early = kept + self.early
 
     def reply(self, request: RemotingCommand, code: int = 0, remark: str | None = None) -> None:
         """Answer a request of the broker."""

@@ -14,6 +14,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from pocketmq.remoting.record import read_record
 from pocketmq.remoting.requests import PocketRequestCode
 
 RECORDED = Path(__file__).with_name("access.txt")
@@ -65,6 +66,7 @@ def put(broker: Broker, topic: str, **properties: str) -> str:
 def put_half(broker: Broker, topic: str) -> str:
     """The position of a half message that is meant for a topic."""
     half = {"REAL_TOPIC": topic, "REAL_QID": "0", "PGROUP": "pg"}
+    half["CHECK_IMMUNITY_TIME_IN_SECONDS"] = "0"
     return put(broker, TRANS_HALF_TOPIC, **half)
 
 
@@ -153,3 +155,24 @@ async def test_a_transaction_is_ended_with_the_right_to_its_topic(
         answer = await ask(peer, account, RequestCode.END_TRANSACTION, ext)
         assert is_denied(answer) == (account not in enders)
         assert broker.parts.messages.store.max_offset(topic, 0) - before == (account in enders)
+
+
+async def test_producers_are_asked_about_transactions_of_topics_that_they_may_publish_to(
+    broker: Broker, peer: Peer
+) -> None:
+    """A check carries the half message: whoever names the group would read what others send."""
+    hello = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
+    async with await Peer.at(broker) as stranger:
+        for connection, account in ((stranger, "nothing"), (peer, "publisher")):
+            assert (await ask(connection, account, RequestCode.HEART_BEAT, {}, hello)).code == 0
+        for topic in ("T", "Secrets"):
+            for _ in range(4):
+                put_half(broker, topic)
+        await broker.parts.services.check.check()
+        for _ in range(4):
+            asked = await peer.request(RequestCode.CHECK_TRANSACTION_STATE)
+            assert read_record(asked.body).topic == "T"
+        for connection, account in ((stranger, "nothing"), (peer, "publisher")):
+            # Whatever came before this answer is kept: there is nothing.
+            await ask(connection, account, RequestCode.HEART_BEAT, {}, hello)
+            assert connection.early == []

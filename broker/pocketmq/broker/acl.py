@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.pop.receipt import normal_topic
@@ -55,6 +56,7 @@ from pocketmq.remoting.names import (
     is_retry_topic,
     retry_topic,
 )
+from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.requests import Access
 
@@ -200,15 +202,20 @@ class Account:
         if access is None or (self.admin and not self.perms):
             return
         for name, wanted in needs_of(request, access, message_at):
-            if name == TRACE_TOPIC and wanted == Permission.PUB:
-                continue
-            is_group = is_retry_topic(name)
-            default = self.group_default if is_group else self.topic_default
-            if is_internal(name):
-                default = Permission.DENY
-            if not self.perms.get(name, default) & wanted:
-                what = f"group:{name.removeprefix(RETRY_PREFIX)}" if is_group else f"topic:{name}"
-                raise AccessDenied(f"No default permission for {what}")
+            if not self.has(name, wanted):
+                what = "group" if is_retry_topic(name) else "topic"
+                raise AccessDenied(
+                    f"No default permission for {what}:{name.removeprefix(RETRY_PREFIX)}"
+                )
+
+    def has(self, name: str, wanted: Permission) -> bool:
+        """Whether it may do that with a topic, or with %RETRY%group for a group."""
+        if (self.admin and not self.perms) or (name == TRACE_TOPIC and wanted == Permission.PUB):
+            return True
+        default = self.group_default if is_retry_topic(name) else self.topic_default
+        if is_internal(name):
+            default = Permission.DENY
+        return bool(self.perms.get(name, default) & wanted)
 
 
 def _permission(word: object) -> Permission:
@@ -264,6 +271,8 @@ class PlainAccessValidator:
         self._accounts = self._load()
         self._denied = 0
         self._logged_ms = -_LOG_PAUSE_MS
+        # Connection -> the access key by which it was let through last.
+        self._key_of: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
 
     # ------------------------------------------------------------ files
 
@@ -322,9 +331,20 @@ class PlainAccessValidator:
             except AccessDenied as denied:
                 self._note(request, connection, denied)
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
+            self._key_of[connection] = (request.ext or {}).get(ACCESS_KEY, "")
             return handler(request, connection)
 
         return checked
+
+    def may_publish(self, peer: Peer, topic: str) -> bool:
+        """Whether a client may publish to a topic, by its address or as it has signed last."""
+        accounts, address = self._accounts, peer.address.rpartition(":")[0]
+        if any(pattern.matches(address) for pattern in accounts.white_addresses):
+            return True
+        account = accounts.by_key.get(self._key_of.get(peer, ""))
+        if account is None:
+            return False
+        return account.white_address.matches(address) or account.has(*_write_need(topic))
 
     def _note(self, request: RemotingCommand, connection: Connection, denied: AccessDenied) -> None:
         """A line a second at most: whoever tries keys shall not fill the disk."""

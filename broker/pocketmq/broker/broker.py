@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -101,6 +102,8 @@ class Broker:
         # that is, clients get in, when everything else is there.
         sockets = bind(self.config, stack.enter_context(ExitStack()))
         node = self._node(sockets[0])
+        if acl is not None:
+            node = replace(node, may_publish=acl.may_publish)
         store = await stack.enter_async_context(
             MessageStore(
                 self.store_config,

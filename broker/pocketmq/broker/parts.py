@@ -35,8 +35,14 @@ if TYPE_CHECKING:
     from pocketmq.broker.topic_config import TopicConfigManager
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.remoting.clock import Clock
+    from pocketmq.remoting.peer import Peer
     from pocketmq.store import DelayService, MessageStore
     from pocketmq.store.timer import TimerService
+
+
+def _anybody(peer: "Peer", topic: str) -> bool:
+    """What a broker says that checks no signatures."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,7 @@ class Node:
 
     address: `ip:port` that clients are told; store_host: the same as records hold it. call_soon: runs a
     function in the next turn of the event loop; None, in tests: whoever waits is run by hand.
+    may_publish: whether a client, as it has signed, may publish to a topic.
     """
 
     config: "BrokerConfig"
@@ -54,6 +61,7 @@ class Node:
     address: str
     store_host: bytes
     call_soon: Callable[[Callable[[], None]], object] | None = None
+    may_publish: "Callable[[Peer, str], bool]" = _anybody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

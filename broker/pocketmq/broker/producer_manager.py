@@ -6,7 +6,7 @@ A heartbeat registers; UNREGISTER_CLIENT, the end of the connection or 120 s of 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.remoting.clock import Clock
@@ -78,8 +78,10 @@ class ProducerManager:
         """The connection of a producer by its client id."""
         return self._connection_of.get(client_id)
 
-    def available(self, group: str | None) -> Peer | None:
-        """One open connection of the group, in turn; None if absent."""
+    def available(
+        self, group: str | None, is_allowed: Callable[[Peer], bool] = lambda _: True
+    ) -> Peer | None:
+        """One open connection of the group that is allowed, in turn; None if absent."""
         members = self.groups.get(group or "")
         if not members:
             log.warning("Check transaction failed, channel table is empty. groupId=%s", group)
@@ -88,7 +90,7 @@ class ProducerManager:
         self._turn += 1
         for place in range(len(connections)):
             connection = connections[(self._turn + place) % len(connections)]
-            if connection.writable:
+            if connection.writable and is_allowed(connection):
                 return connection
         return None
 

@@ -197,6 +197,7 @@ class TransactionCheck:
         self._store_host = node.store_host
         self._topics = topics
         self._producers = producers
+        self._may_publish = node.may_publish
         self._store = messages.store
         self._put = messages.put
         self._half = half
@@ -282,9 +283,10 @@ class TransactionCheck:
             remove_property(record.properties, _CHECK_TIMES), _CHECK_TIMES, str(times).encode()
         )
         appended = self._half.replace(record, properties)
-        topic = get_property(properties, b"REAL_TOPIC") or b""
+        topic = (get_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         group = (get_property(properties, b"PGROUP") or b"").decode("utf-8", "replace")
-        connection = self._producers.available(group)
+        # Ours: RocketMQ shows the half message to whoever names the group.
+        connection = self._producers.available(group, lambda peer: self._may_publish(peer, topic))
         if connection is None:
             log.warning("Check transaction failed, channel is null. groupId=%s", group)
             return
@@ -298,7 +300,7 @@ class TransactionCheck:
         )
         body = write_record(
             record._replace(
-                topic=topic.decode("utf-8", "replace"),
+                topic=topic,
                 queue_id=_number(get_property(properties, b"REAL_QID")) or 0,
                 queue_offset=appended.queue_offset,
                 position=appended.position,
