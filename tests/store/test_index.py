@@ -1,7 +1,10 @@
 """The index of keys: RocketMQ's layout, its answers, and its repair after a crash."""
 
+import errno
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -276,3 +279,91 @@ def test_keys_cut_out_of_one_shape_are_those_of_each_record(
         [] if found is None else zip(found.hashes.tolist(), found.positions.tolist(), strict=True)
     )
     assert list(ours) == expected
+
+
+def test_a_message_with_many_keys_is_indexed_in_steps(tmp_path: Path) -> None:
+    """KEYS of 32 KB hold 16,000 words: one step of the loop takes a few records of them, not 1,024."""
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=4 << 20, max_hash_slot_num=1000, max_index_num=400_000
+    )
+    words = [f"{number:x}" for number in range(6_000)]
+    keys = f"KEYS\x01{' '.join(words)}".encode()
+    for number in range(20):
+        store.append("Topic", 0, b"%d" % number, keys, 0, 0, 1, HOST)
+    index = store._index
+    steps = []
+    while index.behind:
+        before = index.files[-1].count if index.files else 1
+        index.step()
+        steps.append(index.files[-1].count - before)
+    assert len(steps) >= 10
+    assert max(steps) <= 2 * 6_000
+    assert sum(steps) == 20 * 6_000
+    assert len(store.query_by_key("Topic", words[-1], 64, 0, 1 << 62).records) == 20
+    for number in range(20):
+        store.append("Topic", 0, b"%d" % number, keys, 0, 0, 1, HOST)
+    before = index.files[-1].count
+    # A query brings a bounded part of it up to date.
+    store.query_by_key("Topic", words[0], 64, 0, 1 << 62)
+    assert 32_768 <= index.files[-1].count - before <= 32_768 + 12_000
+    store.close()
+
+
+def test_keys_of_one_message_in_two_files_are_whole_when_the_second_file_could_not_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first file says that the message is indexed; the rest of its keys is not forgotten."""
+    store = open_store(tmp_path)
+    keys = [f"k{number}" for number in range(200)]
+    store.append("Topic", 0, b"x", f"KEYS\x01{' '.join(keys)}".encode(), 0, 0, 1, HOST)
+    real = os.makedirs
+
+    def makedirs(path: str, *args: object, **kwargs: object) -> None:
+        if path.endswith("index") and store._index.files:
+            raise OSError(errno.EROFS, "Read-only file system")
+        real(path, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    assert store.query_by_key("Topic", "k199", 9, 0, 1 << 62).records == []
+    assert store.dispatch_behind_size > 0
+    assert "Read-only" in store.side_tasks.troubles["index"].reason
+    monkeypatch.setattr(os, "makedirs", real)
+    for key in keys:
+        assert len(store.query_by_key("Topic", key, 9, 0, 1 << 62).records) == 1, key
+    assert store.side_tasks.troubles == {}
+    store.close()
+
+
+def test_numpy_is_imported_beside_the_loop(tmp_path: Path) -> None:
+    """The first message with a key does not hold up the broker for a seventh of a second."""
+    program = """
+import asyncio, sys, threading
+from pathlib import Path
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.store import MessageStore, StoreConfig
+
+class Look:
+    threads = []
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "numpy":
+            cls.threads.append(threading.current_thread())
+
+async def main():
+    config = StoreConfig(store_path_root_dir=sys.argv[1], mapped_file_size_commit_log=1 << 20)
+    async with MessageStore(config, clock=SystemClock(), store_host=bytes(8)) as store:
+        assert "numpy" not in sys.modules
+        sys.meta_path.insert(0, Look)
+        store.append("T", 0, b"x", b"KEYS\\x01k", 0, 0, 1, bytes(8))
+        async with asyncio.timeout(60):
+            while store.dispatch_behind_size:
+                await asyncio.sleep(0.01)
+        assert store.query_by_key("T", "k", 1, 0, 1 << 62).records
+    assert Look.threads and threading.main_thread() not in Look.threads, Look.threads
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -36,6 +36,12 @@ class Keyed(NamedTuple):
     positions: NDArray[Any]
     store_ms: NDArray[Any]
 
+    def behind(self, count: int) -> "Keyed | None":
+        """Without the first rows; None when no row is left."""
+        if count >= len(self.hashes):
+            return None
+        return Keyed(self.hashes[count:], self.positions[count:], self.store_ms[count:])
+
 
 def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | None:
     """The keys of the records behind position `after`; None when there are none.

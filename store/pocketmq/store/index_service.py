@@ -6,15 +6,18 @@
 2. A record at or before the end position of the newest file is in the index already.
 3. Nothing of this is on the append path: append leaves (queue, position, time, properties) in `pending`,
    and the work is done for many records at once, with numpy.
+   One step handles at most STEP records and about KEYS_STEP keys: a message may have 16,000.
 4. When `pending` was full, or after a restart, the records are read from the log again: `position` is
    where everything before is in the index.
 Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 """
 
 import asyncio
+import itertools
 import logging
 import os
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.remoting.clock import Clock
@@ -27,14 +30,16 @@ from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from pocketmq.store.index_file import IndexFile
+    from pocketmq.store.index_keys import Keyed
 
 log = logging.getLogger(__name__)
 
 PENDING_MAX = 65_536
-# Records that one step of the loop handles: about a millisecond.
+# Records, and about how many keys, one step of the loop handles: some milliseconds.
 STEP = 1024
+KEYS_STEP = 4096
 _PAUSE_S = 0.05
-_DRAIN_MAX = 65_536
+_DRAIN_MAX = 32_768
 _ROLLBACK = 0xC
 
 
@@ -69,6 +74,9 @@ class IndexService:
         # While behind: everything before this position is in the index, `pending` does not count.
         self.position = 0
         self._behind = False
+        # Keys that were taken and could not be written yet.
+        self._rest: Keyed | None = None
+        self._imported = False
         self._hashes: dict[bytes, int] = {}
         self._wake = asyncio.Event()
         self._synced: set[str] = set()
@@ -169,52 +177,72 @@ class IndexService:
 
     async def round(self) -> None:
         """Work off some of what was appended, as soon as there is enough of it."""
-        if not self._behind and len(self.pending) < STEP:
+        if not self._behind and len(self.pending) < STEP and self._rest is None:
             # One step over many records is far cheaper than many over a few: let them gather.
             if not self.pending:
                 await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(_PAUSE_S)
+        if self._enabled and not self._imported:
+            # numpy takes a seventh of a second, which no send should wait.
+            names = ("pocketmq.store.index_keys", "pocketmq.store.index_file")
+            for name in names:
+                await asyncio.get_running_loop().run_in_executor(None, import_module, name)
+            self._imported = True
         self.step()
         await asyncio.sleep(0)
 
-    def drain(self, count_max: float = _DRAIN_MAX) -> None:
+    def drain(self, keys_max: float = _DRAIN_MAX) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""
         done = 0
         with self._side_tasks.attempt("index"):
-            while self.behind and done < count_max:
-                self.step()
-                done += STEP
+            while self.behind and done < keys_max:
+                done += self.step()
 
-    def step(self) -> None:
-        """Index the next records. Raises: OSError, StoreError; then they are not done with."""
+    def step(self) -> int:
+        """Index the next records. Returns: about how many keys that took, at least STEP.
+
+        Raises: OSError, StoreError; what is left of them is written by the next step.
+        """
         pending = self.pending
         if not self._enabled:
             pending.clear()
             self._behind = False
-            return
+            return STEP
+        self._write_rest()
         if len(pending) > PENDING_MAX:
             self.position = pending[0][1]
             self._behind = True
+        cost = 0
         if self._behind:
             # These are in the log too, behind what is read from it now.
             pending.clear()
-            batch, end = self._read_log()
-            self._index(batch)
+            batch, end, cost = self._read_log()
+            self._take(batch)
             self.position = end
             self._behind = end < self._log.end
         elif pending:
-            self._index(pending[:STEP])
-            del pending[:STEP]
+            count = 0
+            for record in itertools.islice(pending, STEP):
+                cost += _key_count(record)
+                count += 1
+                if cost > KEYS_STEP:
+                    break
+            self._take(pending[:count])
+            del pending[:count]
+        self._write_rest()
+        return max(STEP, cost)
 
     @property
     def behind(self) -> bool:
         """Whether records wait to be indexed."""
-        return self._behind or bool(self.pending)
+        return self._behind or bool(self.pending) or self._rest is not None
 
     @property
     def indexed_position(self) -> int:
         """Every record before this position is in the index."""
+        if self._rest is not None:
+            return int(self._rest.positions[0])
         if self._behind:
             return self.position
         return self.pending[0][1] if self.pending else self._log.end
@@ -231,37 +259,41 @@ class IndexService:
             known = self._hashes[topic] = string_hash(text) & 0xFFFF_FFFF
         return known
 
-    def _read_log(self) -> tuple[list[tuple[int, int, int, bytes]], int]:
+    def _read_log(self) -> tuple[list[tuple[int, int, int, bytes]], int, int]:
+        """Records, the position behind them, and about how many keys they have."""
         batch: list[tuple[int, int, int, bytes]] = []
         position = max(self.position, self._log.min_position)
         end = self._log.end
+        cost = 0
         for found in self._log.walk(position, end, check_crc=False):
             if not isinstance(found, Entry):
                 # Damage was reported by recovery; go on behind it where that is known.
-                return batch, found.position + found.size if found.size > 0 else end
+                return batch, found.position + found.size if found.size > 0 else end, cost
             position = found.position + found.size
             if found.sys_flag & _ROLLBACK != _ROLLBACK:
                 batch.append(self.note(found))
-            if len(batch) >= STEP:
-                return batch, position
-        return batch, end
+                cost += _key_count(batch[-1])
+            if len(batch) >= STEP or cost > KEYS_STEP:
+                return batch, position, cost
+        return batch, end, cost
 
-    def _index(self, batch: list[tuple[int, int, int, bytes]]) -> None:
+    def _take(self, batch: list[tuple[int, int, int, bytes]]) -> None:
+        """The keys of a batch, to be written."""
         from pocketmq.store.index_keys import key_hashes
 
-        keyed = key_hashes(
+        self._rest = key_hashes(
             batch,
             self.files[-1].end_position if self.files else -1,
             tags=self._config.message_index_tags,
         )
-        if keyed is None:
-            return
-        hashes, positions, store_ms = keyed
-        done = 0
-        while done < len(hashes):
+
+    def _write_rest(self) -> None:
+        """Write what was taken. Raises: OSError, StoreError; then the rest of it stays."""
+        while self._rest is not None:
             if not self.files or self.files[-1].full:
                 self._add_file()
-            done += self.files[-1].put_many(hashes[done:], positions[done:], store_ms[done:])
+            done = self.files[-1].put_many(*self._rest)
+            self._rest = self._rest.behind(done)
 
     def _add_file(self) -> None:
         from pocketmq.store.index_file import IndexFile
@@ -326,6 +358,11 @@ class IndexService:
         for file in self.files:
             file.close()
         self.files = []
+
+
+def _key_count(record: tuple[int, int, int, bytes]) -> int:
+    """About how many keys a record has, without looking at each: a space parts two of them."""
+    return 1 + record[3].count(b" ")
 
 
 def file_name(now_ms: int, *, after: str = "") -> str:

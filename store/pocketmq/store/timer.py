@@ -161,11 +161,12 @@ class TimerService:
         return None if last is None else waiting_record(self._store, last.position)
 
     def close(self) -> None:
-        """Save, and let go of the files."""
-        self.sync()
-        # While a second is being delivered the counts are in between: they are made anew.
-        if self._due is None:
-            self.pending.save(self.check.read_ms)
+        """Save what can be saved, and let go of the files; what is not saved the next start makes anew."""
+        with self._side_tasks.attempt("timer-sync"):
+            self.sync()
+            # While a second is being delivered the counts are in between: they are made anew.
+            if self._due is None:
+                self.pending.save(self.check.read_ms)
         self._wheel.close()
         self._log.close()
         self._check_file.close()
