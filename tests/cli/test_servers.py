@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.servers import COMMAND, Server
+from tests.remoting.test_connection import certificate
+
+from pocketmq.cli.app import run
+from pocketmq.cli.exits import CannotBegin
 
 
 @pytest.fixture
@@ -243,5 +247,31 @@ def test_a_stop_that_could_not_write_everything_says_so_and_fails(tmp_path: Path
         assert server.stop() == 1
         assert "not everything came to the disk" in server.last_line()
         assert (tmp_path / "data" / "abort").exists()
+    finally:
+        server.kill()
+
+
+def test_a_command_encrypts_and_checks_who_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--tls-ca: the right authority is let in, another one refused with a sentence."""
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    for folder in (ours, others):
+        folder.mkdir()
+    chain, key = certificate(ours)
+    foreign, _ = certificate(others)
+    tls = {"tls.server.mode": "enforcing", "tls.server.certPath": chain, "tls.server.keyPath": key}
+    words = [word for name, value in tls.items() for word in ("--set", f"{name}={value}")]
+    server = Server(tmp_path, "up", "--namesrv-port", "0", "--broker-port", "0", *words)
+    try:
+        namesrv = server.ready()["namesrv"]
+        monkeypatch.delenv("POCKETMQ_TLS_CA", raising=False)
+        # The variable that the option stands for is put back when the test ends.
+        monkeypatch.setenv("POCKETMQ_TLS_CA", "")
+        assert run(["--tls-ca", str(chain), "topic", "list", "-n", namesrv]) == 0
+        assert run(["--tls-ca", str(foreign), "topic", "list", "-n", namesrv]) == 1
+        assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
+        with pytest.raises(CannotBegin, match="cannot read the authorities in nowhere"):
+            run(["--tls-ca", "nowhere", "topic", "list", "-n", namesrv])
     finally:
         server.kill()

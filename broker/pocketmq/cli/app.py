@@ -1,6 +1,8 @@
 """Every command but the servers', by typer; imported only when one of them is called."""
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -42,6 +44,21 @@ for _name, _group in (
     ("bench", bench_commands.app),
 ):
     app.add_typer(_group, name=_name)
+
+
+@app.callback()
+def reach(
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Authorities, PEM: talk TLS and check the servers' certificates. Else POCKETMQ_TLS_CA.",
+        ),
+    ] = None,
+) -> None:
+    """What holds for every command that asks a site."""
+    if tls_ca is not None:
+        os.environ["POCKETMQ_TLS_CA"] = tls_ca
 
 
 def _add_servers() -> None:

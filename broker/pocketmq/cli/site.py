@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -12,6 +13,8 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
 if TYPE_CHECKING:
+    import ssl
+
     from pocketmq.admin import Admin
     from pocketmq.client.config import ClientOptions
 
@@ -36,7 +39,8 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
 
 def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) -> "ClientOptions":
     """How a command reaches a site: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
-    POCKETMQ_TLS_ENABLE=true encrypts them. Raises: IllegalArgument when one of the keys is missing.
+    POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it check
+    the servers' certificates, too. Raises: IllegalArgument when one of the keys is missing, or that file.
     """
     options: ClientOptions = {"name_server": namesrv}
     keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
@@ -46,7 +50,19 @@ def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) ->
         options["credentials"] = Credentials(*keys)
     if environment.get("POCKETMQ_TLS_ENABLE", "").lower() == "true":
         options["tls"] = True
+    authorities = environment.get("POCKETMQ_TLS_CA", "")
+    if authorities:
+        options["tls"] = _verifying(authorities)
     return options
+
+
+def _verifying(authorities: str) -> "ssl.SSLContext":
+    from pocketmq.remoting.tls import client_context
+
+    try:
+        return client_context(verify=True, trust=Path(authorities))
+    except OSError as error:
+        raise CannotBegin(f"cannot read the authorities in {authorities}: {error}") from error
 
 
 def answered(call: Callable[[], _T]) -> _T:

@@ -1,0 +1,70 @@
+"""Each extra brings what its main job needs: nothing else can be imported while it does it."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq.admin import Admin
+from pocketmq.testing import InProcess
+
+CHILD = Path(__file__).with_name("extras_child.py")
+SEND = """
+import asyncio, sys
+from pocketmq.client import Message, Producer
+async def main():
+    async with Producer("P", name_server=sys.argv[1]) as producer:
+        await producer.send(Message("T", b"x"))
+asyncio.run(main())
+"""
+SERVE = """
+import sys
+from pocketmq.cli.__main__ import main
+sys.exit(main(["up", "--namesrv-port", "0", "--broker-port", "0", "--data", sys.argv[1], *sys.argv[2:]]))
+"""
+TEST = """
+from pocketmq.testing import InProcess
+with InProcess() as server:
+    server.send("T", "x")
+    assert [each.body for each in server.wait_for_messages("T", 1)] == [b"x"]
+"""
+
+
+def child(extras: str, statement: str, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(CHILD), extras, statement, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[InProcess]:
+    with InProcess() as running:
+        yield running
+
+
+@pytest.mark.parametrize(("extras", "statement"), [("", SEND), ("broker", TEST)])
+def test_what_the_extra_is_for_runs(server: InProcess, extras: str, statement: str) -> None:
+    process = child(extras, statement, server.namesrv)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+
+
+@pytest.mark.parametrize("extras", ["broker", "broker,console"])
+async def test_a_fresh_install_serves_tls_clients_at_both_ports(
+    extras: str, tmp_path: Path
+) -> None:
+    """RocketMQ's servers do, out of the box, with a certificate of their own making."""
+    process = child(extras, SERVE, str(tmp_path / "store"))
+    try:
+        assert process.stdout is not None
+        line = await asyncio.to_thread(process.stdout.readline)
+        ready = dict(word.split("=", 1) for word in line.split()[1:])
+        assert ("console" in ready) == ("console" in extras)
+        async with Admin(name_server=ready["namesrv"], tls=True) as admin:
+            [broker] = await admin.brokers()
+            assert (await admin.settings.runtime(broker.address))["brokerVersionDesc"]
+    finally:
+        process.kill()
+        process.communicate()
