@@ -186,6 +186,12 @@ class Peer:
         return await self.ask(code, ext, body, **(how or {}))
 
     async def heartbeat(
+        self, group: str, subscriptions: Mapping[str, str], **how: Any
+    ) -> RemotingCommand:
+        """One heartbeat of a consumer (and producer), and its answer."""
+        return await self.answer(self.send_heartbeat(group, subscriptions, **how))
+
+    def send_heartbeat(
         self,
         group: str,
         subscriptions: Mapping[str, str],
@@ -196,8 +202,8 @@ class Peer:
         message_model: str = "CLUSTERING",
         consume_type: str = "CONSUME_PASSIVELY",
         producer: str | None = None,
-    ) -> RemotingCommand:
-        """One heartbeat of a consumer (and producer)."""
+    ) -> int:
+        """One heartbeat; returns its opaque."""
         data = [
             build_subscription(topic, text, expression_type, sub_version).to_json()
             for topic, text in subscriptions.items()
@@ -218,7 +224,7 @@ class Peer:
             else [],
             "producerDataSet": [{"groupName": producer}] if producer else [],
         }
-        return await self.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+        return self.send(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
 
     def send_pull(
         self,

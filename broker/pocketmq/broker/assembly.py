@@ -39,7 +39,9 @@ from pocketmq.store.timer import TimerService
 def assemble(node: Node, store: MessageStore) -> Parts:
     """The parts around a store that was given `node.events.arrivals`; nothing is loaded yet."""
     tables, modes = _tables(node, store)
-    consumers = ConsumerManager(node.clock, node.events, merge=tables.isolated.merged)
+    consumers = ConsumerManager(
+        node.clock, node.events, merge=tables.isolated.merged, call_soon=node.call_soon
+    )
     delay = DelayService(store, node.clock)
     timer = TimerService(store, node.clock, log_file_size=node.config.mapped_file_size_timer_log)
     messages = _messages(node, tables, consumers, store, _put_ways(node, tables, delay, timer))
@@ -47,7 +49,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     pull_filters = PullFilters(node.config, consumers, tables.filters)
     members = Members(
         consumers=consumers,
-        producers=ProducerManager(node.clock),
+        producers=ProducerManager(node.clock, node.call_soon),
         locks=RebalanceLock(node.clock),
         modes=modes,
         strict=strict,

@@ -22,9 +22,13 @@ from pocketmq.broker.events import Events
 from pocketmq.remoting.agreement import same
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.slices import CallSoon, Slices
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
+
+# Lines that one change of a subscription writes, each way.
+_LINES_MAX = 20
 
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 BROADCASTING = "BROADCASTING"
@@ -83,7 +87,7 @@ class ConsumerGroup:
 
     def update_subscriptions(self, asked: Iterable[SubscriptionData]) -> bool:
         """Invariants 2 and 3; True when a topic was added or removed."""
-        changed = False
+        changed, added = False, 0
         table = self.subscriptions
         named = set()
         for subscription in asked:
@@ -93,11 +97,13 @@ class ConsumerGroup:
             if old is None:
                 table[topic] = subscription
                 changed = True
-                log.info(
-                    "subscription changed, add new topic, group: %s %s",
-                    self.name,
-                    describe(subscription),
-                )
+                added += 1
+                if added <= _LINES_MAX:
+                    log.info(
+                        "subscription changed, add new topic, group: %s %s",
+                        self.name,
+                        describe(subscription),
+                    )
             elif subscription.sub_version > old.sub_version:
                 if self.consume_type == CONSUME_PASSIVELY:
                     log.info(
@@ -107,15 +113,24 @@ class ConsumerGroup:
                         describe(subscription),
                     )
                 table[topic] = subscription
-        for topic in [topic for topic in table if topic not in named]:
-            log.warning(
-                "subscription changed, group: %s remove topic %s %s",
-                self.name,
-                topic,
-                describe(table[topic]),
-            )
+        removed = [topic for topic in table if topic not in named]
+        for place, topic in enumerate(removed):
+            if place < _LINES_MAX:
+                log.warning(
+                    "subscription changed, group: %s remove topic %s %s",
+                    self.name,
+                    topic,
+                    describe(table[topic]),
+                )
             del table[topic]
             changed = True
+        if max(added, len(removed)) > _LINES_MAX:
+            log.info(
+                "subscription changed, group: %s, in all added=%d removed=%d",
+                self.name,
+                added,
+                len(removed),
+            )
         return changed
 
 
@@ -133,8 +148,14 @@ class ConsumerManager:
         events: Events | None = None,
         *,
         merge: Merge | None = None,
+        call_soon: CallSoon | None = None,
     ) -> None:
+        """call_soon: see Slices."""
         self._clock = clock
+        # Members whose connections have ended, and groups that have lost such.
+        self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
+        self._losses = Slices[str](clock, call_soon, self._settle)
+        self._bereft: set[str] = set()
         self._events = events or Events()
         self._merge = merge
         self.groups: dict[str, ConsumerGroup] = {}
@@ -206,17 +227,31 @@ class ConsumerManager:
 
     def connection_closed(self, connection: Peer) -> None:
         """The end of a connection removes its members at once and tells the others (S72)."""
-        for name in sorted(self._groups_of.pop(connection, ())):
-            group = self.groups.get(name)
-            channel = group.channels.pop(connection, None) if group is not None else None
-            if group is None or channel is None:
-                continue
-            log.warning(
-                "remove not active channel[%s] from ConsumerGroupInfo groupChannelTable, "
-                "consumer group: %s",
-                channel,
-                name,
-            )
+        names = sorted(self._groups_of.pop(connection, ()))
+        self._gone.add([(connection, name) for name in names])
+
+    def _forget(self, gone: tuple[Peer, str]) -> None:
+        connection, name = gone
+        group = self.groups.get(name)
+        channel = group.channels.pop(connection, None) if group is not None else None
+        if channel is None:
+            return
+        log.warning(
+            "remove not active channel[%s] from ConsumerGroupInfo groupChannelTable, "
+            "consumer group: %s",
+            channel,
+            name,
+        )
+        # Once for all members that go in a turn.
+        if name not in self._bereft:
+            self._bereft.add(name)
+            self._losses.add([name])
+
+    def _settle(self, name: str) -> None:
+        """A group has lost members whose connections have ended."""
+        self._bereft.discard(name)
+        group = self.groups.get(name)
+        if group is not None:
             self._drop_if_empty(group)
             self._changed(group)
 

@@ -26,6 +26,9 @@ from pocketmq.remoting.subscription import Wish
 
 log = logging.getLogger(__name__)
 
+# Members that are compared as soon as one of them changes.
+_LOOKED_AT_ONCE_MAX = 64
+
 
 @dataclass(slots=True)
 class _Difference:
@@ -65,13 +68,21 @@ class GroupGuard:
         self._is_watched = is_watched
         self._holders = holders
         self._groups: dict[str, _Watched] = {}
+        # Large groups that have changed since the last tick.
+        self._unseen: set[str] = set()
         # How many findings were raised since the start.
         self.raised_count = 0
 
     # ------------------------------------------------------------ what happens
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """A member came, went, or asks for something else."""
+        """A member came, went, or asks for something else; large groups are looked at by `tick`."""
+        if len(group.channels) > _LOOKED_AT_ONCE_MAX:
+            self._unseen.add(group.name)
+        else:
+            self._look(group)
+
+    def _look(self, group: ConsumerGroup) -> None:
         now, wall = self._clock.monotonic_ms(), self._clock.now_ms()
         watched = self._groups.get(group.name)
         known = watched.differences if watched is not None else {}
@@ -100,6 +111,11 @@ class GroupGuard:
     def tick(self) -> list[Finding]:
         """Raise what has lasted (invariants 2 and 3); called about once a second."""
         raised: list[Finding] = []
+        for name in self._unseen:
+            unseen = self._consumers.get(name)
+            if unseen is not None:
+                self._look(unseen)
+        self._unseen.clear()
         if not self._groups:
             return raised
         now, grace = self._clock.monotonic_ms(), self._grace_ms()

@@ -6,13 +6,13 @@ and PopPolling, each with a Woken of its own.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.peer import TURN_MS, Peer
+from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.slices import CallSoon, Slices
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -86,15 +86,12 @@ class Woken(Generic[Held]):
 
     kind = "request"
 
-    def __init__(
-        self, clock: Clock, call_soon: Callable[[Callable[[], None]], object] | None
-    ) -> None:
-        """call_soon: runs a function in the next turn of the event loop; None: they wait for run_ready."""
+    def __init__(self, clock: Clock, call_soon: CallSoon | None) -> None:
+        """call_soon: see Slices."""
         self._clock = clock
         self._of: dict[Peer, dict[Held, None]] = {}
         self.count = self.weight = 0
-        self._ready: deque[Held] = deque()
-        self._call_soon = call_soon
+        self._ready = Slices[Held](clock, call_soon, self._run_when_read)
 
     def enter(self, held: Held, queue: Any) -> None:
         """It waits, at `queue`."""
@@ -124,27 +121,16 @@ class Woken(Generic[Held]):
         raise NotImplementedError
 
     def run_soon(self, held: Held) -> None:
-        """Run it in the next turn of the loop."""
-        if not self._ready and self._call_soon is not None:
-            self._call_soon(self.run_ready)
-        self._ready.append(held)
-
-    def run_ready(self) -> None:
-        """Run the requests that were woken: all of a few, else those that a turn of the loop has room for."""
-        began_ms = self._clock.monotonic_ms()
-        for _ in range(len(self._ready)):
-            held = self._ready.popleft()
-            if not held.connection.closed:
-                held.connection.when_read(partial(self._run, held))
-            if self._call_soon is not None and self._clock.monotonic_ms() - began_ms >= TURN_MS:
-                break
-        if self._ready and self._call_soon is not None:
-            self._call_soon(self.run_ready)
+        """Run it in the next turn of the loop, or in one of the following when they are many."""
+        self._ready.add([held])
 
     def run_all(self) -> None:
         """Run every request that was woken, however long it takes: the broker stops."""
-        self._call_soon = None
-        self.run_ready()
+        self._ready.finish()
+
+    def _run_when_read(self, held: Held) -> None:
+        if not held.connection.closed:
+            held.connection.when_read(partial(self._run, held))
 
     def _run(self, held: Held) -> None:
         try:

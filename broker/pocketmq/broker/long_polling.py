@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pocketmq.broker.held_request import Arrival, HeldRequest, Woken
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.slices import CallSoon
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class LongPolling(Woken[HeldPull]):
         self,
         clock: Clock,
         max_offset: Callable[[str, int], int],
-        call_soon: Callable[[Callable[[], None]], object] | None = None,
+        call_soon: CallSoon | None = None,
         *,
         sizes_max: Callable[[], tuple[int, int]] = lambda: (4_096, 100_000),
     ) -> None:

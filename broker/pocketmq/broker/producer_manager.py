@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.slices import CallSoon, Slices
 
 log = logging.getLogger(__name__)
 
@@ -18,10 +19,14 @@ log = logging.getLogger(__name__)
 class ProducerManager:
     """Owner of the producer tables; only the event loop's thread calls it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, call_soon: CallSoon | None = None) -> None:
+        """call_soon: see Slices."""
         self._clock = clock
+        self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
         self.groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._connection_of: dict[str, Peer] = {}
+        # Which groups a connection is in, so that its end costs nothing to the others.
+        self._groups_of: dict[Peer, set[str]] = {}
         self._turn = 0
 
     def register(self, group: str, channel: ClientChannel) -> None:
@@ -30,6 +35,7 @@ class ProducerManager:
         known = members.get(channel.connection)
         if known is None:
             members[channel.connection] = known = channel
+            self._groups_of.setdefault(channel.connection, set()).add(group)
             self._connection_of[channel.client_id] = channel.connection
             log.info("new producer connected, group: %s channel: %s", group, channel)
         known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
@@ -41,9 +47,14 @@ class ProducerManager:
 
     def connection_closed(self, connection: Peer) -> None:
         """Remove the connection from every group."""
-        for group in [group for group, members in self.groups.items() if connection in members]:
-            channel = self._remove(group, connection)
-            log.info("producer gone: connection closed, group=%s channel=%s", group, channel)
+        self._gone.add(
+            [(connection, group) for group in sorted(self._groups_of.get(connection, ()))]
+        )
+
+    def _forget(self, gone: tuple[Peer, str]) -> None:
+        connection, group = gone
+        channel = self._remove(group, connection)
+        log.info("producer gone: connection closed, group=%s channel=%s", group, channel)
 
     def _remove(self, group: str, connection: Peer) -> ClientChannel | None:
         members = self.groups.get(group)
@@ -51,10 +62,12 @@ class ProducerManager:
         if channel is None:
             return None
         # A client id can produce for several groups over one connection.
-        if self._connection_of.get(channel.client_id) is connection and not any(
-            connection in others for others in self.groups.values()
-        ):
-            del self._connection_of[channel.client_id]
+        names = self._groups_of[connection]
+        names.discard(group)
+        if not names:
+            del self._groups_of[connection]
+            if self._connection_of.get(channel.client_id) is connection:
+                del self._connection_of[channel.client_id]
         if not members:
             del self.groups[group]
         return channel

@@ -44,10 +44,9 @@ log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 Reply = RemotingCommand | bytes | Sequence[Buffer] | None
-Steps = Generator[None, None, RemotingCommand | None]
-Handler = Callable[
-    [RemotingCommand, "Connection"], "Reply | Coroutine[Any, Any, RemotingCommand | None] | Steps"
-]
+Later = Coroutine[Any, Any, RemotingCommand | None]
+Steps = Generator[None, None, RemotingCommand | Later | None]
+Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 
 
 class Waiter(Protocol):
@@ -257,7 +256,9 @@ class Connection(asyncio.Protocol):
             return False
         except StopIteration as stop:
             self._steps = None
-            if stop.value is not None and not command.is_oneway:
+            if inspect.iscoroutine(stop.value):
+                self._spawn(self._run(command, stop.value))
+            elif stop.value is not None and not command.is_oneway:
                 self.send(stop.value)
         except Exception as error:  # noqa: BLE001 - as in _handle
             self._steps = None

@@ -135,7 +135,7 @@ def loads(
     return _Reader(text).document()
 
 
-REQUEST_SIZE_MAX = 512 << 10
+REQUEST_SIZE_MAX = 256 << 10
 """Bytes of a JSON body that a server takes. Ours: a longer one would hold up its event loop."""
 _REQUEST_DIALECT_SIZE_MAX = 32 << 10
 

@@ -17,6 +17,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
 from pocketmq.remoting.shares import ConnectionLimits, Shares
+from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ class RemotingServer:
             self.shares.limits = replace(
                 self.shares.limits, count_max=_descriptors_for_connections()
             )
+        # Many connections may end at once.
+        call_soon = asyncio.get_running_loop().call_soon
+        self._gone = Slices[Connection](self._clock, call_soon, self._forget)
         self._tasks = await asyncio.TaskGroup().__aenter__()
         self._scanner = self._tasks.create_task(self._scan(), name="remoting-scan")
         self._running: set[asyncio.Task[None]] = set()
@@ -133,6 +137,9 @@ class RemotingServer:
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.shares.leave(connection, _ip(connection))
+        self._gone.add([connection])
+
+    def _forget(self, connection: Connection) -> None:
         if self._on_close is not None:
             self._on_close(connection)
 

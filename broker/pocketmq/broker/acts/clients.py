@@ -5,7 +5,8 @@ Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor, Ro
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
@@ -17,11 +18,13 @@ from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import retry_topic, topic_fault
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
 
 _UNIT_SUB = 2
+_TOLD_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +62,31 @@ class ClientActs:
         self._producers = members.producers
         self._policies = members.policies
         self._locks = members.locks
+        # Members of large groups that are still to be told that theirs has changed.
+        self._untold: dict[str, set[Peer]] = {}
+        self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 
-    def heartbeat(self, beat: Heartbeat, peer: Peer) -> None:
-        """Take the client into its groups.
+    def heartbeat(self, beat: Heartbeat, peer: Peer) -> Iterator[None]:
+        """Take the client into its groups, in steps: others may be served between two of them.
 
         Raises: Refused (NO_PERMISSION) with why the last of those that refused it did; it is in the
         others (modes strict and isolate).
         """
         refusal: str | None = None
+        for asked in (each for consumer in beat.consumers for each in consumer.subscriptions):
+            if not asked.is_tag:
+                # Kept compiled for what follows, which does not wait.
+                with suppress(SelectorError):
+                    compile_expression(asked.sub_string)
+                yield
         for consumer in beat.consumers:
             channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
             refusal = self._enter(consumer, channel) or refusal
+            yield
         for group in beat.producers:
             channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
             self._producers.register(group, channel)
+            yield
         if refusal is not None:
             raise Refused(ResponseCode.NO_PERMISSION, refusal)
 
@@ -168,10 +182,30 @@ class ClientActs:
         self._locks.unlock_batch(name, list(queues), client_id)
 
     def notify_members(self, group: str, peers: list[Peer]) -> None:
-        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED); one that is gone is skipped."""
+        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED); one that is gone is skipped.
+
+        The members of a large group are told in slices, and once however often it changes meanwhile.
+        """
         if not self._config.notify_consumer_ids_changed_enable:
             return
+        if len(peers) <= _TOLD_AT_ONCE:
+            for peer in peers:
+                _tell(group, peer)
+            return
+        untold = self._untold.setdefault(group, set())
+        self._notices.add([(group, peer) for peer in peers if peer not in untold])
+        untold.update(peers)
+
+    def _notice(self, notice: tuple[str, Peer]) -> None:
+        group, peer = notice
+        untold = self._untold[group]
+        untold.discard(peer)
+        if not untold:
+            del self._untold[group]
+        _tell(group, peer)
+
+
+def _tell(group: str, peer: Peer) -> None:
+    if peer.writable:
         fields = NotifyConsumerIdsChangedHeader(consumer_group=group).ext()
-        for peer in peers:
-            if peer.writable:
-                peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+        peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)

@@ -11,7 +11,7 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from pocketmq.broker.parts import Messages, Node, Tables
@@ -75,14 +75,17 @@ class ReceiptActs:
             return None
         return self._ack(self._name(queue, receipt), [offset], receipt.revive_queue)
 
-    def ack_many(self, acks: Sequence[Acknowledged], peer: Peer) -> int | None:
-        """Messages of any number of check points are done. Returns: see invariant 1.
+    def ack_many(
+        self, acks: Sequence[Acknowledged], peer: Peer
+    ) -> Generator[None, None, int | None]:
+        """Messages of any number of check points are done, in steps. Returns: see invariant 1.
 
         Raises: Refused, when all that can be acknowledged is.
         """
         end: int | None = None
         refused: Refused | None = None
         for each in acks:
+            yield
             queue, receipt = each.queue, each.receipt
             known = self._topics.get(queue.topic)
             if known is None or not 0 <= queue.queue_id < known.read_queue_nums:

@@ -6,16 +6,20 @@ from typing import Any
 
 from pocketmq.broker.acts.clients import ClientActs, Heartbeat, Membership
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.wire.when_stored import Answer, when_tried
+from pocketmq.broker.wire.when_stored import when_tried
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import MSGPACK_NAME, PEER_ENCODINGS, RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import UnregisterClientHeader
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
+
+# Ours: what one heartbeat may cost. Topics of one group, and characters of all its SQL92 expressions.
+_SUBSCRIPTIONS_MAX = 1_000
+_FILTERS_SIZE_MAX = 65_536
 
 
 class ClientManageProcessor:
@@ -31,13 +35,26 @@ class ClientManageProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
         }
 
-    def heart_beat(self, request: RemotingCommand, connection: Connection) -> Answer:
+    def heart_beat(self, request: RemotingCommand, connection: Connection) -> Steps:
         data = _object(fastjson.loads_request(request.body), "a heartbeat")
+        memberships: list[Membership] = []
+        filters_size = 0
+        for each in _objects(data, "consumerDataSet"):
+            membership = _membership(each)
+            memberships.append(membership)
+            filters_size += sum(
+                len(asked.sub_string) for asked in membership.subscriptions if not asked.is_tag
+            )
+            yield
+        if filters_size > _FILTERS_SIZE_MAX:
+            raise HeaderError(
+                f"a heartbeat with {filters_size} characters of SQL92; at most {_FILTERS_SIZE_MAX} are read"
+            )
         beat = Heartbeat(
             _text(data, "clientID"),
             request.language,
             request.version,
-            [_membership(each) for each in _objects(data, "consumerDataSet")],
+            memberships,
             [_text(each, "groupName") for each in _objects(data, "producerDataSet")],
         )
         ext = None
@@ -45,7 +62,7 @@ class ClientManageProcessor:
             # Ours: only a PocketMQ client asks, and only it is told what else we read.
             ext = {PEER_ENCODINGS: MSGPACK_NAME}
         try:
-            self._clients.heartbeat(beat, connection)
+            yield from self._clients.heartbeat(beat, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, ext)
         answer = request.answer(ResponseCode.SUCCESS, None, ext)
@@ -85,12 +102,17 @@ class ClientManageProcessor:
 
 
 def _membership(data: Mapping[str, Any]) -> Membership:
+    asked = _objects(data, "subscriptionDataSet")
+    if len(asked) > _SUBSCRIPTIONS_MAX:
+        raise HeaderError(
+            f"a group with {len(asked)} subscriptions; at most {_SUBSCRIPTIONS_MAX} are read"
+        )
     return Membership(
         _text(data, "groupName"),
         str(data.get("consumeType")),
         str(data.get("messageModel")),
         str(data.get("consumeFromWhere")),
-        [SubscriptionData.from_json(each) for each in _objects(data, "subscriptionDataSet")],
+        [SubscriptionData.from_json(each) for each in asked],
         data.get("unitMode") is True,
     )
 

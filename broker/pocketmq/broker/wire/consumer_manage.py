@@ -13,7 +13,7 @@ from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import (
     GetConsumerListHeader,
@@ -21,6 +21,9 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.message import MessageQueue
+
+# Queues of one request that are locked before others are served.
+_LOCKS_AT_ONCE = 50
 
 
 class ConsumerManageProcessor:
@@ -69,13 +72,21 @@ class ConsumerManageProcessor:
         remark = None if counts else "Offset has been previously reset"
         return request.answer(ResponseCode.SUCCESS, remark, {})
 
-    def lock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        locked = self._clients.lock(*_lock_body(request))
+    def lock_batch(self, request: RemotingCommand, connection: Connection) -> Steps:
+        group, client_id, queues = _lock_body(request)
+        locked: list[MessageQueue] = []
+        for at in range(0, len(queues), _LOCKS_AT_ONCE):
+            some = queues[at : at + _LOCKS_AT_ONCE]
+            locked += self._clients.lock(group, client_id, some)
+            yield
         body = fastjson.dumps({"lockOKMQSet": [_queue_json(queue) for queue in locked]})
         return request.answer(ResponseCode.SUCCESS, None, None, body)
 
-    def unlock_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        self._clients.unlock(*_lock_body(request))
+    def unlock_batch(self, request: RemotingCommand, connection: Connection) -> Steps:
+        group, client_id, queues = _lock_body(request)
+        for at in range(0, len(queues), _LOCKS_AT_ONCE):
+            self._clients.unlock(group, client_id, queues[at : at + _LOCKS_AT_ONCE])
+            yield
         return request.answer(ResponseCode.SUCCESS)
 
 

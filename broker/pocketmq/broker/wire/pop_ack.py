@@ -13,7 +13,7 @@ from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import (
     AckMessageHeader,
@@ -50,14 +50,18 @@ class PopAckProcessor:
             return request.answer(refused.code, refused.remark)
         return self._when_stored(request, request.answer(ResponseCode.SUCCESS), end)
 
-    def batch_ack(self, request: RemotingCommand, connection: Connection) -> _Answer:
+    def batch_ack(self, request: RemotingCommand, connection: Connection) -> Steps:
         body = fastjson.loads_request(request.body) if request.body else None
         acks = body.get("acks") if isinstance(body, Mapping) else None
         if not isinstance(body, Mapping) or not isinstance(acks, list) or not acks:
             return request.answer(ResponseCode.NO_MESSAGE)
         broker_name = str(body.get("brokerName") or "")
+        batch: list[Acknowledged] = []
+        for each in acks:
+            batch.append(_batch(each, broker_name))
+            yield
         try:
-            end = self._receipts.ack_many([_batch(each, broker_name) for each in acks], connection)
+            end = yield from self._receipts.ack_many(batch, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         return self._when_stored(request, request.answer(ResponseCode.SUCCESS), end)
@@ -133,5 +137,4 @@ def _places(bits: Any) -> list[int]:
         raise ValueError(f"the bits {str(bits)[:50]!r} are no Base64") from error
     if len(raw) > _BITS_SIZE_MAX:
         raise ValueError(f"a batch of acks has {len(raw)} bytes of bits, at most {_BITS_SIZE_MAX}")
-    number = int.from_bytes(raw, "little")
-    return [place for place in range(number.bit_length()) if number >> place & 1]
+    return [8 * at + bit for at, byte in enumerate(raw) for bit in range(8) if byte >> bit & 1]
