@@ -38,7 +38,12 @@ Subscriptions = Mapping[str, SubscriptionData]
 
 
 class Compatible:
-    """As RocketMQ; the base of the others."""
+    """As RocketMQ; the base of the others.
+
+    keeps_offsets: whether `pulled` and `commit` do anything, so that most pulls need not ask.
+    """
+
+    keeps_offsets = False
 
     def __init__(
         self, consumers: ConsumerManager, offsets: ConsumerOffsetManager, filters: PullFilters
@@ -125,6 +130,8 @@ class Strict(Compatible):
 
 class Isolate(Compatible):
     """Sub-groups that lose nothing (isolate.py)."""
+
+    keeps_offsets = True
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
+from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.acts.send_back import SendBackActs
@@ -43,7 +44,9 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
         send.handlers(),
         SendBackProcessor(SendBackActs(node, tables, messages)).handlers(),
         ReplyMessageProcessor(node, send, members.producers, put).handlers(),
-        PullMessageProcessor(node, tables, members, messages, services.long_polling).handlers(),
+        PullMessageProcessor(
+            config, PullActs(node, tables, members, messages, services.long_polling)
+        ).handlers(),
         ClientManageProcessor(clients).handlers(),
         ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(node, tables, members, messages, services.pop).handlers(),

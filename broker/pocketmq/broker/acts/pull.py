@@ -1,0 +1,309 @@
+"""Pulling. Source: PullMessageProcessor, RocketMQ 4.9.7.
+
+1. The ladder's rungs come in RocketMQ's order, with its codes, remarks and log lines.
+2. A pull that finds nothing and may wait is to be held (`wait`) and asked once more later.
+3. An offset that comes with a pull is committed on its first pass, also when the pull is held then.
+4. What a group's mode has to do with a pull, its policy says (policy.py).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pocketmq.broker.long_polling import HeldPull, LongPolling
+from pocketmq.broker.parts import Members, Messages, Node, Tables
+from pocketmq.broker.policy import Compatible
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pull_filter import properties_filter
+from pocketmq.broker.refused import OffsetMoved, Refused
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import Perm, PullSysFlag
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
+from pocketmq.remoting.peer import Peer
+from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
+
+log = logging.getLogger(__name__)
+
+# Plain numbers: an operation on a flag costs more than the rest of a rung.
+_READ = int(Perm.READ)
+_COMMIT, _SUSPEND = int(PullSysFlag.COMMIT_OFFSET), int(PullSysFlag.SUSPEND)
+
+# Bytes of one answer: as RocketMQ's from memory; a client may ask for less or, 5.x, for another limit.
+_SIZE_MAX = 262_144
+_SIZE_LIMIT = 8 << 20
+_COUNT_LIMIT = 16_384
+
+_EMPTY = (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE)
+# Which code a status is answered with; the two of _EMPTY depend on the offset asked for.
+_CODES: dict[ReadStatus, ResponseCode] = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Pulled(NamedTuple):
+    """What a pull is answered with. result: where the client goes on, and the messages as slices of the
+    mapped log; broker_id: where the next pull should go to."""
+
+    code: ResponseCode
+    remark: str
+    result: ReadResult
+    broker_id: int
+
+
+class Waits(NamedTuple):
+    """A pull that has found nothing and may wait, until deadline_ms (monotonic)."""
+
+    ask: PullMessageHeader
+    matches: EntryFilter | None
+    deadline_ms: int
+
+
+class PullActs:
+    """Pull, and wait."""
+
+    def __init__(
+        self,
+        node: Node,
+        tables: Tables,
+        members: Members,
+        messages: Messages,
+        long_polling: LongPolling,
+    ) -> None:
+        self._config = node.config
+        self._role = node.role
+        self._store_host = node.store_host
+        self._monotonic_ms: Callable[[], int] = node.clock.monotonic_ms
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._policies = members.policies
+        self._store = messages.store
+        self._stats = messages.stats
+        self._put = messages.put
+        self._deliveries = messages.deliveries
+        self._long_polling = long_polling
+
+    def pull(self, ask: PullMessageHeader, peer: Peer, *, first: bool = True) -> Pulled | Waits:
+        """Look for messages. first: False for a pull that has waited; it is answered whatever comes.
+
+        Raises: Refused.
+        """
+        began_ms = self._monotonic_ms()
+        group = self._check(ask, peer)
+        policy = self._policies.of(ask.consumer_group)
+        try:
+            matches = policy.filter(ask, group, peer)
+        except OffsetMoved as moved:
+            if first and ask.sys_flag & _COMMIT:
+                self._commit(ask, policy, peer)
+            return self._sent_back(ask, group, moved.offset)
+        if self._offsets.resets:
+            queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
+            offset = policy.reset_to(queue, ask.queue_offset, peer)
+            if offset is not None:
+                return self._sent_back(ask, group, offset)
+        result = self._store.read(
+            ask.topic,
+            ask.queue_id,
+            ask.queue_offset,
+            min(max(ask.max_msg_nums, 1), _COUNT_LIMIT),
+            matches,
+            min(max(ask.max_msg_bytes or _SIZE_MAX, 1), _SIZE_LIMIT),
+        )
+        if first and ask.sys_flag & _COMMIT:
+            self._commit(ask, policy, peer)
+        if policy.keeps_offsets:
+            policy.pulled(ask, peer, result.next_offset)
+        if result.next_offset >= ask.queue_offset:
+            self._deliveries.pulled(ask, peer, matches, result.next_offset, result.count, began_ms)
+        if result.count:
+            counter = self._stats.get_counter(ask.consumer_group, ask.topic, ask.queue_id)
+            counter.nums += result.count
+            counter.size += result.size
+            counter.calls += 1
+            counter.latency_ms += self._monotonic_ms() - began_ms
+            return Pulled(ResponseCode.SUCCESS, "FOUND", result, self._suggestion(group))
+        code = self._code(ask, result, peer)
+        if code == ResponseCode.PULL_NOT_FOUND and first and self._may_wait(ask):
+            return Waits(ask, matches, self._deadline_ms(ask))
+        suggestion = self._suggestion(group)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._offset_moved(ask, result, suggestion)
+        return Pulled(code, result.status.value, result, suggestion)
+
+    def wait(self, waits: Waits, peer: Peer, again: Callable[[], None]) -> None:
+        """Hold a pull; `again` is called when it is to be pulled once more, not for the first time.
+
+        Raises: Refused (SYSTEM_BUSY) when too many wait for that queue.
+        """
+        ask, matches, deadline_ms = waits
+        if not self._long_polling.has_room(ask.topic, ask.queue_id):
+            remark = f"too many pulls wait for messages of queue {ask.queue_id} (pullPollingSize)"
+            log.warning("pull refused peer=%s reason=%r", peer.address, remark)
+            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        passes = properties_filter(matches)
+        held = HeldPull(again, peer, ask.queue_offset, matches, deadline_ms, passes)
+        self._long_polling.hold(ask.topic, ask.queue_id, held)
+
+    # ------------------------------------------------------------ before it
+
+    def _check(self, ask: PullMessageHeader, peer: Peer) -> SubscriptionGroupConfig:
+        """The group of a pull that nothing speaks against so far. Raises: Refused."""
+        config = self._config
+        if not config.broker_permission & _READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] pulling message is forbidden",
+            )
+        name, topic_name, queue_id = ask.consumer_group, ask.topic, ask.queue_id
+        group = self._groups.find(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            log.error("the topic %s not exist, consumer: %s", topic_name[:300], peer.address)
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please! {FAQ}",
+            )
+        if not topic.perm & _READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic_name}] pulling message is forbidden",
+            )
+        if not 0 <= queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+            )
+            log.warning("%s", remark)
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return group
+
+    def _commit(self, ask: PullMessageHeader, policy: Compatible, peer: Peer) -> None:
+        """The offset that came with a pull (invariant 3)."""
+        offset = ask.commit_offset
+        if offset < 0 or not self._role.leads:
+            return
+        group, topic, queue_id = ask.consumer_group, ask.topic, ask.queue_id
+        if policy.keeps_offsets and policy.commit(
+            QueueOf(group, topic, queue_id), offset, peer, as_member=True
+        ):
+            return
+        self._offsets.commit(group, topic, queue_id, offset, peer.address)
+
+    # ------------------------------------------------------------ after it
+
+    def _sent_back(
+        self, ask: PullMessageHeader, group: SubscriptionGroupConfig, offset: int
+    ) -> Pulled:
+        """The client must go on at `offset`: after a reset and, ours, in mode isolate."""
+        log.info(
+            "member sent to another offset group=%s topic=%s queue=%d from=%d to=%d",
+            ask.consumer_group,
+            ask.topic,
+            ask.queue_id,
+            ask.queue_offset,
+            offset,
+        )
+        low = self._store.min_offset(ask.topic, ask.queue_id)
+        high = self._store.max_offset(ask.topic, ask.queue_id)
+        result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high, [], 0, 0)
+        code = ResponseCode.PULL_OFFSET_MOVED
+        return Pulled(code, "OFFSET_RESET", result, self._suggestion(group))
+
+    def _suggestion(self, group: SubscriptionGroupConfig) -> int:
+        """The broker id that the next pull should go to."""
+        return group.broker_id if self._config.slave_read_enable else MASTER_ID
+
+    def _may_wait(self, ask: PullMessageHeader) -> bool:
+        """Whether the client lets its pull be held, and the broker is not about to stop."""
+        return bool(ask.sys_flag & _SUSPEND) and not self._long_polling.closing
+
+    def _deadline_ms(self, ask: PullMessageHeader) -> int:
+        config = self._config
+        is_long = config.long_polling_enable
+        held_ms = ask.suspend_timeout_millis if is_long else config.short_polling_time_mills
+        return self._monotonic_ms() + held_ms
+
+    def _code(self, ask: PullMessageHeader, result: ReadResult, peer: Peer) -> ResponseCode:
+        """The code of a status, with the log line that RocketMQ writes for it."""
+        status = result.status
+        if status in _EMPTY:
+            if ask.queue_offset == 0:
+                return ResponseCode.PULL_NOT_FOUND
+            log.info(
+                "the broker store no queue data, fix the request offset %d to %d, Topic: %s "
+                "QueueId: %d Consumer Group: %s",
+                ask.queue_offset,
+                result.next_offset,
+                ask.topic,
+                ask.queue_id,
+                ask.consumer_group,
+            )
+            return ResponseCode.PULL_OFFSET_MOVED
+        if status is ReadStatus.OFFSET_OVERFLOW_BADLY:
+            log.info(
+                "the request offset: %d over flow badly, broker max offset: %d, consumer: %s",
+                ask.queue_offset,
+                result.max_offset,
+                peer.address,
+            )
+        elif status is ReadStatus.OFFSET_TOO_SMALL:
+            log.info(
+                "the request offset too small. group=%s, topic=%s, requestOffset=%d, "
+                "brokerMinOffset=%d, clientIp=%s",
+                ask.consumer_group,
+                ask.topic,
+                ask.queue_offset,
+                result.min_offset,
+                peer.address,
+            )
+        return _CODES[status]
+
+    def _offset_moved(self, ask: PullMessageHeader, result: ReadResult, suggestion: int) -> None:
+        """A corrected offset is also told in OFFSET_MOVED_EVENT, as in 4.x."""
+        log.warning(
+            "PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, "
+            "newOffset=%d, suggestBrokerId=%d",
+            ask.topic,
+            ask.consumer_group,
+            ask.queue_offset,
+            result.next_offset,
+            suggestion,
+        )
+        group = ask.consumer_group
+        event: dict[str, Any] = {
+            "consumerGroup": group,
+            "messageQueue": {
+                "brokerName": self._config.broker_name,
+                "queueId": ask.queue_id,
+                "topic": ask.topic,
+            },
+            "offsetNew": result.next_offset,
+            "offsetRequest": ask.queue_offset,
+        }
+        try:
+            self._put.put(
+                OFFSET_MOVED_EVENT,
+                0,
+                fastjson.dumps(event),
+                f"TAGS\x01{group}\x02KEYS\x01{group}\x02DELAY\x010\x02WAIT\x01true\x02".encode(),
+                born_host=self._store_host,
+            )
+        except StoreError as error:
+            log.warning("no OFFSET_MOVED_EVENT stored reason=%s", error)
