@@ -61,15 +61,27 @@ def test_nothing_is_lost_when_a_consumer_and_the_broker_are_killed(
         producer = java_550.producer(broker.namesrv, f"{group}-p")
         producer.create_topic(topic)
         pops(shared, broker, topic, group)
-        sent = [f"m{number}" for number in range(400)]
-        producer.send(*(message(topic, text) for text in sent))
         slow = {**POP, "popBatchNums": 8, "consumeThreadMin": 2, "consumeThreadMax": 2}
         mine = java_550.push_consumer(broker.namesrv, group, topic, settings=slow, delay_ms=30)
         twin = java_550.driver.twin()
         session = twin.session()
         victim = session.push_consumer(broker.namesrv, group, topic, settings=slow, delay_ms=30)
-        until(lambda: len(victim.consumed) > 20, "the victim is in the middle of its work")
+        sent: list[str] = []
+
+        def send_more() -> None:
+            more = [f"m{len(sent) + number}" for number in range(100)]
+            producer.send(*(message(topic, text) for text in more))
+            sent.extend(more)
+
+        def victim_is_busy() -> bool:
+            """It may have started when the other had consumed all that was sent before."""
+            send_more()
+            return len(victim.consumed) > 20
+
+        until(victim_is_busy, "the victim is in the middle of its work")
         twin.kill()
+        send_more()
+        send_more()
         until(lambda: len(mine.consumed) > 100, "the other is, too")
         broker.kill()
         broker.start()
