@@ -197,6 +197,7 @@ class PullActs:
     def _commit(self, ask: PullMessageHeader, policy: Compatible, peer: Peer) -> None:
         """The offset that came with a pull (invariant 3)."""
         offset = ask.commit_offset
+        # Ours: RocketMQ stores -1, too, which forgets where the group was.
         if offset < 0 or not self._role.leads:
             return
         group, topic, queue_id = ask.consumer_group, ask.topic, ask.queue_id
