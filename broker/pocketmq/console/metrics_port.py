@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.console.half_requests import WHOLE_WITHIN_S, HalfRequests
 from pocketmq.console.metrics_page import (
     CONTENT_TYPE,
     JSON_TYPE,
@@ -45,6 +46,7 @@ class MetricsPort:
         self._host = config.prom_exporter_host or host
         self._brokers = brokers
         self._connections: set[asyncio.Task[None]] = set()
+        self._half = HalfRequests(_CONNECTIONS_MAX)
 
     async def __aenter__(self) -> Self:
         """Raises: OSError (address in use)."""
@@ -78,23 +80,29 @@ class MetricsPort:
         assert task is not None
         self._connections.add(task)
         try:
-            if len(self._connections) <= _CONNECTIONS_MAX:
-                while await self._answer_one(reader, writer):
-                    pass
+            while await self._answer_one(reader, writer):
+                pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # It is gone, or silent, or we leave: there is nobody to tell.
             pass
         finally:
             self._connections.discard(task)
+            self._half.end(task)
             writer.close()
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Read a request and answer it; False when the connection is to end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._half.begin(task, task.cancel)
         async with asyncio.timeout(_IDLE_S):
+            head = await reader.readexactly(1)
+        async with asyncio.timeout(WHOLE_WITHIN_S):
             try:
-                head = await reader.readuntil(b"\r\n\r\n")
+                head += await reader.readuntil(b"\r\n\r\n")
             except asyncio.LimitOverrunError:
                 head = b""
+        self._half.end(task)
         words = head.partition(b"\r\n")[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             status, kind, body = HTTPStatus.BAD_REQUEST, JSON_TYPE, b"{}"
