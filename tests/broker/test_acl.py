@@ -11,7 +11,6 @@ from tests.broker.signing import signed
 
 from pocketmq.broker.acl import AccessDenied, PlainAccessValidator
 from pocketmq.broker.acl_address import AddressPattern
-from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
@@ -52,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def validator(path: Path) -> PlainAccessValidator:
-    return PlainAccessValidator(path, ManualClock().monotonic_ms)
+    return PlainAccessValidator(path)
 
 
 def check(validator: PlainAccessValidator, request: RemotingCommand, peer: str = PEER) -> None:
@@ -206,9 +205,9 @@ def test_no_default_opens_what_holds_the_messages_of_others(path: Path, name: st
     pull = signed(RequestCode.PULL_MESSAGE, {"topic": name, "consumerGroup": "g"})
     path.write_text(text + "}", encoding="utf-8")
     with pytest.raises(AccessDenied, match=f"topic:{name}"):
-        check(PlainAccessValidator(path, ManualClock().monotonic_ms), pull)
+        check(PlainAccessValidator(path), pull)
     path.write_text(text + f", topicPerms: [{name}=SUB]}}", encoding="utf-8")
-    check(PlainAccessValidator(path, ManualClock().monotonic_ms), pull)
+    check(PlainAccessValidator(path), pull)
 
 
 @pytest.mark.parametrize(
@@ -294,4 +293,4 @@ def test_a_broker_does_not_start_with_a_file_that_says_nothing_clear(
     if text is not None:
         path.write_text(text, encoding="utf-8")
     with pytest.raises(IllegalArgument, match=says):
-        PlainAccessValidator(path, ManualClock().monotonic_ms)
+        PlainAccessValidator(path)

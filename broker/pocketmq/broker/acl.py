@@ -66,7 +66,6 @@ _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
-_LOG_PAUSE_MS = 1_000
 
 
 class AccessDenied(PocketMQError):
@@ -263,14 +262,11 @@ class Accounts:
 class PlainAccessValidator:
     """Checks requests against the files at `path`; see the head of the module."""
 
-    def __init__(self, path: Path, monotonic_ms: Callable[[], int]) -> None:
+    def __init__(self, path: Path) -> None:
         """Raises: IllegalArgument (invariant 3)."""
         self._path = path
-        self._monotonic_ms = monotonic_ms
         self._seen = self._stamps()
         self._accounts = self._load()
-        self._denied = 0
-        self._logged_ms = -_LOG_PAUSE_MS
         # Connection -> the access key by which it was let through last.
         self._key_of: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
 
@@ -329,7 +325,12 @@ class PlainAccessValidator:
             try:
                 self.check(request, connection.peer, access, message_at)
             except AccessDenied as denied:
-                self._note(request, connection, denied)
+                log.warning(
+                    "access denied code=%s peer=%s reason=%r",
+                    request.code,
+                    connection.peer,
+                    str(denied),
+                )
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
             self._key_of[connection] = (request.ext or {}).get(ACCESS_KEY, "")
             return handler(request, connection)
@@ -345,21 +346,6 @@ class PlainAccessValidator:
         if account is None:
             return False
         return account.white_address.matches(address) or account.has(*_write_need(topic))
-
-    def _note(self, request: RemotingCommand, connection: Connection, denied: AccessDenied) -> None:
-        """A line a second at most: whoever tries keys shall not fill the disk."""
-        self._denied += 1
-        now = self._monotonic_ms()
-        if now - self._logged_ms >= _LOG_PAUSE_MS:
-            log.warning(
-                "access denied code=%s peer=%s reason=%r denied=%d",
-                request.code,
-                connection.peer,
-                str(denied),
-                self._denied,
-            )
-            self._logged_ms = now
-            self._denied = 0
 
     def check(
         self, request: RemotingCommand, peer: str, access: Access | None, message_at: MessageAt

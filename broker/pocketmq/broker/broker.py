@@ -158,7 +158,7 @@ class Broker:
             return None
         folder = Path(self.store_config.store_path_root_dir) / "config"
         path = Path(config.acl_file) if config.acl_file else folder / "plain_acl.yml"
-        return PlainAccessValidator(path, self.clock.monotonic_ms)
+        return PlainAccessValidator(path)
 
     def _node(self, sock: socket.socket) -> Node:
         """Who this broker is, now that its port is known."""

@@ -1,10 +1,15 @@
-"""The servers' log: lines on standard error, control characters made visible."""
+"""The servers' log: lines on standard error, control characters made visible, floods cut."""
 
 import logging
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.remoting.clock import SystemClock
 
+LINES_AT_ONCE = 100
+"""Lines that one place of the code may write without a pause."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # What a peer sends can end up in a line; it must not begin another one or move the cursor.
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), 127) if code not in (9, 10)}
@@ -17,6 +22,45 @@ class _Formatter(logging.Formatter):
         return super().format(record).translate(_ESCAPES).replace("\n", "\n  ")
 
 
+class LineLimit(logging.Filter):
+    """Lets each place of the code write LINES_AT_ONCE lines, and then one a second.
+
+    What peers do wrong must not fill the disk. The next line of a place says how many were left out.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._monotonic_ms = monotonic_ms
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._monotonic_ms()
+        key = record.pathname, record.lineno
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(now)
+        seconds = (now - place.since_ms) // 1_000
+        place.since_ms += seconds * 1_000
+        place.room = min(place.room + seconds, LINES_AT_ONCE)
+        if not place.room:
+            place.left_out += 1
+            return False
+        place.room -= 1
+        if place.left_out:
+            record.msg = f"{record.msg} (and {place.left_out} such lines left out)"
+            place.left_out = 0
+        return True
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the code writes a line. room: lines that it may write now."""
+
+    since_ms: int
+    room: int = LINES_AT_ONCE
+    left_out: int = 0
+
+
 def start_logging(level: str | None, process: str = "") -> None:
     """Send the log of this process to standard error. Raises: CannotBegin for an unknown level.
 
@@ -27,6 +71,7 @@ def start_logging(level: str | None, process: str = "") -> None:
         raise CannotBegin(f"--log-level is one of {', '.join(_LEVELS)}, not {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     which = f"[{process.replace('%', '%%')}] " if process else ""
+    handler.addFilter(LineLimit(SystemClock().monotonic_ms))
     handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s"))
     # A forked process had its parent's handler until now.
     logging.basicConfig(level=name, handlers=[handler], force=True)
