@@ -128,6 +128,16 @@ async def test_a_message_is_seen_and_sent_back_with_the_right_of_its_own_topic_a
         assert {answers[account].code for account in readers} == {0}
 
 
+@pytest.mark.parametrize("spelt", ["+{}", " {} ", "0{}", "0_{}", "-1", "none", ""])
+async def test_a_position_is_read_as_its_handler_reads_it(
+    broker: Broker, peer: Peer, spelt: str
+) -> None:
+    """A spelling that only one of the two understands would be a way around the rights."""
+    ext = {"offset": spelt.format(put(broker, "Secrets"))}
+    answer = await ask(peer, "subscriber", RequestCode.VIEW_MESSAGE_BY_ID, ext)
+    assert (answer.code, bytes(answer.body)) == (1, b"")
+
+
 @pytest.mark.parametrize(
     ("topic", "enders"),
     [
