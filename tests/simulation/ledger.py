@@ -27,11 +27,12 @@ class Sent:
 class Handled:
     """What a group's listeners did.
 
-    keys: processed with success. returned: keys of the messages at (queue, offset) whose listener call came
+    keys: processed with success. failed: given back at least once. returned: keys of the messages at (queue, offset) whose listener call came
     back, however it ended. done: offsets of a queue that were processed with success.
     """
 
     keys: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     returned: dict[tuple[Queue, int], set[str]] = field(default_factory=dict)
     done: dict[Queue, set[int]] = field(default_factory=dict)
 

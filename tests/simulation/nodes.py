@@ -409,6 +409,7 @@ class ConsumerNode(Node):
         )
         handled.returned.setdefault((queue, offset), set()).add(key)
         if failed:
+            handled.failed.add(key)
             if self.topic == "ordered":
                 return ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
             return ConsumeResult.RECONSUME_LATER

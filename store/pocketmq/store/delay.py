@@ -237,6 +237,8 @@ class DelayService:
         data = self._encoded()
         if not self.offsets or data == self._saved:
             return
+        # Offsets on the disk that are ahead of the log would lose what was delivered to a power cut.
+        await self._store.on_disk()
         write: Callable[[bytes], None] = self._file.write
         await asyncio.get_running_loop().run_in_executor(self._pool, write, data)
         self._saved = data

@@ -112,6 +112,9 @@ class Flush:
         behind = self._log.end - self.flushed_position
         if behind <= 0:
             return False
+        if self._config.flush_disk_type == "SYNC_FLUSH":
+            # What nobody waits for, as a delayed message that became due, is promised all the same.
+            return True
         if behind >= self._config.flush_commit_log_least_pages * _PAGE:
             return True
         passed_ms = (time.monotonic_ns() - self._flushed_at_ns) / 1e6

@@ -378,6 +378,12 @@ class MessageStore(OpenStore):
             raise StoreClosed
         return self._flush.wait_for(position)
 
+    async def on_disk(self) -> None:
+        """Wait until everything appended so far is on the disk. Raises: FlushFailed, StoreClosed."""
+        flushed = self.flushed(self._log.end)
+        if flushed is not None:
+            await asyncio.shield(flushed)
+
     # ------------------------------------------------------------ read
 
     def read(

@@ -456,6 +456,8 @@ class TimerService:
     async def _sync_in_pool(self) -> None:
         end = self._log.end
         await asyncio.get_running_loop().run_in_executor(None, self._sync_files)
+        # What the check says was delivered has to be on the disk before it.
+        await self._store.on_disk()
         self._synced_at = end
         self.check.log_position = end
         self._save()

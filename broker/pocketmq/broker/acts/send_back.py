@@ -6,8 +6,11 @@ Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
    one); after the group's maximum, or with a negative level, to %DLQ%group at once.
 2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
 3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
+4. With SYNC_FLUSH the answer waits for the disk, since the group's offset goes past the message with it.
+   (RocketMQ answers at once.)
 """
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -110,6 +113,22 @@ class SendBackActs:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._note(sent, record, name, level, peer)
         self._stats.count_sent_back(sent.group, first_topic.decode("utf-8", "replace"))
+
+    @property
+    def waits(self) -> bool:
+        """Whether the answer has to wait for `on_disk`."""
+        return self._store.config.flush_disk_type == "SYNC_FLUSH"
+
+    async def on_disk(self) -> None:
+        """Invariant 4. Raises: Refused."""
+        try:
+            async with asyncio.timeout(self._store.config.sync_flush_timeout / 1000):
+                await self._store.on_disk()
+        except (StoreError, TimeoutError) as error:
+            log.error("a message that was sent back is not on the disk yet reason=%r", error)
+            raise Refused(
+                ResponseCode.FLUSH_DISK_TIMEOUT, "the message that came back is not on the disk yet"
+            ) from error
 
     def _retry_topic(self, sent: SentBack, group: SubscriptionGroupConfig) -> str:
         """The name of the group's retry topic, which exists then. Raises: Refused."""

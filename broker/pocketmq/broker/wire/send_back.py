@@ -1,5 +1,8 @@
 """CONSUMER_SEND_MSG_BACK: a message that could not be consumed comes again later, or is given up."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from pocketmq.broker.acts.send_back import SendBackActs, SentBack
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
@@ -17,7 +20,9 @@ class SendBackProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def send_back(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         header = ConsumerSendMsgBackHeader.parse(request.ext)
         # Older clients send the field, and mean nothing by it.
         times_max = header.max_reconsume_times if request.version >= Version.V3_4_9 else None
@@ -30,6 +35,17 @@ class SendBackProcessor:
         )
         try:
             self._acts.send_back(sent, connection)
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark)
+        return (
+            self._when_on_disk(request)
+            if self._acts.waits
+            else request.answer(ResponseCode.SUCCESS)
+        )
+
+    async def _when_on_disk(self, request: RemotingCommand) -> RemotingCommand:
+        try:
+            await self._acts.on_disk()
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         return request.answer(ResponseCode.SUCCESS)
