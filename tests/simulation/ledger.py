@@ -27,8 +27,9 @@ class Sent:
 class Handled:
     """What a group's listeners did.
 
-    keys: processed with success. failed: given back at least once. returned: keys of the messages at (queue, offset) whose listener call came
-    back, however it ended. done: offsets of a queue that were processed with success.
+    keys: processed with success. failed: given back at least once. done: offsets of a queue that were
+    processed with success. returned: keys of the messages at (queue, offset) whose listener call came back,
+    however it ended.
     """
 
     keys: set[str] = field(default_factory=set)
