@@ -33,7 +33,7 @@ from pocketmq.remoting.record import (
 )
 from pocketmq.store.errors import DiskFull, MessageTooLarge
 from pocketmq.store.folder import sync_folder
-from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.mapped_file import MappedFile, refusal
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
 BLANK = SIZE_AND_MAGIC
@@ -176,17 +176,22 @@ class CommitLog:
     def make_room(self, size: int) -> None:
         """After this a record of `size` bytes fits between `at` and `limit`.
 
-        Raises: MessageTooLarge when it fits in no file; DiskFull, and then nothing has changed.
+        Raises: MessageTooLarge when it fits in no file; DiskFull or StoreUnreadable, and then nothing has
+        changed.
         """
         file_size = self.files.file_size
         if size + BLANK.size > file_size:
             # RocketMQ writes blank files and answers SEND_OK for a record that it then lost.
             raise MessageTooLarge("a record", size, file_size - BLANK.size)
         if self._file is None:
-            self._use(self.files.add(self.base))
+            first = self.files.files[-1] if self.files.files else self.files.add(self.base)
             # The queues' files may reach the disk at any time. With them but without a log a store does
             # not open, so the log is there before the first entry is.
-            sync_folder(self.files.folder)
+            try:
+                sync_folder(self.files.folder)
+            except OSError as error:
+                raise refusal(self.files.folder, error) from error
+            self._use(first)
         file = self._file
         assert file is not None
         if self.at + size + BLANK.size > file_size:

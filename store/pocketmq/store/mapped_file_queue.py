@@ -16,7 +16,7 @@ import os
 
 from pocketmq.store.errors import StoreForeign, StoreUnreadable
 from pocketmq.store.folder import sync_folder
-from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.mapped_file import MappedFile, refusal
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,10 @@ class MappedFileQueue:
     def add(self, start: int | None = None) -> MappedFile:
         """Make the next file (the first at `start`). Raises: DiskFull, StoreUnreadable."""
         if not self.files:
-            os.makedirs(self.folder, exist_ok=True)
+            try:
+                os.makedirs(self.folder, exist_ok=True)
+            except OSError as error:
+                raise refusal(self.folder, error) from error
             first = (start or 0) // self.file_size * self.file_size
         else:
             first = self.files[-1].end

@@ -12,7 +12,7 @@ import asyncio
 from concurrent.futures import Executor
 
 from pocketmq.store.commit_log import STEP, STRETCH, CommitLog
-from pocketmq.store.errors import StoreUnreadable
+from pocketmq.store.errors import StoreError, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.side_tasks import SideTasks
@@ -43,6 +43,14 @@ class Preallocation:
 
     async def _round(self) -> None:
         await self._low.wait()
+        try:
+            await self._prepare()
+        except (OSError, StoreError):
+            # Once more, whether the writer comes along or not.
+            self._low.set()
+            raise
+
+    async def _prepare(self) -> None:
         self._low.clear()
         file = self._log.current
         if file is None:

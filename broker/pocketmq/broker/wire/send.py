@@ -312,7 +312,11 @@ class SendMessageProcessor:
         reply: Reply
         error = stored.exception()
         if error is None:
-            reply = self._send_checked(request, connection)
+            try:
+                reply = self._send_checked(request, connection)
+            except Exception as bug:
+                log.exception("request failed code=%s peer=%s", request.code, connection.peer)
+                reply = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(bug).__name__}: {bug}")
         else:
             refused = SendRefused(
                 ResponseCode.SYSTEM_ERROR, f"the topic could not be saved: {error}"
