@@ -33,7 +33,8 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 TREE = dict(leaves(ROOT))
-# What each command is asked; {id} is a message's id, {store} a store, {copy} one that nobody has open.
+# What each command is asked; {id} is a message's id, {file} one of messages, {store} a store, {copy} one
+# that nobody has open.
 ASKED = {
     "topic list": "",
     "topic create": "Made",
@@ -54,9 +55,11 @@ ASKED = {
     "message tail": "T --count 1",
     "message find": "T --key k",
     "message track": "{id}",
+    "message import": "{file}",
     "dlq list": "g",
     "dlq resend": "g --all --yes",
     "dlq export": "g --out {folder}/dead.jsonl",
+    "dlq import": "Letters {file}",
     "delay list": "",
     "delay show": "",
     "delay recall": "T {handle}",
@@ -96,6 +99,8 @@ WRONG = {
     "dlq list": ("Nope", "group list"),
     "dlq resend": ("Nope --all --yes", "group list"),
     "dlq export": ("Nope", "group list"),
+    "message import": ("{file} --topic Nope", "topic create Nope"),
+    "dlq import": ("Nope {file}", "group list"),
     "delay list": ("--broker Nope", "cluster list"),
     "delay show": ("1 --broker Nope", "cluster list"),
     "delay recall": ("T nothing", "recall"),
@@ -153,11 +158,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             ("topic create", "T --queues 1"),
             ("topic create", "Gone"),
             ("group create", "GoneG"),
+            ("group create", "Letters"),
             ("offset reset", "g T --to earliest --yes"),
         ):
             assert run(found.words(path, words)) == 0
         found.places["id"] = sent(found, "T body --keys k")["id"]
         found.places["handle"] = sent(found, "T later --deliver-at +1h")["recall"]
+        file = folder / "import.jsonl"
+        file.write_text('{"topic": "T", "body": "again"}\n')
+        found.places["file"] = str(file)
         shutil.copytree(ready["store"], folder / "copy")
         found.places["copy"] = str(folder / "copy")
         yield found

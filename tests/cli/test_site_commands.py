@@ -1,8 +1,11 @@
 """The commands that administer a site, against a running one."""
 
+import asyncio
 import json
+import random
 import signal
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from tests.cli.servers import COMMAND, Server
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.moments import parse_moment, show_moment
+from pocketmq.client import Message, Producer
 
 Ask = Callable[..., Any]
 
@@ -173,6 +177,51 @@ def test_dead_letters_are_listed_exported_and_given_back(
     assert (again["body"], again["tags"], again["reconsumeTimes"]) == ("dead", "A", 0)
     with pytest.raises(CannotBegin, match="no such dead letter"):
         run(["dlq", "resend", "sick", "nothing", "--yes", "--namesrv", namesrv])
+
+
+def test_what_was_exported_is_imported_again_byte_by_byte(
+    ask: Ask, namesrv: str, tmp_path: Path
+) -> None:
+    """Bodies of any bytes, among them such as are no text; with their ids, tags, keys and properties."""
+    generator = random.Random(17)
+    bodies = [generator.randbytes(size) for size in (1, 7, 300, 5_000)] + [
+        b"\xff\x00",
+        "añ".encode(),
+    ]
+    for topic in ("Bytes", "Back", "%DLQ%dying"):
+        ask("topic", "create", topic, "--queues", "1")
+    ask("group", "create", "dying")
+
+    async def send_all() -> None:
+        async with Producer("P", name_server=namesrv) as producer:
+            for topic in ("Bytes", "%DLQ%dying"):
+                [queue] = await producer.queues(topic)
+                for number, body in enumerate(bodies):
+                    message = Message(topic, body, tags="t", keys=f"k{number}")
+                    message.properties["mine"] = f"\t{number}"
+                    await producer.send(message, queue=queue)
+
+    asyncio.run(send_all())
+    kept = ("msgId", "tags", "keys", "bodyBase64")
+
+    def told(rows: list[dict[str, Any]]) -> list[Any]:
+        return [[*(row[name] for name in kept), row["properties"]["mine"]] for row in rows]
+
+    before = ask("message", "find", "Bytes", "--since", "1h")
+    assert [b64decode(row["bodyBase64"]) for row in before] == bodies
+    file = tmp_path / "found.json"
+    file.write_text(json.dumps(before))
+    assert ask("message", "import", str(file), "--topic", "Back")["imported"] == len(bodies)
+    assert told(ask("message", "find", "Back", "--since", "1h")) == told(before)
+    letters = tmp_path / "dead.jsonl"
+    dead = told(ask("dlq", "list", "dying"))
+    ask("dlq", "export", "dying", "--out", str(letters))
+    ask("topic", "delete", "%DLQ%dying", "--yes")
+    assert ask("dlq", "import", "dying", str(letters))["imported"] == len(bodies)
+    assert told(ask("dlq", "list", "dying")) == dead
+    file.write_text('{"topic": "T", "bodyBase64": "?"}')
+    with pytest.raises(CannotBegin, match="message 1 of"):
+        run(["message", "import", str(file), "--namesrv", namesrv])
 
 
 def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:

@@ -9,10 +9,11 @@ import typer
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
 from pocketmq.cli.message_commands import Limit, first_of, message_fields, message_row
+from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
-from pocketmq.cli.output import print_json, print_rows, with_progress
+from pocketmq.cli.output import print_fields, print_json, print_rows, with_progress
 from pocketmq.cli.site import confirm, with_admin
-from pocketmq.remoting.names import DLQ_PREFIX
+from pocketmq.remoting.names import dlq_topic
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -22,7 +23,7 @@ app = typer.Typer(help="Dead letters: look at them, give them back, export.", no
 
 
 async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
-    topic = DLQ_PREFIX + group
+    topic = dlq_topic(group)
     if not await admin.topics.exists(topic):
         await check_known(admin, group)
         return []
@@ -113,3 +114,26 @@ def export_dead(
         print_json({"exported": len(found), "file": out})
     else:
         sys.stderr.write(f"{len(found)} dead letters exported\n")
+
+
+@app.command("import")
+def import_dead(
+    group: GroupName,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What export has written; - is standard input.")
+    ],
+    namesrv: NameServer,
+    as_json: Json = False,
+) -> None:
+    """Put exported dead letters back among the dead letters of a group; `dlq resend` gives them to it."""
+    rows = read_messages(file)
+    topic = dlq_topic(group)
+
+    async def work(admin: "Admin") -> int:
+        if not await admin.topics.exists(topic):
+            await check_known(admin, group)
+            # As a broker makes it with a group's first dead letter.
+            await admin.topics.create(topic, queues=1)
+        return await restore(admin, rows, topic)
+
+    print_fields({"imported": with_admin(namesrv, work), "group": group}, as_json=as_json)

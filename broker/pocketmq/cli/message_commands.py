@@ -2,12 +2,14 @@
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
@@ -56,6 +58,7 @@ def message_fields(message: "MessageExt") -> dict[str, Any]:
         "reconsumeTimes": message.reconsume_times,
         "properties": dict(message.properties),
         "body": message.body.decode("utf-8", "backslashreplace"),
+        "bodyBase64": b64encode(message.body).decode("ascii"),
     }
 
 
@@ -256,11 +259,32 @@ def _print_found(found: list["MessageExt"], as_json: bool) -> None:
     if as_json:
         print_json([message_fields(message) for message in found])
     elif len(found) == 1:
-        print_fields(message_fields(found[0]), as_json=False)
+        fields = message_fields(found[0])
+        del fields["bodyBase64"]
+        print_fields(fields, as_json=False)
     else:
         print_rows([message_row(message) for message in found], as_json=False, empty="no messages")
     if not found:
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command("import")
+def import_messages(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON lines or a list; - is standard input.")
+    ],
+    namesrv: NameServer,
+    topic: Annotated[
+        str | None, typer.Option(help="Into this topic instead of each message's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Store messages again that --json or `dlq export` wrote: ids, bodies, tags, keys, properties."""
+    rows = read_messages(file)
+    if topic is None and not all(row["topic"] for row in rows):
+        raise CannotBegin(f"{file} does not say which topic: give --topic")
+    count = with_admin(namesrv, lambda admin: restore(admin, rows, topic))
+    print_fields({"imported": count, "file": file}, as_json=as_json)
 
 
 @app.command()

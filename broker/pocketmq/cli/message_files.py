@@ -1,0 +1,92 @@
+"""Messages in files: what export writes and import reads back: JSON lines, or one JSON list.
+
+The body of any bytes stands as base64; beside it as text, for people and for files that were written by hand
+(`body` counts where there is no `bodyBase64`).
+"""
+
+import json
+import sys
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.output import with_progress
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+
+# What a broker or a client has added, and what would make the message wait again.
+_NOT_RESTORED = frozenset(
+    {
+        *("CLUSTER", "CONSUME_START_TIME", "MAX_OFFSET", "MIN_OFFSET", "MSG_REGION", "WAIT"),
+        *(
+            "DELAY",
+            "REAL_TOPIC",
+            "REAL_QID",
+            "TIMER_DELIVER_MS",
+            "TIMER_DELAY_MS",
+            "TIMER_DELAY_SEC",
+        ),
+        *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRAN_MSG", "PGROUP", "TRACE_ON"),
+    }
+)
+
+
+def read_messages(path: str) -> list[dict[str, Any]]:
+    """The messages of a file; - is standard input. Raises: CannotBegin, with the line that is none."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotBegin(f"cannot read {path}: {error}") from error
+    return [_checked(each, number, path) for number, each in _objects(text, path)]
+
+
+def _objects(text: str, path: str) -> Iterator[tuple[int, Any]]:
+    try:
+        if text.lstrip().startswith("["):
+            yield from enumerate(json.loads(text), 1)
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield number, json.loads(line)
+    except json.JSONDecodeError as error:
+        raise CannotBegin(f"{path} holds no JSON lines and no JSON list: {error}") from error
+
+
+def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
+    wrong = (
+        f"message {number} of {path} is none: it needs topic, properties, and bodyBase64 or body"
+    )
+    if not isinstance(row, dict) or not {"bodyBase64", "body"} & row.keys():
+        raise CannotBegin(wrong)
+    try:
+        body = row.get("bodyBase64")
+        raw = str(row["body"]).encode() if body is None else b64decode(str(body), validate=True)
+        properties = {
+            str(key): str(value) for key, value in dict(row.get("properties") or {}).items()
+        }
+    except (Base64Error, TypeError, ValueError) as error:
+        raise CannotBegin(f"{wrong} ({error})") from error
+    return {"topic": row.get("topic"), "body": raw, "properties": properties}
+
+
+async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None) -> int:
+    """Store the messages again, in turn over the queues of their topic or of the one given; how many."""
+    queues: dict[str, list[Any]] = {}
+    for number, row in enumerate(with_progress(rows, "messages", len(rows))):
+        name = str(topic or row["topic"])
+        if name not in queues:
+            queues[name] = (await admin.topics.route(name)).publish_queues(name)
+            if not queues[name]:
+                raise CannotBegin(
+                    f"topic {name!r} takes no messages: see pocketmq topic show {name}"
+                )
+        properties = {
+            key: value for key, value in row["properties"].items() if key not in _NOT_RESTORED
+        }
+        queue = queues[name][number % len(queues[name])]
+        await admin.messages.send(queue, row["body"], properties)
+    return len(rows)
