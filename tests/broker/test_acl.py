@@ -109,6 +109,19 @@ def test_the_signature_is_the_one_of_the_official_clients(validator: PlainAccess
             "No default permission for group:groupA",
         ),
         (
+            # A handler would take it for a group of the name None.
+            signed(RequestCode.BATCH_ACK_MESSAGE, {}, b'{"acks":[{"c":"groupB"},{"c":null}]}'),
+            "acks.c of the request is no name",
+        ),
+        (
+            signed(RequestCode.LOCK_BATCH_MQ, {}, b'{"consumerGroup":["groupB"]}'),
+            "consumerGroup of the request is no name",
+        ),
+        (
+            signed(RequestCode.HEART_BEAT, {}, b'{"consumerDataSet":[[{"groupName":"groupA"}]]}'),
+            "consumerDataSet.groupName of the request is no name",
+        ),
+        (
             signed(RequestCode.ACK_MESSAGE, {"topic": "topicC", "consumerGroup": "groupA"}),
             "No default permission for group:groupA",
         ),

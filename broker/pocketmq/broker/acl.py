@@ -171,11 +171,17 @@ def _named(values: Any, path: str, access: Access) -> list[str]:
 
 
 def _in_body(values: Any, path: str) -> list[str]:
+    *way, last = path.split(".")
     found = [values]
-    for word in path.split("."):
-        below = [each.get(word) for each in found if isinstance(each, Mapping)]
+    for word in way:
+        below = [each.get(word) if isinstance(each, Mapping) else each for each in found]
         found = [item for each in below for item in (each if isinstance(each, list) else [each])]
-    return [str(each) for each in found if each is not None]
+        found = [each for each in found if each is not None]
+    names: list[Any] = [each.get(last) if isinstance(each, Mapping) else None for each in found]
+    # A handler might make a name of it.
+    if not all(isinstance(name, str) for name in names):
+        raise AccessDenied(f"{path} of the request is no name")
+    return names
 
 
 # ------------------------------------------------------------ accounts
