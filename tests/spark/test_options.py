@@ -8,6 +8,7 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark import options as options_
+from pocketmq.spark.columns import options_in
 from pocketmq.spark.options import (
     BATCH_ONLY,
     READ,
@@ -72,6 +73,10 @@ BAD_VALUES = [
     # What is given but empty is a variable of the job that was not set: it must not mean "everything".
     ("path", "", "is empty"),
     ("path", "/no/such/folder", "holds `commitlog`"),
+    ("path", "https://host/store", "a web server cannot be listed"),
+    ("path", "dbfs:/mnt/store", "/dbfs/"),
+    ("path", "s3a://bucket/store", "s3://"),
+    ("path", "nosuch://bucket/store", "its file system cannot be opened"),
     ("nameServer", "somewhere", "host:port;host:port"),
     ("subscribe", " , ", "names no topic"),
     ("subscribe", "Nowhere", "the topics are T"),
@@ -248,3 +253,60 @@ def test_what_a_selection_takes_in_unnamed_is_said_in_the_log(
     assert said(subscribe="T,U") == []
     (line,) = said(subscribe="T,U", startingOffsets='{"T":{"broker-a":{"0":1}}}')
     assert "queues_without_starting_offset count=1 first=U/broker-a/0" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("kafka.bootstrap.servers", "here nameServer names the name servers"),
+        ("kafka.max.poll.records", "nothing takes its place"),
+        ("includeHeaders", "columns=kafka has the column headers"),
+        ("groupIdPrefix", "reads need no group of their own"),
+    ],
+)
+def test_an_option_of_kafkas_source_says_what_takes_its_place(name: str, instead: str) -> None:
+    with pytest.raises(IllegalArgument, match=instead):
+        parse_options({name: "x"})
+
+
+def test_offsets_of_one_broker_need_not_name_it(root: str, tmp_path: Path) -> None:
+    def planned(path: str, offsets: str) -> int:
+        source = PocketMQDataSource({"path": path, "startingOffsets": offsets})
+        reader = source.reader(source.schema())
+        return sum(b.num_rows for p in reader.partitions() for b in reader.read(p))
+
+    assert planned(root, '{"T":{"0":3,"1":1}}') == 2 + 4
+    second = WrittenStore(tmp_path / "broker-b" / "store")
+    second.add(Message() for _ in range(3))
+    with pytest.raises(IllegalArgument, match="need one broker; there are"):
+        planned(f"{root},{second.root}", '{"T":{"0":3}}')
+
+
+def test_a_plan_says_what_was_pushed_and_how_many_partitions_there_are(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pocketmq.spark")
+    source = PocketMQDataSource({"path": root, "columns": "queueOffset"})
+    source.reader(source.schema()).partitions()
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("planned")]
+    assert line == "planned stores=1 queues=2 partitions=1 columns=queueOffset pushed=none"
+
+
+def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_columns() -> None:
+    """What Spark passes for CREATE TABLE ... USING pocketmq, and then for SELECT: nothing."""
+    given = {
+        "location": "file:/data/broker-a/store",
+        "subscribe": "T",
+        "option.subscribe": "T",
+        "comment": "orders",
+        "owner": "root",
+        "provider": "pocketmq",
+    }
+    schema = PocketMQDataSource(given).schema()
+    assert schema.fields[0].metadata["comment"] == "topic of the record"
+    assert options_in(schema) == {"path": "file:/data/broker-a/store", "subscribe": "T"}
+    assert options_in(PocketMQDataSource({"path": "/data"}).schema()) == {}
+    with pytest.raises(IllegalArgument, match="secretKey would stand in the catalog"):
+        PocketMQDataSource(given | {"accessKey": "a", "secretKey": "s"}).schema()
+    with pytest.raises(IllegalArgument, match="no option 'owner'"):
+        PocketMQDataSource({"owner": "me"})

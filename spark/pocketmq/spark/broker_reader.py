@@ -1,5 +1,6 @@
 """Batch reads of live brokers: bounds asked once in the driver, pulls in the tasks."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
+
+_log = logging.getLogger("pocketmq.spark")
 
 
 class BrokerBounds:
@@ -224,20 +227,29 @@ class BrokerReader(DataSourceReader):
             if starting.word == GROUP:
                 found = group_positions(client, bounds, self.options.group)
                 starting = replace(starting, word="earliest", offsets=found)
+            brokers = {key.broker_name for key in bounds}
+            starting, ending = starting.of_brokers(brokers), self.ending.of_brokers(brokers)
             say_defaults(self.topics, bounds, starting)
             check_known(bounds, starting, "startingOffsets", loss)
-            check_known(bounds, self.ending, "endingOffsets", loss)
+            check_known(bounds, ending, "endingOffsets", loss)
             starts: Offsets = {}
             ends: Offsets = {}
             for key, one in bounds.items():
                 if self.pushed.has(*key):
                     start = starting_offset(one, starting, loss)
-                    end = ending_offset(one, self.ending, loss)
+                    end = ending_offset(one, ending, loss)
                     start, end = self.pushed.narrow(one, start, end, CLOCK_SLACK_MS)
                     store_at(starts, key, start)
                     store_at(ends, key, end)
             found_partitions = cut_ranges(bounds, starts, ends, self.sizes)
         warn(loss)
+        _log.info(
+            "planned queues=%d partitions=%d columns=%s pushed=%s",
+            len(bounds),
+            len(found_partitions),
+            ",".join(self.projection.decoded),
+            self.pushed,
+        )
         return found_partitions
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

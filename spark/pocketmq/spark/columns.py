@@ -1,6 +1,7 @@
 """Columns as Spark sees them: the standard ones, and the face of a Kafka source (`columns=kafka`)."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     bulk_schema.STRING_MAP: MapType(StringType(), StringType(), True),
 }
 
+_OPTIONS = "pocketmq.options"
 # Kafka's column -> ours. timestampType 1 is "log append time", which storeTimestamp is.
 _KAFKA_SOURCE = {
     "key": "keys",
@@ -72,7 +74,26 @@ def schema_of(columns: str) -> StructType:
     if columns.strip().lower() == "kafka":
         return StructType([StructField(n, t) for n, t in _KAFKA_TYPES.items()])
     names = bulk_schema.resolve(columns or None)
-    return StructType([StructField(n, _SPARK_TYPES[bulk_schema.COLUMNS[n].type]) for n in names])
+    columns_ = (bulk_schema.COLUMNS[n] for n in names)
+    return StructType(
+        [StructField(c.name, _SPARK_TYPES[c.type], True, {"comment": c.help}) for c in columns_]
+    )
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema of a catalog's table, which holds the options that it was created with."""
+    first, *rest = schema.fields
+    metadata = first.metadata | {_OPTIONS: json.dumps(dict(options), sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, True, metadata), *rest])
+
+
+def options_in(schema: StructType) -> dict[str, str]:
+    """What with_options() put there; nothing for any other schema."""
+    for field in schema.fields:
+        if _OPTIONS in field.metadata:
+            found: dict[str, str] = json.loads(field.metadata[_OPTIONS])
+            return found
+    return {}
 
 
 @dataclass(frozen=True)

@@ -74,12 +74,21 @@ class FileReader(DataSourceReader):
         if starting.word == GROUP:
             found = group_offsets(planner.stores, self.options.group, planner.topics.has)
             starting = replace(starting, word="earliest", offsets=found)
-        say_defaults(self.topics, planner.bounds, starting)
+        brokers = {root.broker_name for root in self.roots}
+        say_defaults(self.topics, planner.bounds, starting.of_brokers(brokers))
         starts, ends = planner.starts(starting), planner.ends(self.ending)
         self._apply_pushed(planner, starts, ends)
         found_partitions = planner.partitions(starts, ends, self.sizes)
         found_partitions += planner.walk_partitions(starting, self.ending)
         warn(loss)
+        _log.info(
+            "planned stores=%d queues=%d partitions=%d columns=%s pushed=%s",
+            len(planner.stores),
+            len(planner.bounds),
+            len(found_partitions),
+            ",".join(self.projection.decoded),
+            self.pushed,
+        )
         return [InputPartition(p) for p in found_partitions]
 
     def filters(self) -> Filters | None:

@@ -63,7 +63,8 @@ class Options(Settings):
     starting_offsets: str = key(
         "",
         name="startingOffsets",
-        help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} with -2 earliest and -1 '
+        help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} (with one broker also '
+        '{"topic":{"queue":offset}}) with -2 earliest and -1 '
         "latest. Default: earliest for a batch, latest for a stream. Queues that a JSON leaves out begin at "
         "their earliest offset, which the log says.",
     )
@@ -320,19 +321,48 @@ STREAM_ONLY = {
 }
 BATCH_ONLY = {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"}
 # Spark's own options that reach a source or a sink.
-_SPARKS = {"checkpointlocation", "queryname", "mergeschema", "path", "__ispythondatasource"}
+_SPARKS = {
+    "checkpointlocation",
+    "queryname",
+    "mergeschema",
+    "path",
+    "__ispythondatasource",
+}
+_TABLE_PROPERTIES = {
+    "owner",
+    "provider",
+    "external",
+    "is_managed_location",
+    "comment",
+    "collation",
+}
+_KAFKAS = {
+    "kafka.bootstrap.servers": "nameServer names the name servers, host:9876;host2:9876",
+    "kafka.group.id": "group names the group",
+    "groupidprefix": "reads need no group of their own; group names one to begin at or to show progress in",
+    "includeheaders": "columns=kafka has the column headers, and column properties holds the same",
+    "kafkaconsumer.polltimeoutms": "pullTimeoutMs is the wait for an answer",
+    "fetchoffset.numretries": "retryTimeoutMs is how long faults are lived with",
+    "fetchoffset.retryintervalms": "retryTimeoutMs is how long faults are lived with",
+}
+# CREATE TABLE ... OPTIONS (subscribe ...) comes as subscribe and as option.subscribe.
+_TABLE_OPTION = "option."
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
     """Options of their texts. Raises: IllegalArgument that names the option and what is allowed."""
     known: dict[str, Key] = {name.lower(): k for name, k in Options.keys().items()}
     values: dict[str, Any] = {}
-    for name, text in given.items():
+    of_table = is_table(given)
+    for name, text in _without_tables(given).items():
         found = known.get(name.lower())
         if found is None:
-            if name.lower() in _SPARKS:
+            if name.lower() in _SPARKS or (of_table and name.lower() in _TABLE_PROPERTIES):
                 continue
             names = [k.name for k in known.values()]
+            instead = _instead_of(name)
+            if instead:
+                raise IllegalArgument(f"option {name!r} is of Kafka's source; here {instead}")
             near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
             hint = f"; did you mean {known[near[0]].name!r}?" if near else "."
             raise IllegalArgument(
@@ -345,6 +375,46 @@ def parse_options(given: Mapping[str, str]) -> Options:
             )
         values[found.attribute] = found.parse(str(text))
     return Options(**values)
+
+
+def _instead_of(name: str) -> str:
+    """What takes the place of an option of Kafka's source; nothing for other names."""
+    if name.lower() in _KAFKAS:
+        return _KAFKAS[name.lower()]
+    if name.lower().startswith(("kafka.", "kafkaconsumer.", "fetchoffset.")):
+        return "nothing takes its place: leave it out"
+    return ""
+
+
+def _without_tables(given: Mapping[str, str]) -> dict[str, str]:
+    """The options as load() would have them: a catalog's table has a location in place of a path."""
+    if not is_table(given):
+        return dict(given)
+    plain = {n: t for n, t in given.items() if not n.lower().startswith(_TABLE_OPTION)}
+    places = [n for n in plain if n.lower() == "location"]
+    for name in places:
+        location = plain.pop(name)
+        if not any(n.lower() == "path" for n in plain):
+            plain["path"] = location
+    return plain
+
+
+def is_table(given: Mapping[str, str]) -> bool:
+    """Whether a catalog's table is meant (CREATE TABLE ... USING pocketmq), not load() or save()."""
+    names = {n.lower() for n in given}
+    return {"provider", "owner"} <= names
+
+
+def table_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Options to keep with a table. Raises: IllegalArgument for secrets, which its columns would show."""
+    kept = {n: t for n, t in _without_tables(given).items() if n.lower() not in _TABLE_PROPERTIES}
+    secret = {n for n in given_names(kept) if n in ("accessKey", "secretKey", "securityToken")}
+    if secret:
+        raise IllegalArgument(
+            f"{', '.join(sorted(secret))} would stand in the catalog for everybody to read: use a temporary "
+            "view, CREATE TEMPORARY VIEW t USING pocketmq OPTIONS (...), or load()"
+        )
+    return kept
 
 
 def given_names(given: Mapping[str, str]) -> set[str]:

@@ -12,7 +12,7 @@ it is on.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +53,15 @@ class Pushed:
     offset_high: int | None = None
     start_ms: int | None = None
     end_ms: int | None = None
+
+    def __str__(self) -> str:
+        """What the index answers, for the log; `none` when nothing."""
+        parts = [
+            f"{f.name}={sorted(v) if isinstance(v, frozenset) else v}"
+            for f in fields(self)
+            if (v := getattr(self, f.name)) is not None
+        ]
+        return " ".join(parts) or "none"
 
     def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
         """Whether the queue can hold wanted rows."""

@@ -3,6 +3,7 @@
 Spark starts a Python process for many of these calls: what one does not need, it does not import.
 """
 
+import logging
 import os
 from typing import Any
 
@@ -10,7 +11,16 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.spark.options import READ, STREAM, WRITE, Options, check_use, parse_options
+from pocketmq.spark.options import (
+    READ,
+    STREAM,
+    WRITE,
+    Options,
+    check_use,
+    is_table,
+    parse_options,
+    table_options,
+)
 
 
 class PocketMQDataSource(DataSource):
@@ -18,6 +28,7 @@ class PocketMQDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        _show_log()
         self._given = {str(k): str(v) for k, v in dict(options).items()}
         self._options = parse_options(self._given)
 
@@ -26,12 +37,25 @@ class PocketMQDataSource(DataSource):
         return "pocketmq"
 
     def schema(self) -> StructType:
-        from pocketmq.spark.columns import schema_of
+        from pocketmq.spark.columns import schema_of, with_options
 
-        return schema_of(self._options.columns)
+        found = schema_of(self._options.columns)
+        if not is_table(self._given):
+            return found
+        # Spark asks a table of its catalog to be read without the options that it was created with.
+        return with_options(found, table_options(self._given))
+
+    def _use(self, schema: StructType, use: str) -> None:
+        """The options of a table that is read by its name are in its schema. Raises: IllegalArgument."""
+        if not self._given:
+            from pocketmq.spark.columns import options_in
+
+            self._given = options_in(schema)
+            self._options = parse_options(self._given)
+        check_use(self._given, use)
 
     def reader(self, schema: StructType) -> Any:
-        check_use(self._given, READ)
+        self._use(schema, READ)
         from pocketmq.spark.columns import projection_of
 
         projection = projection_of(schema, self._options.columns)
@@ -44,7 +68,7 @@ class PocketMQDataSource(DataSource):
         return BrokerReader(_with_name_server(self._options), projection)
 
     def streamReader(self, schema: StructType) -> Any:
-        check_use(self._given, STREAM)
+        self._use(schema, STREAM)
         from pocketmq.spark.columns import projection_of
 
         projection = projection_of(schema, self._options.columns)
@@ -57,7 +81,7 @@ class PocketMQDataSource(DataSource):
         return make_broker_stream(_with_name_server(self._options), projection)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        check_use(self._given, WRITE)
+        self._use(schema, WRITE)
         if overwrite:
             raise IllegalArgument(
                 'a topic cannot be overwritten: use df.write.format("pocketmq").mode("append")'
@@ -67,7 +91,7 @@ class PocketMQDataSource(DataSource):
         return make_writer(_with_name_server(self._options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        check_use(self._given, WRITE)
+        self._use(schema, WRITE)
         if overwrite:
             raise IllegalArgument(
                 'a topic cannot be overwritten: use .outputMode("append") or "update"'
@@ -75,6 +99,20 @@ class PocketMQDataSource(DataSource):
         from pocketmq.spark.sink import make_stream_writer
 
         return make_stream_writer(_with_name_server(self._options), schema)
+
+
+def _show_log() -> None:
+    """POCKETMQ_LOG=INFO shows what is planned and pushed, on the driver's standard error.
+
+    Spark calls us in processes of its own, which no logging of the user's program reaches.
+    """
+    level = os.environ.get("POCKETMQ_LOG", "").upper()
+    log = logging.getLogger("pocketmq.spark")
+    if level in ("DEBUG", "INFO") and not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(level)
 
 
 def _reads_files(options: Options) -> bool:
@@ -89,7 +127,8 @@ def _reads_files(options: Options) -> bool:
         return False
     raise IllegalArgument(
         'nothing to read is named: load("/data/broker-a/store") reads files, option nameServer '
-        '("host:9876", or the environment\'s NAMESRV_ADDR) reads brokers'
+        '("host:9876", or the environment\'s NAMESRV_ADDR) reads brokers. A table of the catalog: CREATE '
+        "TABLE t USING pocketmq OPTIONS (...) without a list of columns, of which Spark keeps no options"
     )
 
 

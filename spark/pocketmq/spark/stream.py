@@ -133,6 +133,7 @@ class OffsetStream(DataSourceStreamReader):
         self, bounds: Mapping[QueueKey, Bounds], starting: Positions, loss: LossRule
     ) -> Offsets:
         """starting_offset() of every queue."""
+        starting = starting.of_brokers({key.broker_name for key in bounds})
         say_defaults(self.topics, bounds, starting)
         offsets: Offsets = {}
         for key, one in bounds.items():

@@ -12,6 +12,16 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from pocketmq.bulk.errors import NotAStore
+
+# URIs that pyarrow knows nothing of, and what works in their place.
+_HINTS = {
+    "dbfs": "Python sees it as a folder: /dbfs/...",
+    "http": "a web server cannot be listed: copy the store to a folder or an object store (s3://...)",
+    "https": "a web server cannot be listed: copy the store to a folder or an object store (s3://...)",
+    "s3a": "pyarrow's name of it is s3://",
+    "s3n": "pyarrow's name of it is s3://",
+}
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -133,10 +143,17 @@ class ArrowFolders:
 
 def folders_of(path: str) -> tuple[Folders, str]:
     """The file system of `path` and the path inside it; a URI (`s3://...`) goes through pyarrow.fs."""
+    scheme = path.partition(":")[0].lower()
+    if scheme in _HINTS and re.match(r"^[a-z0-9]+:/", path):
+        raise NotAStore(path, _HINTS[scheme])
     if _URI.match(path):
         from pyarrow import fs
 
-        file_system, inner = fs.FileSystem.from_uri(path)
+        try:
+            file_system, inner = fs.FileSystem.from_uri(path)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            hint = " (it needs libhdfs: set HADOOP_HOME and CLASSPATH)" if scheme == "hdfs" else ""
+            raise NotAStore(path, f"its file system cannot be opened{hint}: {error}") from error
         if isinstance(file_system, fs.LocalFileSystem):
             return LocalFolders(), inner
         return ArrowFolders(file_system), inner

@@ -7,8 +7,8 @@ at their earliest and end at their latest offset.
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from pocketmq.bulk.errors import DataLoss
@@ -16,6 +16,9 @@ from pocketmq.remoting.errors import IllegalArgument
 
 EARLIEST = -2
 LATEST = -1
+
+# The name in offsets that leave it out, {"TopicA": {"0": 23}}: there has to be one broker only.
+THE_BROKER = ""
 
 Offsets = dict[str, dict[str, dict[int, int]]]
 
@@ -58,6 +61,39 @@ class Positions:
     ms: int | None = None
     ms_by_queue: Offsets | None = None
     strategy: str = "error"
+
+    def of_brokers(self, names: Collection[str]) -> "Positions":
+        """The same with the broker's name where it was left out.
+
+        Raises: IllegalArgument when there is not just one.
+        """
+        if not (_leaves_out(self.offsets) or _leaves_out(self.ms_by_queue)):
+            return self
+        if len(names) != 1:
+            found = ", ".join(sorted(names)) or "none"
+            raise IllegalArgument(
+                'offsets without a broker, {"topic":{"queue":offset}}, need one broker; there are '
+                f'{found}: {{"topic":{{"broker":{{"queue":offset}}}}}}'
+            )
+        (name,) = names
+        return replace(
+            self,
+            offsets=_with_name(self.offsets, name),
+            ms_by_queue=_with_name(self.ms_by_queue, name),
+        )
+
+
+def _leaves_out(offsets: Offsets | None) -> bool:
+    return any(THE_BROKER in brokers for brokers in (offsets or {}).values())
+
+
+def _with_name(offsets: Offsets | None, name: str) -> Offsets | None:
+    if offsets is None:
+        return None
+    return {
+        topic: {broker or name: queues for broker, queues in brokers.items()}
+        for topic, brokers in offsets.items()
+    }
 
 
 def lookup(offsets: Offsets | None, key: QueueKey) -> int | None:
@@ -114,6 +150,8 @@ def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
     for topic, brokers in raw.items():
         if not isinstance(brokers, dict):
             raise fail(f"the value of topic {topic!r} is no object of brokers")
+        if brokers and all(str(b).isdecimal() and type(o) is int for b, o in brokers.items()):
+            brokers = {THE_BROKER: brokers}
         for broker, queues in brokers.items():
             if not isinstance(queues, dict):
                 raise fail(

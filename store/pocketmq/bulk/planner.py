@@ -125,6 +125,7 @@ class Planner:
         self.loss = loss
         self.topics = topics
         self.stores = [Store(root) for root in roots]
+        self._brokers = {root.broker_name for root in roots}
         self.walked = [s for s in self.stores if s.log_files and not s.has_queues()]
         indexed = [s for s in self.stores if s not in self.walked]
         self.bounds: dict[QueueKey, FileBounds] = {}
@@ -166,6 +167,7 @@ class Planner:
 
     def starts(self, wanted: Positions) -> Offsets:
         """Where each queue begins."""
+        wanted = wanted.of_brokers(self._brokers)
         self._check_known(wanted, "startingOffsets")
         result: Offsets = {}
         for key, bounds in self.bounds.items():
@@ -174,6 +176,7 @@ class Planner:
 
     def ends(self, wanted: Positions) -> Offsets:
         """Where each queue ends, not included."""
+        wanted = wanted.of_brokers(self._brokers)
         self._check_known(wanted, "endingOffsets")
         result: Offsets = {}
         for key, bounds in self.bounds.items():
@@ -203,6 +206,9 @@ class Planner:
 
     def walk_partitions(self, starting: Positions, ending: Positions) -> list[Partition]:
         """One partition a file for the stores without queues."""
+        if self.walked:
+            starting = starting.of_brokers(self._brokers)
+            ending = ending.of_brokers(self._brokers)
         for store in self.walked:
             for first, end in store.spans():
                 if store.log_file_of(first) is None:

@@ -6,6 +6,7 @@ log was copied. A store without ConsumeQueue files (or with RocksDB queues) can 
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -186,7 +187,7 @@ def find_roots(
         path.split(",") if isinstance(path, str) else [p for one in path for p in one.split(",")]
     )
     found: list[str] = []
-    for part in (p.strip() for p in parts):
+    for part in (_local(p.strip()) for p in parts):
         if not part:
             continue
         if "://" not in part and glob.has_magic(part) and not os.path.exists(part):
@@ -217,6 +218,11 @@ def find_roots(
     return list({root.path: root for root in roots}.values())
 
 
+def _local(path: str) -> str:
+    """A file URI as a path; Spark's catalog keeps the folder of a table as file:/data/store."""
+    return re.sub(r"^file:/+", "/", path)
+
+
 def _clean(path: str) -> str:
     return path.rstrip("/") or "/"
 
@@ -224,7 +230,7 @@ def _clean(path: str) -> str:
 def _broker_name(path: str, names: dict[str, str]) -> str:
     clean = _clean(path)
     for given, name in names.items():
-        if _clean(given) == clean:
+        if _clean(_local(given)) == clean:
             return name
     above, last = os.path.split(clean if "://" in clean else os.path.abspath(clean))
     if last == "commitlog":
