@@ -2,7 +2,8 @@
 
 1. All messages of a batch have the same topic and wait for the store alike; none is delayed or goes to
    a retry topic.
-2. A batch's encoded size is at most `size_max`; `split` cuts a longer list into as few as fit, in order.
+2. A batch's encoded size is at most `size_max`, and it has BATCH_COUNT_MAX messages at most; `split` cuts a
+   longer list into as few as fit, in order.
 Source: MessageBatch, MessageDecoder.encodeMessages, RocketMQ 4.9.7.
 """
 
@@ -12,7 +13,7 @@ from pocketmq.client.errors import IllegalMessage, MessageTooLarge
 from pocketmq.remoting.message import Message, Property
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.names import is_retry_topic
-from pocketmq.remoting.record import encode_batch
+from pocketmq.remoting.record import BATCH_COUNT_MAX, encode_batch
 
 _OVERHEAD = 22  # bytes of a batch member besides its body and properties
 _DELAYING = (
@@ -65,7 +66,7 @@ def split(messages: Sequence[Message], size_max: int) -> Iterator[list[Message]]
                 f"a message of topic {message.topic!r} takes {size} bytes in a batch; at most {size_max} "
                 "fit: send it singly, or raise max_message_size here and maxMessageSize at the broker"
             )
-        if chunk and chunk_size + size > size_max:
+        if chunk and (chunk_size + size > size_max or len(chunk) == BATCH_COUNT_MAX):
             yield chunk
             chunk, chunk_size = [], 0
         chunk.append(message)

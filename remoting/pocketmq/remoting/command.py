@@ -155,8 +155,11 @@ def encode_header(command: RemotingCommand) -> bytes:
     return _encode_msgpack(command)
 
 
-def decode(frame: bytes) -> RemotingCommand:
+def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
     """A command from a frame without its length word.
+
+    header_size_max: bytes of the header; servers give REQUEST_HEADER_SIZE_MAX, while an answer may have one
+    of any size (the ids of a large batch).
 
     Raises: FrameError for an unknown encoding, lengths that do not fit, or a header that is none.
     """
@@ -165,8 +168,8 @@ def decode(frame: bytes) -> RemotingCommand:
     end = 4 + (frame[1] << 16 | frame[2] << 8 | frame[3])
     if end > len(frame):
         raise FrameError(f"a header of {end - 4} bytes is announced in a frame of {len(frame)}")
-    if end > HEADER_SIZE_MAX:
-        raise FrameError(f"a header of {end - 4} bytes; at most {HEADER_SIZE_MAX} are read")
+    if end - 4 > header_size_max:
+        raise FrameError(f"a header of {end - 4} bytes; at most {header_size_max} are read")
     encoding = frame[0]
     if encoding == 0:
         command = _decode_json(frame[4:end])
@@ -182,9 +185,9 @@ def decode(frame: bytes) -> RemotingCommand:
     return command
 
 
-HEADER_SIZE_MAX = 262_144
-"""Bytes of a header, its mark included. Ours: a longer one would hold up the event loop. The longest that
-official clients write has 32,767 characters of properties."""
+REQUEST_HEADER_SIZE_MAX = 262_144
+"""Bytes of a request's header. Ours: a longer one would hold up the event loop. The longest that official
+clients write has 32,767 characters of properties."""
 msgpack: Any = _msgpack
 _HEAD = struct.Struct(">II")
 _new_command = RemotingCommand.__new__

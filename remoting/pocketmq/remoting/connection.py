@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
-from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
@@ -106,6 +106,7 @@ class Connection(asyncio.Protocol):
         self._sniffed = not sniff
         self._read_on = read_on
         self._decoder = FrameDecoder(frame_size_max)
+        self._header_size_max = frame_size_max if read_on else REQUEST_HEADER_SIZE_MAX
         self._pending: dict[int, Waiter] = {}
         self._in_flight_max = in_flight_max
         self._opaque = 0
@@ -196,7 +197,7 @@ class Connection(asyncio.Protocol):
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
-                self._handle(decode(frame))
+                self._handle(decode(frame, self._header_size_max))
         except ProtocolError as error:
             self._refuse(error)
         finally:

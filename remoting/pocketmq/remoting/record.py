@@ -33,6 +33,8 @@ MAGIC_SIZE = 4
 # Both magics of a record begin with these bytes: what a search for the next record looks for.
 MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 PROPERTIES_SIZE_MAX = 32767
+BATCH_COUNT_MAX = 8_192
+"""Messages of one batch. Ours: more would hold up a broker's event loop; RocketMQ counts bytes only."""
 BORN_V6 = int(MessageSysFlag.BORN_HOST_V6)
 STORE_V6 = int(MessageSysFlag.STORE_HOST_V6)
 WRAPPED_BATCH = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)

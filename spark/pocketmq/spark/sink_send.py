@@ -20,7 +20,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError, Refused, Re
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
-from pocketmq.remoting.record import encode_batch
+from pocketmq.remoting.record import BATCH_COUNT_MAX, encode_batch
 from pocketmq.remoting.unique_key import UniqueKeys
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
@@ -167,7 +167,12 @@ class TaskSender:
             while lane.waiting:
                 flag, body, properties, single, _ = lane.waiting[0]
                 need = len(body) + len(properties) + 22
-                if lane.batch and (single or lane.batch[0][3] or size + need > self._batch_bytes):
+                if lane.batch and (
+                    single
+                    or lane.batch[0][3]
+                    or size + need > self._batch_bytes
+                    or len(lane.batch) == BATCH_COUNT_MAX
+                ):
                     break
                 del flag
                 size += need

@@ -10,7 +10,12 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from pocketmq.remoting.record import BATCH_MEMBER, BEFORE_MIDDLE, PROPERTIES_SIZE_MAX
+from pocketmq.remoting.record import (
+    BATCH_COUNT_MAX,
+    BATCH_MEMBER,
+    BEFORE_MIDDLE,
+    PROPERTIES_SIZE_MAX,
+)
 from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.errors import MessageIllegal, MessageTooLarge
 from pocketmq.store.tags_code import tags_code
@@ -113,6 +118,8 @@ def batch_records(
             )
             entries.append(pack_entry(position, record_size, code))
             positions.append(position)
+            if len(positions) > BATCH_COUNT_MAX:
+                raise MessageIllegal(f"the batch has more than {BATCH_COUNT_MAX} messages")
             codes.append(code)
             unindexed.append((key_hash, position, store_ms, own))
             position += record_size
