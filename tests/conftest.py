@@ -36,6 +36,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--connections",
+        default=1_000,
+        type=int,
+        help="idle connections, with a twentieth as many active ones beside (default 1,000; whole 10,000)",
+    )
+
+    parser.addoption(
+        "--fuzz-examples",
+        default=200,
+        type=int,
+        help="examples of each fuzzing test (default 200; whole 100,000)",
+    )
+
+    parser.addoption(
         "--rolling-count",
         default=2_000,
         type=int,
