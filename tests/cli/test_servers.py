@@ -1,6 +1,7 @@
 """The three server commands as a shell sees them: the ready line, signals, and what cannot begin."""
 
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -275,3 +276,31 @@ def test_a_command_encrypts_and_checks_who_answers(
             run(["--tls-ca", "nowhere", "topic", "list", "-n", namesrv])
     finally:
         server.kill()
+
+
+def test_a_terminal_shows_ready_once(tmp_path: Path) -> None:
+    """Log and ready line go to the same screen there."""
+    ours, theirs = pty.openpty()
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    process = subprocess.Popen([*COMMAND, "up", *ports], stdout=theirs, stderr=theirs, cwd=tmp_path)
+    os.close(theirs)
+    shown = b""
+    try:
+        while b"pid=" not in shown:
+            shown += os.read(ours, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        while True:
+            try:
+                more = os.read(ours, 65_536)
+            except OSError:
+                # The other end is gone: all has been read.
+                break
+            if not more:
+                break
+            shown += more
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert shown.count(b"ready namesrv=") == 1

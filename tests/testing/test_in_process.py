@@ -341,3 +341,27 @@ def test_a_wait_that_times_out_says_what_happened(server: InProcess) -> None:
         server.wait_until_consumed("readers", "orders", within_s=0)
     with pytest.raises(TimeoutError, match="topic 'nowhere' does not exist"):
         server.wait_for_messages("nowhere", 1, within_s=0)
+
+
+async def test_a_first_healthy_run_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic that is made by its first message, then its first consumer: nothing is wrong with that."""
+    caplog.set_level("WARNING")
+    got = asyncio.Event()
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.set()
+
+    with InProcess() as server:
+        consumer = PushConsumer(
+            "readers",
+            listener=listener,
+            name_server=server.namesrv,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )
+        consumer.subscribe("T")
+        async with Producer("P", name_server=server.namesrv) as producer:
+            await producer.send(Message("T", b"x"))
+            async with consumer:
+                async with asyncio.timeout(60):
+                    await got.wait()
+    assert [record.getMessage() for record in caplog.records] == []

@@ -99,7 +99,9 @@ def say_ready(parts: Mapping[str, object], *, as_json: bool = False) -> None:
     said = {name: value for name, value in parts.items() if value not in (None, "")}
     said["pid"] = os.getpid()
     line = " ".join(["ready", *(f"{name}={value}" for name, value in said.items())])
-    log.info("%s", line)
+    # A terminal that shows both streams would show it twice.
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        log.info("%s", line)
     try:
         # The command's output.
         print(json.dumps({"ready": True, **said}) if as_json else line, flush=True)  # noqa: T201

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.listener_log import ListenerLog
 from pocketmq.client.offset_store import OffsetTable
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.runner import Runner
@@ -86,6 +87,7 @@ class ConsumeMessageConcurrently:
         self._runner = runner
         self._stats = stats
         self._clock = clock
+        self._failures = ListenerLog(log, settings.group, clock.monotonic_ms)
         self._sending_back = 0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()
@@ -135,13 +137,7 @@ class ConsumeMessageConcurrently:
             self._finish(call.messages, process_queue, queue)
             return
         if outcome.error is not None:
-            log.warning(
-                "listener raised, the messages come again group=%s queue=%s messages=%s",
-                self._settings.group,
-                queue,
-                [message.msg_id for message in call.messages],
-                exc_info=outcome.error,
-            )
+            self._failures.raised(outcome.error, queue, call.messages)
         if process_queue.dropped:
             log.warning(
                 "the queue was taken away while its messages were consumed, nothing is committed "

@@ -18,6 +18,7 @@ from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Listene
 from pocketmq.client.consume_concurrently import ConsumeSettings
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.listener_log import ListenerLog
 from pocketmq.client.offset_store import OffsetTable
 from pocketmq.client.process_queue import LOCK_INTERVAL_MS, ProcessQueue
 from pocketmq.client.runner import Runner
@@ -68,6 +69,7 @@ class ConsumeMessageOrderly:
         self._runner = runner
         self._stats = stats
         self._clock = clock
+        self._failures = ListenerLog(log, settings.group, clock.monotonic_ms)
         self._turns: dict[MessageQueue, asyncio.Lock] = {}
         self._consuming: dict[ProcessQueue, asyncio.Lock] = {}
         self._stopping = False
@@ -150,13 +152,7 @@ class ConsumeMessageOrderly:
             process_queue.take_back(messages)
             return False
         if outcome.error is not None:
-            log.warning(
-                "listener raised, the messages come again group=%s queue=%s messages=%s",
-                self._settings.group,
-                queue,
-                [message.msg_id for message in messages],
-                exc_info=outcome.error,
-            )
+            self._failures.raised(outcome.error, queue, messages)
         ok = outcome.result is ConsumeResult.SUCCESS
         count = len(messages)
         self._stats.consumed(queue.topic, count if ok else 0, 0 if ok else count, outcome.cost_ms)

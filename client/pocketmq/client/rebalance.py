@@ -166,7 +166,8 @@ class Rebalance:
             own = await self._allocate(topic, all_queues)
             if own is None or all_queues is None:
                 return
-        if await self._update_table(topic, own):
+        changed, requests = await self._update_table(topic, own)
+        if changed:
             log.info(
                 "rebalanced group=%s topic=%s strategy=%s client=%s queues=%s of %s",
                 self.group,
@@ -177,6 +178,16 @@ class Rebalance:
                 len(all_queues),
             )
             await self._environment.changed(topic, all_queues, own)
+        # After the heartbeat with the subscription's new version: a broker refuses pulls that are newer
+        # than what it was told, and each would wait for three seconds.
+        for request in requests:
+            log.info(
+                "doRebalance, %s, add a new pull request %s at %s",
+                self.group,
+                request.queue,
+                request.next_offset,
+            )
+            self._environment.dispatch(request)
 
     async def _allocate(
         self, topic: str, all_queues: list[MessageQueue] | None
@@ -185,7 +196,8 @@ class Rebalance:
         client_ids = await self._environment.find_consumer_ids(topic, self.group)
         if all_queues is None and not is_retry_topic(topic):
             log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
-        if not client_ids:
+        # A group's retry topic is made by its first heartbeat; until then nobody need hear of it.
+        if not client_ids and not (all_queues is None and is_retry_topic(topic)):
             log.warning("doRebalance, %s %s, get consumer id list failed", self.group, topic)
         if not all_queues or not client_ids:
             return None
@@ -202,8 +214,10 @@ class Rebalance:
             )
             return None
 
-    async def _update_table(self, topic: str, own: Sequence[MessageQueue]) -> bool:
-        """updateProcessQueueTableInRebalance. Returns: whether anything changed."""
+    async def _update_table(
+        self, topic: str, own: Sequence[MessageQueue]
+    ) -> tuple[bool, list[PullRequest]]:
+        """updateProcessQueueTableInRebalance. Returns: whether anything changed, pulls to begin."""
         plan = plan_change(self.table, topic, own, self._clock.monotonic_ms(), pushes=self._pushes)
         changed = False
         for queue in plan.drop:
@@ -215,15 +229,7 @@ class Rebalance:
             request = await self._add(queue)
             if request is not None:
                 requests.append(request)
-        for request in requests:
-            log.info(
-                "doRebalance, %s, add a new pull request %s at %s",
-                self.group,
-                request.queue,
-                request.next_offset,
-            )
-            self._environment.dispatch(request)
-        return changed or bool(requests)
+        return changed or bool(requests), requests
 
     async def _remove(self, queue: MessageQueue, why: str) -> bool:
         process_queue = self.table[queue]

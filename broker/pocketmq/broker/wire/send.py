@@ -366,7 +366,7 @@ class SendMessageProcessor:
     def _create(self, header: AnySendHeader, connection: Connection) -> TopicConfig:
         name = header.topic
         is_retry = name.startswith(RETRY_PREFIX)
-        log.warning("the topic %s not exist, producer: %s", name, connection.peer)
+        log.info("the topic %s not exist, producer: %s", name, connection.peer)
         unit = (_UNIT_SUB if is_retry else _UNIT) if header.unit_mode else 0
         topic = self._topics.create_in_send(
             name, header.default_topic, connection.peer, header.default_topic_queue_nums, unit
