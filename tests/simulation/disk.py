@@ -78,6 +78,8 @@ class Disk:
         self.full = False
         self.slow = 1.0
         self.faults: list[tuple[Fault, int]] = []
+        # Called when a failed fsync has made the cache forget what it should write; with the path.
+        self.on_forgotten: Callable[[str], None] = lambda path: None
         # Called before each call; a crash may happen in it.
         self.on_call: Callable[[str, str], None] | None = None
 
@@ -143,6 +145,7 @@ class Disk:
                 if file.seen.get(number) != block and self._chance.random() < 0.5:
                     file.platter[number] = block
             file.seen, file.seen_size = blocks, size
+            self.on_forgotten(path)
             raise
         own = [number for number, each in enumerate(self._journal) if each.concerns(inode)]
         self._write_journal(own[-1] + 1 if own else 0)

@@ -46,6 +46,8 @@ class Ledger:
         self.groups: dict[str, Handled] = {}
         self.said: list[str] = []
         self.wrong: list[str] = []
+        # From when to when, in virtual seconds, some broker's clock was wrong.
+        self.wrong_clocks: list[tuple[float, float]] = []
 
     def group(self, name: str) -> Handled:
         return self.groups.setdefault(name, Handled())

@@ -14,6 +14,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger, Queue, Sent
 from tests.simulation.machine import START_MS, Machine
 from tests.simulation.network import HOST, Host, Network
+from tests.simulation.story import DELAYS_S
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import read_broker_conf
@@ -144,6 +145,8 @@ class Node:
         except (OSError, StoreError, PocketMQError) as error:
             if host.up:
                 self.ledger.say(self.now_s, f"{self.name} ended by itself: {error!r}")
+                if self.ready:
+                    self.ledger.fault(self.now_s, f"{self.name} served and ended by {error!r}")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             if host.up:
                 self.ledger.fault(self.now_s, f"{self.name} died of {_cause(error)}")
@@ -192,8 +195,10 @@ class BrokerNode(Node):
         super().__init__(name, machine, network, tasks, ledger)
         self.disk: Disk = machine.disk(name)
         self.broker: Broker | None = None
-        # When its power was cut, in virtual seconds.
+        # When its power was cut, and when the disk did not take what it was given of the log.
         self.power_cuts_s: list[float] = []
+        self.forgotten_s: list[float] = []
+        self.disk.on_forgotten = self._forgotten
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
@@ -209,6 +214,10 @@ class BrokerNode(Node):
             self.ledger.say(
                 self.now_s, f"{self.name} clean={broker.parts.messages.store.closed_cleanly}"
             )
+
+    def _forgotten(self, path: str) -> None:
+        if "commitlog/" in path:
+            self.forgotten_s.append(self.now_s)
 
     @property
     def store(self) -> MessageStore:
@@ -303,7 +312,7 @@ class ProducerNode(Node):
             key = message.body.decode()
             match kind:
                 case "delay":
-                    sending = self.producer.send(message, delay_level=1 + number % 4)
+                    sending = self.producer.send(message, delay_level=1 + number % len(DELAYS_S))
                 case "transaction":
                     sending = self._in_transaction(message, key)
                 case "ordered":
@@ -352,9 +361,25 @@ class ProducerNode(Node):
 
 
 class ConsumerNode(Node):
-    """A member of a group: `reader-*` concurrently, `ordered-*` in order."""
+    """A member of a group: `reader-*` concurrently, `ordered-*` in order.
+
+    from_last: a new group begins at the end of the queues.
+    """
 
     consumer: PushConsumer | None = None
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        network: Network,
+        tasks: asyncio.TaskGroup,
+        ledger: Ledger,
+        *,
+        from_last: bool,
+    ) -> None:
+        super().__init__(name, machine, network, tasks, ledger)
+        self._from = ConsumeFromWhere.LAST_OFFSET if from_last else ConsumeFromWhere.FIRST_OFFSET
 
     @property
     def group(self) -> str:
@@ -374,7 +399,7 @@ class ConsumerNode(Node):
             self.group,
             listener=listen,
             orderly=self.topic == "ordered",
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            consume_from_where=self._from,
             concurrency=4,
             drain_timeout_ms=5_000,
             suspend_ms=200,
@@ -399,6 +424,8 @@ class ConsumerNode(Node):
         offset = message.queue_offset
         if self.topic == "ordered" and host.up:
             self._in_order(queue, offset)
+        if key.startswith("delay"):
+            self._not_early(key)
         await asyncio.sleep(chance.uniform(0.0, 0.06))
         if not host.up:
             # This process is gone: nobody hears what it says.
@@ -424,6 +451,15 @@ class ConsumerNode(Node):
             self.ledger.fault(
                 self.now_s, f"{self.name} got {queue} {offset} before {missing} was processed"
             )
+
+    def _not_early(self, key: str) -> None:
+        sent = self.ledger.sent[key]
+        due_s = sent.began_s + DELAYS_S[int(key.split("-")[1]) % len(DELAYS_S)]
+        if self.now_s < due_s - 0.1 and not any(
+            began <= self.now_s and sent.began_s <= ended
+            for began, ended in self.ledger.wrong_clocks
+        ):
+            self.ledger.fault(self.now_s, f"{key} came {due_s - self.now_s:.1f} s early")
 
     def owned(self) -> list[MessageQueue]:
         """Its queues, those of the retry topic left out."""

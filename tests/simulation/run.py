@@ -5,11 +5,13 @@ the same is true once more when all brokers have lost their power and are back.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.simulation import checks
+from tests.simulation.disk import Fault
 from tests.simulation.ledger import Ledger, Queue
 from tests.simulation.machine import Machine
 from tests.simulation.network import HOST, Network
@@ -25,7 +27,7 @@ from tests.simulation.nodes import (
     NodeClock,
     ProducerNode,
 )
-from tests.simulation.story import LENGTH_MS, Event, Story
+from tests.simulation.story import Event, Story
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -33,6 +35,7 @@ from pocketmq.remoting.errors import PocketMQError
 
 SETTLE_S = 400
 _POWER_OFF_S = 1.0
+_CLOCK_WRONG_MS = 3_600_000
 # Longer than the interval after which ASYNC_FLUSH has flushed whatever there is.
 _FLUSH_ALL_S = 12.0
 
@@ -65,7 +68,9 @@ class Cluster:
             name: BrokerNode(name, *parts, {"flushDiskType": flush}) for name in story.brokers
         }
         self.producer = ProducerNode("producer-1", *parts)
-        self.consumers = {name: ConsumerNode(name, *parts) for name in story.consumers}
+        self.consumers = {
+            name: ConsumerNode(name, *parts, from_last=story.from_last) for name in story.consumers
+        }
         self.nodes: dict[str, Node] = {
             node.name: node
             for node in (
@@ -123,7 +128,7 @@ class Cluster:
         for event in self.story.events:
             await asyncio.sleep(max(0.0, begin + event.at_ms / 1000 - self.now_s))
             self._happen(event)
-        await asyncio.sleep(max(0.0, begin + LENGTH_MS / 1000 - self.now_s))
+        await asyncio.sleep(max(0.0, begin + self.story.length_ms / 1000 - self.now_s))
 
     def _happen(self, event: Event) -> None:
         kind, _, what = event.kind.partition(" ")
@@ -163,10 +168,31 @@ class Cluster:
             case "slow network":
                 self.network.slowness[node.ip] = 100.0
                 later(seconds, self.network.slowness.pop, node.ip, None)
-            case "slow disk":
+            case _:
                 assert isinstance(node, BrokerNode)
+                self._trouble(event, node)
+
+    def _trouble(self, event: Event, node: BrokerNode) -> None:
+        """The disk and the clock of a machine."""
+        later = self.machine.loop.call_later
+        seconds = event.amount / 1000
+        match event.kind:
+            case "slow disk":
                 node.disk.slow = 60.0
                 later(seconds, setattr, node.disk, "slow", 1.0)
+            case "disk full":
+                node.disk.full = True
+                later(seconds, setattr, node.disk, "full", False)
+            case "sync fails":
+                node.disk.fail(Fault(frozenset({"sync"}), errno.EIO, event.other))
+            case "file fails":
+                number = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE)[event.number % 4]
+                calls = frozenset({"open", "reopen", "allocate", "write", "rename", "unlink"})
+                node.disk.fail(Fault(calls, number, event.other), event.amount)
+            case "clock ahead":
+                node.clock.wrong_ms = _CLOCK_WRONG_MS
+                self.ledger.wrong_clocks.append((self.now_s, self.now_s + seconds))
+                later(seconds, setattr, node.clock, "wrong_ms", 0)
             case _:
                 raise ValueError(event.kind)
 

@@ -11,7 +11,11 @@ import random
 from dataclasses import dataclass, replace
 
 LENGTH_MS = 40_000
+DELAYS_S = (1, 5, 10, 30)
+"""Of the delay levels that are used: an event's number says which."""
 SEND_KINDS = ("plain", "batch", "delay", "transaction", "ordered")
+FILES = ("commitlog/", "consumequeue/", "index/", "config/", "checkpoint", "deliveries/")
+"""What is in the paths of files whose calls fail."""
 BROKERS = ("broker-a", "broker-b")
 CONSUMERS = ("reader-1", "reader-2", "reader-3", "ordered-1", "ordered-2")
 
@@ -36,13 +40,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """sync_flush: of all brokers. brokers, consumers: those that exist from the start."""
+    """sync_flush: of all brokers. brokers, consumers: those that exist from the start. from_last: new
+    groups begin at the end of the queues. length_ms: how long the cluster is troubled."""
 
     seed: int
     sync_flush: bool
     brokers: tuple[str, ...]
     consumers: tuple[str, ...]
     events: tuple[Event, ...]
+    from_last: bool = False
+    length_ms: int = LENGTH_MS
 
     def only(self, numbers: set[int]) -> "Story":
         """The same story with these events alone."""
@@ -96,6 +103,10 @@ def _fault(
             ("reset", broker, 0, chance.choice(hosts)),
             ("slow network", broker, chance.randint(1_000, 10_000), ""),
             ("slow disk", broker, chance.randint(1_000, 10_000), ""),
+            ("disk full", broker, chance.randint(1_000, 15_000), ""),
+            ("sync fails", broker, 1, chance.choice(FILES)),
+            ("file fails", broker, chance.randint(1, 6), chance.choice(FILES)),
+            ("clock ahead", broker, chance.randint(500, 10_000), ""),
         )
     )
     return at, kind, who, amount, other

@@ -10,6 +10,7 @@ import pytest
 from tests.store.stores import open_store, read_all, send
 
 from pocketmq.store import ConfigFile, StoreForeign, StoreLocked, StoreUnreadable
+from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.mapped_file import MappedFile
 
 
@@ -209,3 +210,20 @@ def test_plain_queues_stay_plain_whatever_kind_the_topic_is_said_to_have(
         store.close()
         assert first.read_bytes() == before
     assert not (tmp_path / "batchconsumequeue").exists()
+
+
+@pytest.mark.parametrize("lost", [1, 3, 40])
+def test_what_stands_before_lost_records_can_still_be_found(tmp_path: Path, lost: int) -> None:
+    """Blank entries in the middle of a queue do not hide those in front of them."""
+    queue = ConsumeQueue(str(tmp_path), 100 * 20, "T", 0)
+    for number in range(10):
+        queue.put(number * 100, 100, 0)
+    queue.skip_to(10 + lost)
+    for number in range(10, 20):
+        queue.put(number * 100, 100, 0)
+    for number in range(20):
+        expected = number if number < 10 else number + lost
+        assert queue.first_at_or_behind(number * 100) == expected
+    assert queue.min_offset(0) == 0
+    assert queue.first_at_or_behind(2_000) == queue.max_offset
+    queue.close()

@@ -9,7 +9,8 @@
 1. Entry n starts at byte n * 20, so a queue offset is an array index.
 2. An entry is written only after its record is readable in the commit log.
 3. The record's own queue offset decides where its entry stands, also when it is written again.
-4. Entries in front of the first one that a rebuilt queue got are (0, 2147483647, 0): no record.
+4. Entries in front of the first one that a rebuilt queue got are (0, 2147483647, 0): no record. So are
+   those of records that a crash has taken out of the middle.
 5. Behind the last entry are zeros (RocketMQ leaves stale entries there; recovery clears them).
 Owner: MessageStore, on the event loop; it writes entries in place through `map`, `put_at`, `put_end`.
 """
@@ -28,6 +29,7 @@ BLANK_SIZE = 0x7FFF_FFFF
 _BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
 _CHUNK = 200 * ENTRY_SIZE
 _ZEROS = bytes(_CHUNK)
+_LOST_MAX = 1_000
 _STRETCH_MAX = 256 << 10
 _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
 
@@ -294,14 +296,22 @@ class ConsumeQueue:
     def first_at_or_behind(self, log_position: int) -> int:
         """First offset whose record is at or behind `log_position`; max_offset when there is none."""
         low, high = self.files.min_position // ENTRY_SIZE, self.max_offset
+        found = high
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry is None or entry[1] == BLANK_SIZE or entry[0] < log_position:
-                low = middle + 1
-            else:
+            # A few blanks may stand for records that were lost in the middle (invariant 4).
+            probe = middle
+            entry = self.entry(probe)
+            while _is_blank(entry) and probe + 1 < min(high, middle + _LOST_MAX):
+                probe += 1
+                entry = self.entry(probe)
+            if probe + 1 == high and _is_blank(entry):
                 high = middle
-        return low
+            elif entry is None or _is_blank(entry) or entry[0] < log_position:
+                low = probe + 1
+            else:
+                found, high = probe, middle
+        return found
 
     # ------------------------------------------------------------ retention
 
@@ -332,6 +342,10 @@ class ConsumeQueue:
         self.release()
         self.files.destroy()
         self.max_offset = 0
+
+
+def _is_blank(entry: tuple[int, int, int] | None) -> bool:
+    return entry is not None and entry[1] == BLANK_SIZE
 
 
 def _count_of(file: MappedFile) -> int:
