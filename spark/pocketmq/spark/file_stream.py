@@ -67,9 +67,8 @@ class FileStream(OffsetStream):
         assert isinstance(bounds, FileBounds)
         if bounds.high <= bounds.low:
             return 1
-        step = max(1, (bounds.high - bounds.low) // 8)
-        sizes = [bounds.queue.entry(i).size for i in range(bounds.low, bounds.high, step)]
-        return sum(sizes) // len(sizes)
+        _, _, size = bounds.span(bounds.low, bounds.high)
+        return size // (bounds.high - bounds.low)
 
     def warn(self, loss: LossRule) -> None:
         warn(loss)

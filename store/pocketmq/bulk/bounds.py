@@ -8,6 +8,7 @@ broker leaves old entries behind the end until they are overwritten.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.queue import IndexEntry, Queue
@@ -15,9 +16,23 @@ from pocketmq.bulk.store import LogFile, Store
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
 
+_SAMPLES = 16
+
 
 class FileBounds:
     """Bounds of a queue, fixed when made; entry numbers and queue offsets differ in batch queues only."""
+
+    __slots__ = (
+        "_times_behind",
+        "high",
+        "indexed_end",
+        "key",
+        "low",
+        "min_offset",
+        "queue",
+        "span_behind",
+        "store",
+    )
 
     def __init__(self, store: Store, queue: Queue, loss: LossRule) -> None:
         self.store = store
@@ -28,8 +43,9 @@ class FileBounds:
         self.min_offset = queue.offset_at(self.low, self.low, self.high)
         self.indexed_end = queue.offset_at(self.high, self.low, self.high)
         # Behind the index, see unindexed.py: store times in ms; first byte and end in the log.
-        self._times_behind: list[int] = []
+        self._times_behind: Sequence[int] = ()
         self.span_behind = (0, 0)
+        queue.close()
 
     @property
     def max_offset(self) -> int:
@@ -43,6 +59,8 @@ class FileBounds:
         """One more message, which the index does not point to."""
         first = self.span_behind[0] if self._times_behind else position
         self.span_behind = (first, position + size)
+        if not isinstance(self._times_behind, list):
+            self._times_behind = []
         self._times_behind.append(ms)
 
     def _skip_torn_tail(self, loss: LossRule) -> None:
@@ -66,7 +84,9 @@ class FileBounds:
         """The first offset whose message was stored at `ms` or later; None when all are older."""
         index = self.index_at_time(ms)
         if index < self.high:
-            return self.queue.offset_at(index, self.low, self.high)
+            offset = self.queue.offset_at(index, self.low, self.high)
+            self.queue.close()
+            return offset
         behind = bisect_left(self._times_behind, ms)
         return self.indexed_end + behind if behind < len(self._times_behind) else None
 
@@ -88,6 +108,7 @@ class FileBounds:
                 low = middle + 1
             else:
                 high = middle
+        self.queue.close()
         return low
 
     def indices(self, start: int, end: int) -> tuple[int, int]:
@@ -100,6 +121,15 @@ class FileBounds:
             high = self.queue.at_offset(end, low, self.high)
         return low, high
 
+    def span(self, low: int, high: int) -> tuple[int, int, int]:
+        """First byte and end in the log of the entries low <= i < high; bytes of their records, about."""
+        first, last = self.queue.entry(low), self.queue.entry(high - 1)
+        count = high - low
+        sampled = range(low, high, max(1, count // _SAMPLES))
+        mean = sum(self.queue.entry(i).size for i in sampled) / len(sampled)
+        self.queue.close()
+        return first.position, last.position + last.size, int(mean * count)
+
 
 def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str:
     """(topic, queue, queue offset, position) of the record there, or why there is none."""
@@ -107,13 +137,12 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
     if file is None:
         return "its commit log file is missing"
     at = entry.position - file.first
-    try:
-        opened = store.open_log(file)
-    except FileNotFoundError:
-        return "its commit log file is missing"
     if at + entry.size > file.size:
         return "it reaches over the end of its file"
-    raw = opened.read(at, at + entry.size)
+    try:
+        raw = store.peek(file, at, at + entry.size)
+    except FileNotFoundError:
+        return "its commit log file is missing"
     try:
         record = read_record(memoryview(raw))
     except MessageCodecError as error:
@@ -127,9 +156,7 @@ def store_ms(store: Store, position: int) -> int:
     if file is None:
         return 0
     try:
-        raw = store.open_log(file).read(
-            position - file.first, position - file.first + RECORD_SIZE_MIN
-        )
+        raw = store.peek(file, position - file.first, position - file.first + RECORD_SIZE_MIN)
     except FileNotFoundError:
         return 0
     if raw.size < RECORD_SIZE_MIN:

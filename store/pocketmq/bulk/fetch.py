@@ -1,8 +1,10 @@
 """Where the bytes come from: a local folder, or an object store through pyarrow.fs.
 
-Two calls are all that bulk reading needs: list a folder, and read a range of a file. A local file is
-mapped once and ranges are slices of the map (an open map survives the file's deletion, so a reader that
-has begun is not cut off by retention); elsewhere a range is one request.
+Two calls are all that bulk reading needs: list a folder, and read a range of a file. A local file that is
+read through is mapped, and ranges are slices of the map (an open map survives the file's deletion, so a
+reader that has begun is not cut off by retention). One that is looked into here and there is read by pread:
+a map costs more than the few bytes, and a plan looks into each of 200,000 queues. Elsewhere a range is one
+request.
 """
 
 import mmap
@@ -45,13 +47,62 @@ class File(Protocol):
         """Says how the file will be read; a hint only."""
         ...
 
+    def close(self) -> None:
+        """Gives the file back; what was read stays valid."""
+        ...
+
 
 class Folders(Protocol):
     """A file system, as far as bulk reading needs it. Missing folders raise FileNotFoundError."""
 
     def list(self, path: str) -> list[Entry]: ...
 
-    def open(self, path: str) -> File: ...
+    def open(self, path: str) -> File:
+        """For reading through."""
+        ...
+
+    def peek(self, path: str) -> File:
+        """For a look at a few places; close it soon."""
+        ...
+
+
+class PeekedFile:
+    """A local file by pread; small neighbours come from one block."""
+
+    __slots__ = ("_base", "_block", "_descriptor", "size")
+    _BLOCK = 4096
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._descriptor).st_size
+        self._base = 0
+        self._block = b""
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        return pa.py_buffer(self.look(start, end))
+
+    def look(self, start: int, end: int) -> bytes:
+        """As read(), without Arrow's buffer around it."""
+        if end - start > self._BLOCK // 4:
+            return os.pread(self._descriptor, max(0, end - start), start)
+        at = start - self._base
+        if at < 0 or end - self._base > len(self._block):
+            # Half of it lies before the place: a binary search ends by steps to either side.
+            self._base = max(0, (start & ~511) - self._BLOCK // 2)
+            self._block = os.pread(self._descriptor, self._BLOCK, self._base)
+            at = start - self._base
+        return self._block[at : at + end - start]
+
+    def advise(self, *, sequential: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class LocalFile:
@@ -74,6 +125,9 @@ class LocalFile:
         if self._map is not None and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_SEQUENTIAL if sequential else mmap.MADV_NORMAL)
 
+    def close(self) -> None:
+        """The map goes with its last slice."""
+
 
 class LocalFolders:
     """The machine's own files (or anything mounted there)."""
@@ -84,6 +138,9 @@ class LocalFolders:
 
     def open(self, path: str) -> LocalFile:
         return LocalFile(path)
+
+    def peek(self, path: str) -> PeekedFile:
+        return PeekedFile(path)
 
 
 def _size_or_zero(entry: os.DirEntry[str]) -> int:
@@ -122,6 +179,9 @@ class ArrowFile:
     def advise(self, *, sequential: bool) -> None:
         pass
 
+    def close(self) -> None:
+        self._file.close()
+
 
 class ArrowFolders:
     """A pyarrow.fs file system (S3, GCS, HDFS, ...)."""
@@ -139,6 +199,8 @@ class ArrowFolders:
 
     def open(self, path: str) -> ArrowFile:
         return ArrowFile(self._fs.open_input_file(path), self._fs.get_file_info(path).size)
+
+    peek = open
 
 
 def folders_of(path: str) -> tuple[Folders, str]:

@@ -41,6 +41,7 @@ assert ENTRY.itemsize == 20
 assert BATCH_ENTRY.itemsize == 46
 
 BLANK_SIZE = 2147483647
+_HEAD_SIZE = 1000
 _EXT_ADDRESS_MAX = -2147483649
 _EXT_ADDRESS_ZERO = -(1 << 63)
 _HEAD = struct.Struct(">qiq")
@@ -84,7 +85,22 @@ def index_files(entries: list[Entry], folder: str) -> list[QueueFile]:
 
 
 class Queue:
-    """The index of one queue. Bounds are looked up once and then stand, whatever a broker appends."""
+    """The index of one queue. Bounds are looked up once and then stand, whatever a broker appends.
+
+    Files are opened when they are looked into; close() after a look, since a store has many queues.
+    """
+
+    __slots__ = (
+        "_ext_folder",
+        "_files",
+        "_firsts",
+        "_folders",
+        "_open",
+        "_width",
+        "batch",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -118,10 +134,22 @@ class Queue:
             file = self._files[number]
             first = self._firsts[number]
             count = file.size // self._width
-            used = _partition(first, first + count, self._is_unused) - first
+            used = self._used_at_the_head(file, count)
+            if used is None:
+                used = _partition(first + 1, first + count, self._is_unused) - first
             if used:
                 return first + used
         return self.first_index
+
+    def _used_at_the_head(self, file: QueueFile, count: int) -> int | None:
+        """Used entries of a file that has only a few; None for one with more."""
+        dtype = BATCH_ENTRY if self.batch else ENTRY
+        seen = min(count, _HEAD_SIZE // self._width)
+        head = np.frombuffer(self._file(file.path).read(0, seen * self._width), dtype)
+        unused = head["size"] <= 0
+        if unused.any():
+            return int(unused.argmax())
+        return len(head) if len(head) >= count else None
 
     def _is_unused(self, index: int) -> bool:
         return self.entry(index).size <= 0
@@ -154,7 +182,8 @@ class Queue:
             entry = self.entry(index)
             return entry.size != BLANK_SIZE and entry.position >= position
 
-        return _partition(low, high, reached)
+        # Mostly nothing was deleted.
+        return low if low < high and reached(low) else _partition(low, high, reached)
 
     def at_offset(self, offset: int, low: int, high: int) -> int:
         """First entry in [low, high) that holds `offset` or a later one."""
@@ -227,11 +256,13 @@ class Queue:
     def _file(self, path: str) -> File:
         file = self._open.get(path)
         if file is None:
-            file = self._open[path] = self._folders.open(path)
+            file = self._open[path] = self._folders.peek(path)
         return file
 
     def close(self) -> None:
-        """Forget the open files; slices that were handed out stay valid."""
+        """Gives the open files back; entries that were handed out stay valid."""
+        for file in self._open.values():
+            file.close()
         self._open.clear()
 
 

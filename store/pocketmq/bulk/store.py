@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from pocketmq.bulk.errors import NotAStore
 from pocketmq.bulk.fetch import File, Folders, folders_of, list_or_empty
 from pocketmq.bulk.queue import Queue, index_files
@@ -27,6 +29,7 @@ class LogFile(NamedTuple):
 
 # The first record's place, times, hosts and checksum, and some of its body.
 _HEAD_SIZE = 128
+_PEEKED_MAX = 8
 
 
 class Identity(NamedTuple):
@@ -69,6 +72,7 @@ class Store:
             if name in top and log_folder != self.base
         ]
         self._open: dict[str, File] = {}
+        self._peeked: dict[str, File] = {}
 
     @property
     def log_start(self) -> int:
@@ -150,6 +154,15 @@ class Store:
             opened = self._open[file.path] = self.folders.open(file.path)
         return opened
 
+    def peek(self, file: LogFile, start: int, end: int) -> pa.Buffer:
+        """A few bytes of a log file. Raises: FileNotFoundError when it is gone."""
+        opened = self._peeked.get(file.path)
+        if opened is None:
+            if len(self._peeked) >= _PEEKED_MAX:
+                self._peeked.pop(next(iter(self._peeked))).close()
+            opened = self._peeked[file.path] = self.folders.peek(file.path)
+        return opened.read(start, end)
+
     def identity(self) -> Identity | None:
         """What tells this store from others, also while it grows; None for one without a record."""
         for file in reversed(self.log_files):
@@ -165,13 +178,16 @@ class Store:
 
     def _head(self, file: LogFile) -> bytes | None:
         try:
-            return bytes(self.open_log(file).read(0, _HEAD_SIZE))
+            return bytes(self.peek(file, 0, _HEAD_SIZE))
         except FileNotFoundError:
             return None
 
     def close(self) -> None:
         """Forget the open files; slices that were handed out stay valid."""
         self._open.clear()
+        for file in self._peeked.values():
+            file.close()
+        self._peeked.clear()
 
 
 def find_roots(

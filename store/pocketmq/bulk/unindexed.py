@@ -141,9 +141,10 @@ def _walk_start(store: Store, bounds: list[FileBounds]) -> int:
         first_ms = store_ms(store, file.first)
         if first_ms and first_ms < indexed_ms:
             start = file.first
-    ends = sorted(bounds, key=lambda b: b.queue.entry(b.high - 1).position if b.high > b.low else 0)
-    for one in ends[-_ASKED:]:
+    used = [(b.span(b.high - 1, b.high)[0], n) for n, b in enumerate(bounds) if b.high > b.low]
+    for _, number in sorted(used)[-_ASKED:]:
+        one = bounds[number]
         index = one.index_at_time(indexed_ms)
         if index > one.low:
-            start = max(start, one.queue.entry(index - 1).position)
+            start = max(start, one.span(index - 1, index)[0])
     return start
