@@ -11,6 +11,12 @@ settings.load_profile("house")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--every-fault",
+        action="store_true",
+        help="fail each call that writes with each error, not only one of them (20 min)",
+    )
+
+    parser.addoption(
         "--reference",
         action="store_true",
         help="also run each interop test against the real RocketMQ broker (slower; judges the tests)",

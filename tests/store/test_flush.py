@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -324,3 +325,30 @@ async def test_a_file_that_cannot_be_opened_is_no_fsync_error(
         assert store.side_tasks.troubles.keys() <= {"preallocation"}
         assert store.append("Topic", 0, b"x" * 3000, b"", 0, 0, 1, HOST).queue_offset > 0
     assert store.closed_cleanly
+
+
+async def test_entries_of_a_process_that_died_are_flushed_before_a_checkpoint_covers_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were in the page cache only: a power cut after the next checkpoint would lose them."""
+    store = open_store(tmp_path / "a")
+    for _ in range(60):
+        send(store)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    store.close()
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    async with running_store(tmp_path / "b") as store:
+        assert store._flush is not None
+        await store._flush.flush_all()
+        entries = [path for path in synced if "/consumequeue/" in path]
+        assert {Path(path).name for path in entries} == {"0".zfill(20), "1000".zfill(20)}
+        synced.clear()
+        await store._flush.flush_all()
+        assert not [path for path in synced if "/consumequeue/" in path]

@@ -102,6 +102,8 @@ class Recovery:
         self._log.open_at(report.end)
         self._log.store_ms = report.last_store_ms
         self._cut_queues(report.end)
+        if not self._clean:
+            self._mark_unflushed(start)
         for damage in report.damages:
             log.error(
                 "the commit log has bytes that are no record; they are skipped position=%d size=%d why=%s",
@@ -377,6 +379,17 @@ class Recovery:
         return array("q", sorted(found))
 
     # ------------------------------------------------------------ the end
+
+    def _mark_unflushed(self, start: int) -> None:
+        """What a process that died wrote behind its checkpoint may be in the page cache only.
+
+        The next checkpoint will say that it is on the disk, so it brings it there.
+        """
+        for queue in self._table.queues.values():
+            if queue.max_position > start:
+                in_batches = isinstance(queue, BatchConsumeQueue)
+                first = 0 if in_batches else queue.first_at_or_behind(start)
+                queue.flushed_offset = min(queue.flushed_offset, first)
 
     def _cut_queues(self, end: int) -> None:
         for queue in self._table.queues.values():
