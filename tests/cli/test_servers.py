@@ -106,6 +106,16 @@ def test_a_store_that_another_broker_has_open_ends_it_with_one_line(
     assert first.stop() == 0
 
 
+def test_access_rules_that_cannot_be_read_end_it_with_one_line(folder: Path) -> None:
+    server = Server(
+        folder, "up", "--namesrv-port", "0", "--broker-port", "0", "--set", "aclEnable=true"
+    )
+    assert server.end() == 2
+    assert "aclEnable=true needs a readable" in server.last_line()
+    assert "plain_acl.yml" in server.last_line()
+    assert "Traceback" not in server.log_path.read_text()
+
+
 def test_a_directory_that_is_a_file_ends_it_with_one_line(folder: Path) -> None:
     (folder / "file").write_text("x")
     server = Server(

@@ -157,7 +157,7 @@ class BrokerServer:
             console = self.console(namesrv, (broker,))
             try:
                 await stack.enter_async_context(broker)
-            except StoreError as error:
+            except (IllegalArgument, StoreError) as error:
                 raise CannotBegin(str(error)) from error
             except OSError as error:
                 raise cannot_listen(
