@@ -16,6 +16,7 @@ from tests.broker.bare import HOST, bare_parts
 from tests.broker.members import open_connection
 from tests.broker.popping import Popped, popped
 
+from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import TopicConfig
@@ -65,7 +66,7 @@ class Bench:
         tables.order_info.from_json(self.saved_order)
         self.pop.log._rewrite_min = self.rewrite_min
         self.pop.load()
-        self.reader = PopMessageProcessor(
+        acts = PopActs(
             parts.node,
             tables,
             members,
@@ -73,6 +74,7 @@ class Bench:
             self.pop,
             random_below=lambda n: self.chance % n,
         )
+        self.reader = PopMessageProcessor(acts, self.clock)
         receipts = ReceiptActs(parts.node, tables, messages, self.pop)
         self.acks = PopAckProcessor(receipts, self.store)
         self.connection = open_connection(self.clock)

@@ -2,6 +2,7 @@
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
+from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
@@ -49,7 +50,9 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
         ).handlers(),
         ClientManageProcessor(clients).handlers(),
         ConsumerManageProcessor(clients, offsets).handlers(),
-        PopMessageProcessor(node, tables, members, messages, services.pop).handlers(),
+        PopMessageProcessor(
+            PopActs(node, tables, members, messages, services.pop), node.clock
+        ).handlers(),
         PopAckProcessor(ReceiptActs(node, tables, messages, services.pop), store).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         MessageTrackProcessor(store, messages.deliveries, parts.tracks).handlers(),
