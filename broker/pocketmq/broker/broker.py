@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.addresses import address_text, advertise, bind
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig, check_role
@@ -206,8 +207,9 @@ class Broker:
             addresses=lambda: self.registration.addresses,
             local=self._name_server,
         )
-        send = SendMessageProcessor(parts.node, parts.tables, parts.messages)
-        handlers = handlers_of(parts, send, routes)
+        sends = SendActs(parts.node, parts.tables, parts.messages)
+        send = SendMessageProcessor(parts.node, parts.messages, sends)
+        handlers = handlers_of(parts, sends, send, routes)
         default: Handler = not_supported
         if acl is not None:
             message_at = parts.messages.store.message_at

@@ -9,18 +9,18 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from pocketmq.broker.acts.send import SendActs, SendAsk
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
 from pocketmq.broker.parts import Node
 from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.broker.wire.send import AnySendHeader, SendMessageProcessor, SendRefused
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.send import SendMessageProcessor, parse_send
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     PushReplyMessageHeader,
-    SendMessageHeader,
-    SendMessageV2Header,
 )
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -42,6 +42,7 @@ class ReplyMessageProcessor:
     def __init__(
         self,
         node: Node,
+        acts: SendActs,
         send: SendMessageProcessor,
         producers: ProducerManager,
         put: MessagePut,
@@ -49,6 +50,7 @@ class ReplyMessageProcessor:
         self._config = node.config
         self._clock = node.clock
         self._store_host = node.store_host
+        self._acts = acts
         self._send = send
         self._producers = producers
         self._put = put
@@ -66,14 +68,10 @@ class ReplyMessageProcessor:
         return self._reply(request, connection)
 
     async def _reply(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header: AnySendHeader
-        if request.code == RequestCode.SEND_REPLY_MESSAGE:
-            header = SendMessageHeader.parse(request.ext)
-        else:
-            header = SendMessageV2Header.parse(request.ext)
+        header = parse_send(request)
         try:
-            topic = self._send.check(header, connection)
-        except SendRefused as refused:
+            topic = self._acts.check(header, connection)
+        except Refused as refused:
             return request.answer(refused.code, refused.remark, dict(self._send.answer_ext))
         queue_id = header.queue_id if header.queue_id >= 0 else topic.write_queue_nums - 1
         failure = await self._push(request, connection, header)
@@ -87,7 +85,7 @@ class ReplyMessageProcessor:
         return request.answer(code, failure, ext)
 
     async def _push(
-        self, request: RemotingCommand, connection: Connection, header: AnySendHeader
+        self, request: RemotingCommand, connection: Connection, header: SendAsk
     ) -> str | None:
         """PUSH_REPLY_MESSAGE_TO_CLIENT; None when the client took it, else RocketMQ's remark."""
         properties = (header.properties or "").encode()
@@ -142,7 +140,7 @@ class ReplyMessageProcessor:
         self,
         request: RemotingCommand,
         connection: Connection,
-        header: AnySendHeader,
+        header: SendAsk,
         queue_id: int,
     ) -> dict[str, str]:
         """The fields of the answer that say where the reply was stored; none when it was not."""

@@ -6,6 +6,7 @@ from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
+from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.parts import Parts
@@ -29,7 +30,9 @@ from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.requests import Server, complete
 
 
-def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> dict[int, Handler]:
+def handlers(
+    parts: Parts, sends: SendActs, send: SendMessageProcessor, routes: TopicRoutes
+) -> dict[int, Handler]:
     """Request code -> handler."""
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     services, events = parts.services, node.events
@@ -44,7 +47,7 @@ def handlers(parts: Parts, send: SendMessageProcessor, routes: TopicRoutes) -> d
     for part in (
         send.handlers(),
         SendBackProcessor(SendBackActs(node, tables, messages)).handlers(),
-        ReplyMessageProcessor(node, send, members.producers, put).handlers(),
+        ReplyMessageProcessor(node, sends, send, members.producers, put).handlers(),
         PullMessageProcessor(
             config, PullActs(node, tables, members, messages, services.long_polling)
         ).handlers(),

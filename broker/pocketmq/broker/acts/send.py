@@ -1,0 +1,363 @@
+"""Sending: one message, or many in one batch. Source: SendMessageProcessor,
+AbstractSendMessageProcessor, RocketMQ 4.9.7.
+
+1. `check` comes first and may make the topic; when that is not on the disk yet (`unsaved`), the send waits
+   for it. Then `send` or `send_batch`.
+2. What is refused says so with RocketMQ's code and remark.
+3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
+4. Sent.end: with SYNC_FLUSH the sender is answered when the log is on the disk up to there.
+5. Plain messages need no more than wire/send.py's short way does; `plain_queue_count` says to which topics,
+   and a test holds both to the same record.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
+from pocketmq.remoting.message_codec import add_property, get_property, remove_property
+from pocketmq.remoting.names import (
+    FAQ,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    dlq_topic,
+    is_broker_only,
+    topic_fault,
+)
+from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.recall_handle import RecallHandle
+from pocketmq.remoting.record import read_record
+from pocketmq.store import (
+    Appended,
+    MessageIllegal,
+    MessageStore,
+    MessageTooLarge,
+    StoreError,
+    StoreNotWriteable,
+)
+from pocketmq.store.timer_properties import OUT_MS
+
+log = logging.getLogger(__name__)
+
+# What a message is sent with, beside its body, in either form.
+SendAsk = SendMessageHeader | SendMessageV2Header
+Buffer = bytes | bytearray | memoryview
+_TRANSACTION_MASK = 0xC
+_UNIT, _UNIT_SUB = 1, 2
+_INT_MIN = -0x8000_0000
+_BATCH_PROPERTIES_MAX = 256
+
+
+class Sent(NamedTuple):
+    """Where a message was stored; queue_id is the one that the sender is told. end: see invariant 4, None:
+    it does not wait. recall_handle: by which a message that is delivered at a time may be cancelled."""
+
+    position: int
+    queue_id: int
+    queue_offset: int
+    end: int | None
+    recall_handle: str | None = None
+
+
+class SentBatch(NamedTuple):
+    """Where the messages of a batch were stored; queue_offset is the first one's."""
+
+    positions: list[int]
+    queue_id: int
+    queue_offset: int
+    end: int | None
+
+
+class SendActs:
+    """Check, send, send a batch."""
+
+    def __init__(
+        self,
+        node: Node,
+        tables: Tables,
+        messages: Messages,
+        *,
+        random_below: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self._config = node.config
+        self._now_ms = node.clock.now_ms
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._store = messages.store
+        self._stats = messages.stats
+        self._put = messages.put
+        self._random_below = random_below
+        self._sync = messages.store.config.flush_disk_type == "SYNC_FLUSH"
+        self._cluster = node.config.broker_cluster_name.encode()
+        # Properties of a batch as they came -> as they are stored, and whether it waits for the disk.
+        self._batch_properties: dict[str, tuple[bytes, bool]] = {}
+
+    # ------------------------------------------------------------ before it
+
+    def check(self, ask: SendAsk, peer: Peer) -> TopicConfig:
+        """The topic of a send, made when it may be. Raises: Refused."""
+        config = self._config
+        if self._now_ms() < config.start_accept_send_request_time_stamp:
+            until = _human_time(config.start_accept_send_request_time_stamp)
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+        name = ask.topic
+        if not config.broker_permission & Perm.WRITE and self._topics.is_order(name):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden",
+            )
+        fault = topic_fault(name)
+        if fault is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, fault)
+        if is_broker_only(name):
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._create(ask, peer)
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        queue_id = ask.queue_id
+        if (
+            queue_id >= count
+            or queue_id < _INT_MIN
+            or (queue_id < 0 and not topic.write_queue_nums)
+        ):
+            remark = f"request queueId[{ask.queue_id}] is illegal, {topic} Producer: {peer.address}"
+            log.warning("%s", remark)
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return topic
+
+    def _create(self, ask: SendAsk, peer: Peer) -> TopicConfig:
+        name = ask.topic
+        is_retry = name.startswith(RETRY_PREFIX)
+        log.info("the topic %s not exist, producer: %s", name, peer.address)
+        unit = (_UNIT_SUB if is_retry else _UNIT) if ask.unit_mode else 0
+        topic = self._topics.create_in_send(
+            name, ask.default_topic, peer.address, ask.default_topic_queue_nums, unit
+        )
+        if topic is None and is_retry:
+            topic = self._topics.create_internal(name, 1, sys_flag=unit)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please!{FAQ}",
+            )
+        return topic
+
+    def unsaved(self, topic: TopicConfig) -> "asyncio.Future[None] | None":
+        """What a send to this topic waits for: that it is on the disk (invariant 1)."""
+        return self._topics.stored(topic.topic_name)
+
+    def plain_queue_count(self, name: str) -> int | None:
+        """How many queues a topic has whose plain messages need no check (invariant 5); else None."""
+        topic = self._topics.get(name)
+        if (
+            topic is None
+            or topic.order
+            or topic.topic_filter_type != "SINGLE_TAG"
+            or name.startswith(RETRY_PREFIX)
+            or self._topics.stored(name) is not None
+        ):
+            return None
+        return max(topic.read_queue_nums, topic.write_queue_nums)
+
+    # ------------------------------------------------------------ one message
+
+    def send(
+        self,
+        ask: SendAsk,
+        topic: TopicConfig,
+        body: Buffer,
+        peer: Peer,
+        *,
+        times_max: int | None = None,
+    ) -> Sent:
+        """Store one message of a topic that `check` returned.
+
+        times_max: how often a message of a retry topic may come again, instead of what its group says.
+        Raises: Refused.
+        """
+        queue_id = ask.queue_id
+        if queue_id < 0:
+            queue_id = self._random_below(topic.write_queue_nums)
+        # A popped message that is sent on: its receipt is that of the message it was.
+        properties = remove_property((ask.properties or "").encode(), b"POP_CK")
+        name = topic.topic_name
+        store_queue_id = queue_id
+        dead = self._dead_letter(ask, times_max)
+        if dead is not None:
+            name, store_queue_id, topic = dead.topic_name, 0, dead
+            properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
+        sys_flag = _sys_flag(ask, topic)
+        wait = get_property(properties, b"WAIT") in (None, b"true")
+        properties = add_property(
+            remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
+        )
+        if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
+            name, store_queue_id, properties = self._half(name, store_queue_id, properties)
+            sys_flag &= ~_TRANSACTION_MASK
+            # A half message is never delayed: the client has removed DELAY, and so do we.
+            properties = remove_property(properties, b"DELAY")
+        elif b"DELAY\x01" not in properties:
+            properties = remove_property(properties, b"WAIT")
+        try:
+            stored = self._put.put(
+                name,
+                store_queue_id,
+                body,
+                # As 4.9.7 stores them, and as the short way does: without the last separator.
+                properties.removesuffix(b"\x02"),
+                born_host=peer.host,
+                flag=ask.flag,
+                sys_flag=sys_flag,
+                born_ms=ask.born_timestamp,
+                reconsume_times=ask.reconsume_times or 0,
+            )
+        except StoreError as error:
+            raise store_refusal(error, self._store) from error
+        put = stored.appended
+        handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
+        end = put.position + put.size if self._sync and wait else None
+        return Sent(put.position, queue_id, put.queue_offset, end, handle)
+
+    def _recall_handle(self, topic: str, put: Appended) -> str | None:
+        """By which the producer may cancel the message (5.x)."""
+        data = self._store.record_at(put.position)
+        if data is None:
+            return None
+        properties = read_record(data, check_crc=False).properties
+        key, out_ms = get_property(properties, b"UNIQ_KEY"), get_property(properties, OUT_MS)
+        if key is None or out_ms is None:
+            return None
+        broker_name = self._config.broker_name
+        return RecallHandle(topic, broker_name, int(out_ms) + 1, key.decode()).encode()
+
+    def _half(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
+        """Where a prepared message is kept until it is committed."""
+        if self._config.reject_transaction_message:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+            )
+        properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
+        properties = add_property(properties, b"REAL_TOPIC", topic.encode())
+        properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
+        return TRANS_HALF_TOPIC, 0, properties
+
+    def _dead_letter(self, ask: SendAsk, times_max: int | None) -> TopicConfig | None:
+        """The dead-letter topic when a send to a retry topic comes once too often."""
+        if not ask.topic.startswith(RETRY_PREFIX):
+            return None
+        group_name = ask.topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(group_name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name} {FAQ}",
+            )
+        if times_max is None:
+            times_max = group.retry_max_times
+        if (ask.reconsume_times or 0) < times_max:
+            return None
+        return self._topics.create_internal(dlq_topic(group_name), 1)
+
+    # ------------------------------------------------------------ a batch
+
+    def send_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer) -> SentBatch:
+        """Store a batch of a topic that `check` returned. Raises: Refused."""
+        queue_id = ask.queue_id
+        if queue_id < 0:
+            queue_id = self._random_below(topic.write_queue_nums)
+        name = topic.topic_name
+        counter = self._stats.put_counter(name, queue_id)
+        sys_flag, text = _sys_flag(ask, topic), ask.properties or ""
+        place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text)
+        return self.append_batch(place, body, peer.host, counter)
+
+    def append_batch(
+        self, place: "BatchPlace", body: Buffer, host: bytes, counter: PutCounter
+    ) -> SentBatch:
+        """Store a batch that needs no check. Raises: Refused."""
+        topic, queue_id, sys_flag, born_ms, text = place
+        outer = self._batch_properties.get(text)
+        if outer is None:
+            if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
+                self._batch_properties.clear()
+            outer = self._batch_properties[text] = self._outer_properties(text.encode())
+        properties, wait = outer
+        store = self._store
+        end_before = store.commit_log_max_position
+        try:
+            batch = store.append_batch(topic, queue_id, body, properties, sys_flag, born_ms, host)
+        except StoreError as error:
+            raise store_refusal(error, store) from error
+        end = store.commit_log_max_position
+        counter.nums += batch.count
+        counter.batched += batch.count - 1
+        counter.size += end - end_before
+        waits = end if self._sync and wait else None
+        return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
+
+    def _outer_properties(self, properties: bytes) -> tuple[bytes, bool]:
+        """With CLUSTER, and whether a send waits for the disk."""
+        wait = get_property(properties, b"WAIT") in (None, b"true")
+        cleared = remove_property(remove_property(properties, b"POP_CK"), b"CLUSTER")
+        return add_property(cleared, b"CLUSTER", self._cluster), wait
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch goes; text: the properties that all its messages get."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_ms: int
+    text: str
+
+
+def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
+    sys_flag = ask.sys_flag & ~HOST_V6_FLAGS
+    if topic.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
+    return sys_flag
+
+
+def store_refusal(error: StoreError, store: MessageStore) -> Refused:
+    """RocketMQ's code and remark for what the store raises."""
+    if isinstance(error, MessageTooLarge):
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {store.config.max_message_size}B, msg properties length limit 32KB.",
+        )
+    if isinstance(error, MessageIllegal):
+        return Refused(ResponseCode.MESSAGE_ILLEGAL, str(error))
+    if isinstance(error, StoreNotWriteable):
+        return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _not_available(str(error)))
+    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _not_available(why: str) -> str:
+    return (
+        "service not available now. It may be caused by one of the following reasons: the broker's "
+        "disk is full, messages are put to the slave, message store has been shut down, etc. "
+        f"Here: {why}"
+    )
+
+
+def _human_time(ms: int) -> str:
+    """`2026-11-21 12:30:00,000`, as RocketMQ's remarks show a time."""
+    text = datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text},{ms % 1000:03d}"
