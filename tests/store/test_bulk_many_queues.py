@@ -96,3 +96,30 @@ def test_a_partition_of_2000_queues_anywhere_in_long_queues_is_packed() -> None:
     packed = pickle.dumps(one)
     assert pickle.loads(packed) == one
     assert len(packed) < 22_000
+
+
+def test_partitions_of_a_topic_that_became_busy_late_are_alike(tmp_path: Path) -> None:
+    """One in a hundred records of the log's first half, all of its second."""
+    store = WrittenStore(
+        tmp_path / "broker-a" / "store", log_file_size=1 << 18, queue_file_entries=30_000
+    )
+    store.add(
+        Message(
+            topic="Late" if i >= 5000 or i % 100 == 0 else "Other", queue_id=i % 4, body=b"x" * 100
+        )
+        for i in range(10_000)
+    )
+    planner = Planner([bulk.Root(str(store.root), "broker-a")], bulk.Topics(("Late",)), LossRule())
+    starts, ends = planner.starts(bulk.Positions()), planner.ends(bulk.Positions("latest"))
+    step = 100_000
+    partitions = planner.partitions(starts, ends, bulk.Sizes(step))
+    read = bulk.Read(("storeSize",))
+    sizes = [
+        sum(
+            sum(b.column("storeSize").to_pylist()) for b in bulk.read_partition(p, read, LossRule())
+        )
+        for p in partitions
+    ]
+    assert sum(sizes) == pytest.approx(5050 * 203, rel=0.1)
+    assert max(sizes) <= 1.5 * step
+    assert len(partitions) <= 2 * sum(sizes) / step

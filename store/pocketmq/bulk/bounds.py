@@ -121,6 +121,23 @@ class FileBounds:
             high = self.queue.at_offset(end, low, self.high)
         return low, high
 
+    def segments(self, low: int, high: int, samples: int) -> list[tuple[int, int, float]]:
+        """Where in the log the records of the entries low <= i < high lie: (first byte, end, their bytes).
+
+        About `samples` segments of equally many records; a first look at how they are spread.
+        """
+        indices = range(low, high, max(1, -(-(high - low) // samples)))
+        entries = [self.queue.entry(i) for i in indices]
+        last = self.queue.entry(high - 1)
+        self.queue.close()
+        mean = sum(e.size for e in entries) / len(entries)
+        ends = [e.position for e in entries[1:]] + [last.position + last.size]
+        counts = [*(indices.step for _ in indices[1:]), high - indices[-1]]
+        return [
+            (e.position, end, mean * count)
+            for e, end, count in zip(entries, ends, counts, strict=True)
+        ]
+
     def span(self, low: int, high: int) -> tuple[int, int, int]:
         """First byte and end in the log of the entries low <= i < high; bytes of their records, about."""
         first, last = self.queue.entry(low), self.queue.entry(high - 1)

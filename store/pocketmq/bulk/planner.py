@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,12 @@ def _some_topics(stores: Sequence[Store]) -> str:
     return "the topics are " + ", ".join(names[:10]) + more
 
 
+# Looks into the index files of a store, to see where in the log its wanted records are.
+_SAMPLES = 4096
+_SAMPLES_MIN = 2
+_SAMPLES_MAX = 256
+
+
 class _StoreWork:
     """What is to be read from one store."""
 
@@ -289,7 +296,12 @@ class _StoreWork:
         self.queues: list[tuple[QueueRange, int, int]] = []
         # What only the log knows, in the same form.
         self.behind: list[tuple[QueueRange, int, int]] = []
-        self.bytes_estimate = 0
+        # (first byte, end, bytes of wanted records), of all queues.
+        self.segments: list[tuple[int, int, float]] = []
+
+    @property
+    def bytes_estimate(self) -> int:
+        return int(sum(size for _, _, size in self.segments))
 
     @classmethod
     def of(
@@ -300,9 +312,9 @@ class _StoreWork:
         ends: Offsets,
     ) -> "_StoreWork | None":
         work = cls(store)
-        for key, one in bounds.items():
-            if one.store is not store:
-                continue
+        own = [(key, one) for key, one in bounds.items() if one.store is store]
+        samples = max(_SAMPLES_MIN, min(_SAMPLES_MAX, _SAMPLES // max(1, len(own))))
+        for key, one in own:
             start, end = lookup(starts, key), lookup(ends, key)
             if start is None or end is None or start >= end:
                 continue
@@ -314,10 +326,10 @@ class _StoreWork:
             low, high = one.indices(start, end)
             if low >= high:
                 continue
-            first, after, size = one.span(low, high)
-            work.bytes_estimate += size
+            found = one.segments(low, high, samples)
+            work.segments += found
             queue = QueueRange(key.topic, key.queue_id, start, end, one.queue.batch)
-            work.queues.append((queue, first, after))
+            work.queues.append((queue, found[0][0], found[-1][1]))
         return work if work.queues or work.behind else None
 
     def cut(self, step: int) -> list[Partition]:
@@ -341,27 +353,27 @@ class _StoreWork:
     def _cut_indexed(self, step: int) -> list[Partition]:
         if not self.queues:
             return []
-        low = min(first for _, first, _ in self.queues)
-        high = max(end for _, _, end in self.queues)
-        density = min(1.0, max(1e-6, self.bytes_estimate / max(1, high - low)))
-        pieces = max(1, round(self.bytes_estimate / step))
-        span = -(-(high - low) // pieces)
+        cuts = self._cuts(max(1, -(-self.bytes_estimate // step)))
+        share = self.bytes_estimate / (len(cuts) - 1)
+        spans = list(self.store.spans())
         partitions: list[Partition] = []
-        ranges: list[tuple[int, int]] = []
-        room = span
-        for first, after in self.store.spans():
-            at, end = max(low, first), min(high, after)
-            while at < end:
-                take = min(room, end - at)
-                ranges.append((at, at + take))
-                at += take
-                room -= take
-                if room == 0:
-                    partitions += self._partition(ranges, density)
-                    ranges, room = [], span
-        if ranges:
-            partitions += self._partition(ranges, density)
+        for low, high in pairwise(cuts):
+            ranges = [(max(low, a), min(high, b)) for a, b in spans if a < high and b > low]
+            if ranges:
+                partitions += self._partition(ranges, share / (high - low))
         return partitions
+
+    def _cuts(self, pieces: int) -> list[int]:
+        """Positions of the log between which lie equally many wanted bytes, by the segments."""
+        first, after, size = (np.array(c, np.float64) for c in zip(*self.segments, strict=True))
+        rates = size / np.maximum(1, after - first)
+        at = np.concatenate([first, after])
+        order = np.argsort(at, kind="stable")
+        at = at[order]
+        rate = np.cumsum(np.concatenate([rates, -rates])[order])
+        so_far = np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(at))])
+        inner = np.interp(np.arange(1, pieces) * so_far[-1] / pieces, so_far, at)
+        return sorted({int(at[0]), *inner.astype(np.int64).tolist(), int(at[-1])})
 
     def _partition(self, ranges: list[tuple[int, int]], density: float) -> list[Partition]:
         low, high = ranges[0][0], ranges[-1][1]
