@@ -37,7 +37,10 @@ def _stored_at(
 ) -> dict[tuple[Queue, int], str]:
     found: dict[tuple[Queue, int], str] = {}
     for topic, queue_id in store.queues():
-        if topic not in ("plain", "ordered"):
+        if topic not in ("plain", "ordered") and not topic.startswith("fresh"):
+            continue
+        if not cluster.brokers[name].knows(topic):
+            # Stored, but nobody can ask for it.
             continue
         queue = (topic, name, queue_id)
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -64,9 +67,13 @@ def _stored_at(
 
 
 def _expected(cluster: "Cluster", sent: Sent) -> bool:
-    """Whether the promise that was made for this message still holds."""
+    """Whether the promise that was made for this message still holds; not once it was old."""
     if sent.acked_s is None or sent.outcome == "rollback":
         return False
+    if sent.place is not None:
+        (topic, broker, queue_id), offset = sent.place
+        if offset < cluster.brokers[broker].store.min_offset(topic, queue_id):
+            return False
     if cluster.story.sync_flush:
         return True
     stored_s = sent.acked_s + LATER_S.get(sent.kind, 0.0)
@@ -96,6 +103,8 @@ def unprocessed(cluster: "Cluster") -> list[str]:
     """What is stored and was not processed by its group."""
     found = []
     for (queue, offset), key in sorted(stored(cluster).items()):
+        if queue[0].startswith("fresh"):
+            continue
         group = "ordereds" if queue[0] == "ordered" else "readers"
         handled = cluster.ledger.group(group)
         others = handled.returned.get((queue, offset), set()) - {key}

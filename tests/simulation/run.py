@@ -180,6 +180,8 @@ class Cluster:
             case "slow disk":
                 node.disk.slow = 60.0
                 later(seconds, setattr, node.disk, "slow", 1.0)
+            case "delete old files":
+                node.delete_old_files()
             case "disk full":
                 node.disk.full = True
                 later(seconds, setattr, node.disk, "full", False)

@@ -1,0 +1,81 @@
+"""Stories that ended badly once, told on purpose: what a seed shows only now and then."""
+
+import pytest
+from tests.simulation.run import run
+from tests.simulation.story import Event, Story
+
+
+def _story(seed: int, *events: tuple[int, str, str, int, str], **changes: object) -> Story:
+    """events: ms, kind, of whom, how long or how many, with whom."""
+    made = tuple(
+        Event(at, number, kind, who, amount, other)
+        for number, (at, kind, who, amount, other) in enumerate(sorted(events))
+    )
+    values: dict[str, object] = {
+        "seed": seed,
+        "sync_flush": True,
+        "brokers": ("broker-a",),
+        "consumers": ("reader-1", "ordered-1"),
+        "events": made,
+    }
+    return Story(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_group_that_was_away_gets_what_was_sent_meanwhile() -> None:
+    """Its offsets are kept, however long it is away, also when the oldest messages are gone by then."""
+    story = _story(
+        1,
+        *[(2_000 + 100 * number, "send plain", "producer-1", 12, "") for number in range(6)],
+        (20_000, "stop client", "reader-1", 150_000, ""),
+        *[(40_000 + 100 * number, "send plain", "producer-1", 12, "") for number in range(24)],
+        (60_000, "delete old files", "broker-a", 0, ""),
+        length_ms=175_000,
+        from_last=True,
+    )
+    assert not run(story).wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_is_told_send_ok_after_a_failed_fsync(seed: int) -> None:
+    """Whoever shares the log's flushes: the second to ask would be told that all is well."""
+    sends = [(at, "send plain", "producer-1", 1, "") for at in range(55_000, 66_000, 40)]
+    story = _story(
+        seed,
+        *sends,
+        (54_000, "slow disk", "broker-a", 12_000, ""),
+        (59_700 + 100 * seed, "sync fails", "broker-a", 1, "commitlog/"),
+        length_ms=70_000,
+    )
+    assert not run(story).wrong
+
+
+def test_a_full_disk_ends_no_broker_while_delays_are_due() -> None:
+    story = _story(
+        3,
+        (4_000, "send delay", "producer-1", 12, ""),
+        (6_000, "disk full", "broker-a", 20_000, ""),
+    )
+    assert not run(story).wrong
+
+
+def test_a_clock_that_was_set_right_makes_no_delay_due_at_once() -> None:
+    story = _story(
+        4,
+        (2_000, "clock ahead", "broker-a", 3_000, ""),
+        (3_000, "send plain", "producer-1", 2, ""),
+        (10_000, "send delay", "producer-1", 5, ""),
+        (11_000, "send delay", "producer-1", 5, ""),
+    )
+    assert not run(story).wrong
+
+
+@pytest.mark.parametrize("fails", range(1, 5))
+def test_a_topic_that_could_not_be_kept_takes_no_messages(fails: int) -> None:
+    """What was acknowledged can be asked for after a crash."""
+    story = _story(
+        5,
+        (3_000, "file fails", "broker-a", fails, "topics.json"),
+        (3_100, "send fresh", "producer-1", 3, ""),
+        (4_000, "kill", "broker-a", 1_000, ""),
+    )
+    assert not run(story).wrong
