@@ -617,3 +617,34 @@ async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site)
     for wrong in ("zz", offset_msg_id(pack_host(site.broker.address), plain)):
         answer = await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=wrong)
         assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_each_setting_may_change_while_it_runs_or_says_why_not() -> None:
+    for group in (BrokerConfig, StoreConfig):
+        fixed = {name for name, known in group.keys().items() if not known.runtime}
+        assert group.FIXED.keys() == fixed
+
+
+async def test_what_apache_changes_at_run_time_changes_here(site: Site) -> None:
+    """flushConsumerOffsetInterval among them; a refusal names the reason."""
+
+    async def change(text: str) -> RemotingCommand:
+        return await site.ask(CODE.UPDATE_BROKER_CONFIG, text.encode())
+
+    async def send() -> int:
+        """To a topic that is not there yet."""
+        names = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag"
+        values = ("p", "Unknown", "TBW102", 4, 0, 0, 0, 0)
+        fields: dict[str, Any] = dict(zip(names.split(), values, strict=True))
+        return (await site.ask(CODE.SEND_MESSAGE, b"x", properties="", **fields)).code
+
+    assert (
+        await change("flushConsumerOffsetInterval=1234\nautoCreateTopicEnable=false\n")
+    ).code == OK
+    assert site.broker.config.flush_consumer_offset_interval == 1234
+    assert await send() == ResponseCode.TOPIC_NOT_EXIST
+    assert (await change("autoCreateTopicEnable=true\n")).code == OK
+    assert await send() == OK
+    refused = await change("messageDelayLevel=1s\n")
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "messages wait on the levels of now" in (refused.remark or "")

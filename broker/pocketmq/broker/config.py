@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID, TRACE_TOPIC
@@ -19,9 +20,30 @@ from pocketmq.store import StoreConfig
 log = logging.getLogger(__name__)
 
 
+_IDENTITY = "name servers and clients know the broker by it"
+_OPEN = "the port is open already"
+_AT_START = "it is read once, when the broker starts"
+_FILTERS = "the filters on disk are made with it"
+_FIXED = {
+    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 namesrvAddr",
+    _OPEN: "bindAddress listenPort fastListenEnable haListenPort",
+    _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
+    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
+    _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
+    "files of that size are on disk": "mappedFileSizeTimerLog",
+    "messages wait in topics of that name": "enableRetryTopicV2",
+    "open connections keep their limits": "serverChannelMaxIdleTimeSeconds frameMaxLength maxConnections "
+    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize",
+}
+
+
 @dataclass
 class BrokerConfig(Settings):
     """One broker."""
+
+    FIXED: ClassVar[Mapping[str, str]] = {
+        name: why for why, names in _FIXED.items() for name in names.split()
+    }
 
     broker_name: str = key(
         "", name="brokerName", help="Name of this broker in its cluster; the host's name if empty."
@@ -75,6 +97,7 @@ class BrokerConfig(Settings):
     register_name_server_period: int = key(
         30_000,
         name="registerNameServerPeriod",
+        runtime=True,
         min=10_000,
         max=60_000,
         unit="ms",
@@ -117,6 +140,7 @@ class BrokerConfig(Settings):
     auto_create_topic_enable: bool = key(
         True,
         name="autoCreateTopicEnable",
+        runtime=True,
         help="A producer's first send creates its topic.",
     )
     auto_create_subscription_group: bool = key(
@@ -141,11 +165,15 @@ class BrokerConfig(Settings):
         True, name="traceOn", runtime=True, help="Producers are told that tracing is wanted."
     )
     region_id: str = key(
-        "DefaultRegion", name="regionId", help="Region that producers are told (MSG_REGION)."
+        "DefaultRegion",
+        name="regionId",
+        runtime=True,
+        help="Region that producers are told (MSG_REGION).",
     )
     flush_consumer_offset_interval: int = key(
         5_000,
         name="flushConsumerOffsetInterval",
+        runtime=True,
         min=1,
         unit="ms",
         help="Pause between two saves of config/consumerOffset.json.",

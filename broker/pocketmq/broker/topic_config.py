@@ -151,6 +151,15 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             yield TopicConfig(config.msg_trace_topic_name, 1, 1)
         yield TopicConfig(config.broker_cluster_name + REPLY_SUFFIX, 1, 1)
 
+    def _make_template(self) -> None:
+        """The topic that automatic topics are made from, where the setting was off until now."""
+        template = self.topics.get(AUTO_CREATE_TOPIC)
+        if template is None or not template.perm & Perm.INHERIT:
+            count = self._config.default_topic_queue_nums
+            perm = READ_WRITE | int(Perm.INHERIT)
+            self.topics[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, count, count, perm)
+            self.system_topics.add(AUTO_CREATE_TOPIC)
+
     # ------------------------------------------------------------ file
 
     def file_of(self, rows: dict[str, TopicConfig], version: dict[str, int]) -> dict[str, Any]:
@@ -207,6 +216,9 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         found = self.topics.get(topic)
         if found is not None:
             return found
+        is_template = default_topic == AUTO_CREATE_TOPIC
+        if is_template and self._config.auto_create_topic_enable:
+            self._make_template()
         default = self.topics.get(default_topic)
         if default is None:
             log.warning(
@@ -215,7 +227,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
                 producer,
             )
             return None
-        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+        if is_template and not self._config.auto_create_topic_enable:
             default.perm = READ_WRITE
         if not default.perm & Perm.INHERIT:
             log.warning(

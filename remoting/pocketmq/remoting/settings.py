@@ -12,7 +12,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.errors import IllegalArgument
 
@@ -93,7 +93,9 @@ def key(
 
 @dataclass
 class Settings:
-    """Base of a group of settings."""
+    """Base of a group of settings. FIXED: why a setting cannot change while running, by its name."""
+
+    FIXED: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def keys(cls) -> dict[str, Key]:

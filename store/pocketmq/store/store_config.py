@@ -1,15 +1,33 @@
 """The store's settings, with the names that broker.conf gives them. Source: MessageStoreConfig, 4.9.7."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pocketmq.remoting.settings import Settings, key
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
+_LAYOUT = "files on disk are laid out by it"
+_AT_START = "it is read once, when the store is opened"
+_FIXED = {
+    _LAYOUT: "mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt "
+    "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum enableConsumeQueueExt "
+    "autoMessageVersionOnTopicLen",
+    _AT_START: "storePathRootDir storePathCommitLog messageIndexEnable messageIndexTags",
+    "answers that wait for a flush count on it": "flushDiskType",
+    "messages wait on the levels of now": "messageDelayLevel",
+}
+
+
 @dataclass
 class StoreConfig(Settings):
     """One store. File sizes of a store that exists are taken from its files."""
+
+    FIXED: ClassVar[Mapping[str, str]] = {
+        name: why for why, names in _FIXED.items() for name in names.split()
+    }
 
     store_path_root_dir: str = key(
         "", name="storePathRootDir", help="Directory of the store; made if it does not exist."
@@ -149,6 +167,7 @@ class StoreConfig(Settings):
     clean_resource_interval: int = key(
         10_000,
         name="cleanResourceInterval",
+        runtime=True,
         min=100,
         unit="ms",
         help="Pause between two looks for files to delete.",

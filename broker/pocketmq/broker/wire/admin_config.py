@@ -66,7 +66,7 @@ class AdminConfigProcessor:
                 if key is None:
                     continue
                 if not key.runtime:
-                    fixed.append(name)
+                    fixed.append(f"{name} ({group.FIXED[name]})")
                     continue
                 try:
                     key.parse(value)
