@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.bare import HOST, Asker, bare_parts
 from tests.broker.members import open_connection
@@ -21,11 +21,13 @@ from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs, SentBack
+from pocketmq.broker.acts.tables import GroupActs, TopicActs, TopicChange
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
@@ -242,6 +244,31 @@ def test_a_message_that_is_not_due_is_recalled(site: Site) -> None:
         site.recalls.recall("U", sent.recall_handle, "pg", site.asker)
 
 
+def test_topics_and_groups_are_made_and_deleted(site: Site) -> None:
+    parts = site.parts
+    topics, groups = (
+        TopicActs(parts.tables, parts.messages),
+        GroupActs(parts.tables, parts.messages),
+    )
+    topics.update([TopicChange(TopicConfig("New", 2, 2), "+a=b")], site.asker)
+    made = parts.tables.topics.get("New")
+    assert made is not None
+    assert made.attributes == {"a": "b"}
+    with pytest.raises(Refused, match="conflict with system topic"):
+        topics.update([TopicChange(TopicConfig("TBW102"))], site.asker)
+    site.send(topic="New")
+    removal = topics.remove("New")
+    topics.finish(removal.names, site.asker)
+    assert parts.tables.topics.get("New") is None
+    assert site.store.max_offset("New", 0) == 0
+    groups.update([SubscriptionGroupConfig("made")], site.asker)
+    assert parts.tables.groups.get("made") is not None
+    with pytest.raises(Refused, match="illegal characters"):
+        groups.update([SubscriptionGroupConfig("a b")], site.asker)
+    groups.delete("made", site.asker, with_offsets=True)
+    assert parts.tables.groups.get("made") is None
+
+
 # ---------------------------------------------------------------- the short way
 
 _NAMES = ["KEYS", "TAGS", "WAIT", "UNIQ_KEY", "CLUSTER", "DELAY", "POP_CK", "XWAIT", "a"]
@@ -258,6 +285,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made.store.close()
 
 
+@settings(max_examples=300)
 @given(_TEXTS, st.booleans(), st.binary(max_size=8), st.sampled_from([0, 1, 3]))
 def test_the_short_way_stores_what_the_act_stores(
     shared: Site, text: str, ends_bare: bool, body: bytes, flag: int

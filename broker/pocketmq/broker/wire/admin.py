@@ -1,5 +1,6 @@
 """admin_handlers: the administration half of a broker's table of handlers, composed."""
 
+from pocketmq.broker.acts.tables import GroupActs, TopicActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.wire.admin_client_call import AdminClientCallProcessor
 from pocketmq.broker.wire.admin_config import AdminConfigProcessor
@@ -26,8 +27,10 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
 
     return [
         QueryMessageProcessor(store).handlers(),
-        AdminTopicProcessor(config, tables.topics, tables.offsets, store, stats).handlers(),
-        AdminGroupProcessor(config, tables.groups, tables.offsets, stats).handlers(),
+        AdminTopicProcessor(
+            config, TopicActs(tables, messages), tables.topics, store, stats
+        ).handlers(),
+        AdminGroupProcessor(GroupActs(tables, messages), tables.groups).handlers(),
         AdminConnectionProcessor(
             members.consumers, members.producers, tables.offsets, node.address
         ).handlers(),

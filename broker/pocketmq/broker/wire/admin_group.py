@@ -3,14 +3,11 @@
 Codes 200, 201, 207, 225, 352.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.group_mode import merge_attributes
-from pocketmq.broker.stats import BrokerStats
+from pocketmq.broker.acts.tables import GroupActs
+from pocketmq.broker.refused import Refused
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
 from pocketmq.broker.wire.admin_answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
@@ -24,25 +21,14 @@ from pocketmq.remoting.headers import (
     GetAllSubscriptionGroupHeader,
     GetSubscriptionGroupConfigHeader,
 )
-from pocketmq.remoting.names import group_is_legal
-
-log = logging.getLogger(__name__)
 
 
 class AdminGroupProcessor:
     """Handlers over the group table."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStats,
-    ) -> None:
-        self._config = config
+    def __init__(self, acts: GroupActs, groups: SubscriptionGroupManager) -> None:
+        self._acts = acts
         self._groups = groups
-        self._offsets = offsets
-        self._stats = stats
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -68,30 +54,18 @@ class AdminGroupProcessor:
             wanted = [SubscriptionGroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise HeaderError(f"a subscription group in the body is broken: {error!r}") from error
-        for group in wanted:
-            if not group_is_legal(group.group_name):
-                return request.answer(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the group name {group.group_name[:300]!r} contains illegal characters or is "
-                    "too long, allowing only ^[%|a-zA-Z0-9_-]+$",
-                )
-        for group in wanted:
-            merge_attributes(group, self._groups.get(group.group_name))
-        for group in wanted:
-            self._groups.update(group)
-            log.info("group updated group=%s by=%s", group.group_name, connection.peer)
-        return when_stored(request, request.answer(ResponseCode.SUCCESS), self._groups.stored())
+        try:
+            saved = self._acts.update(wanted, connection)
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark)
+        return when_stored(request, request.answer(ResponseCode.SUCCESS), saved)
 
     def delete_group(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = DeleteSubscriptionGroupHeader.parse(request.ext)
-        group = header.group_name
-        self._groups.delete(group)
         # removeOffset is 4.x's name of the flag, cleanOffset 5.x's.
-        if header.remove_offset or header.clean_offset:
-            self._offsets.remove_group(group)
-        self._stats.forget_group(group)
-        log.info("group deleted group=%s by=%s", group, connection.peer)
-        return when_stored(request, request.answer(ResponseCode.SUCCESS), self._groups.stored())
+        with_offsets = bool(header.remove_offset or header.clean_offset)
+        saved = self._acts.delete(header.group_name, connection, with_offsets=with_offsets)
+        return when_stored(request, request.answer(ResponseCode.SUCCESS), saved)
 
     def get_all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = GetAllSubscriptionGroupHeader.parse(request.ext)

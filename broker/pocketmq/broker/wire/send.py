@@ -138,8 +138,12 @@ class SendMessageProcessor:
             return self._send_checked(request, connection)
         wait = True
         # Where the official client puts WAIT=true, most of the time.
+        size = len(text)
         text = text.replace("\x02WAIT\x01true\x02", "\x02", 1)
         if "WAIT\x01" in text:
+            if len(text) != size or text.count("WAIT\x01") > 1:
+                # Named twice: no client's map does that, and the act knows what it means.
+                return self._send_checked(request, connection)
             text, wait = _without_wait(text)
         if not text:
             return self._send_checked(request, connection)
@@ -287,7 +291,5 @@ def _without_wait(text: str) -> tuple[str, bool]:
     if text.endswith("\x02WAIT\x01true"):
         return text[:-10], True
     properties = text.encode()
-    wait = get_property(properties, b"WAIT")
-    if wait is None:
-        return text, True
-    return remove_property(properties, b"WAIT").decode(), wait == b"true"
+    wait = get_property(properties, b"WAIT") in (None, b"true")
+    return remove_property(properties, b"WAIT").decode(), wait

@@ -1,0 +1,171 @@
+"""Topics and subscription groups are made, changed and deleted. Source: AdminBrokerProcessor, RocketMQ 4.9.7,
+5.3.3.
+
+What an act has changed is on the disk when the future that it returns is done (None: it is already). When it
+could not be saved the future fails, and the change is undone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pocketmq.broker.group_mode import merge_attributes
+from pocketmq.broker.parts import Messages, Tables
+from pocketmq.broker.pop.receipt import pop_retry_topic
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.subscription_group import SubscriptionGroupConfig
+from pocketmq.broker.topic_config import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.names import group_is_legal, topic_fault
+from pocketmq.remoting.peer import Peer
+from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
+
+log = logging.getLogger(__name__)
+
+Saved = asyncio.Future[None]
+
+# Ours: a topic of more queues than this is a mistake, and each queue costs a file.
+QUEUE_COUNT_MAX = 65_536
+_PERM_MAX = 7
+
+
+class TopicChange(NamedTuple):
+    """A topic as it is to be; changes: of its attributes, `+a=b,-c` as 5.x tools send them."""
+
+    topic: TopicConfig
+    changes: str | None = None
+
+
+class Removal(NamedTuple):
+    """Topics that are in no table any more; when that is saved, `finish` is to be called."""
+
+    names: list[str]
+    saved: Saved | None
+
+
+class TopicActs:
+    """Over the topic table."""
+
+    def __init__(self, tables: Tables, messages: Messages) -> None:
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._store = messages.store
+        self._stats = messages.stats
+
+    def update(self, wanted: Sequence[TopicChange], peer: Peer) -> Saved | None:
+        """Make or change topics: all of them or none. Raises: Refused."""
+        for topic, changes in wanted:
+            fault = self._fault(topic) or self._apply_attributes(topic, changes)
+            if fault is not None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, fault)
+        for topic, _ in wanted:
+            self._topics.update(topic)
+            log.info("topic updated topic=%s by=%s", topic.topic_name, peer.address)
+        return self._topics.stored()
+
+    def _fault(self, topic: TopicConfig) -> str | None:
+        """Why a topic is refused: RocketMQ's rules for names, and ours for numbers."""
+        name = topic.topic_name
+        fault = topic_fault(name)
+        if fault is not None:
+            return fault
+        if self._topics.is_system(name):
+            return f"The topic[{name}] is conflict with system topic."
+        for count in (topic.read_queue_nums, topic.write_queue_nums):
+            if not 0 <= count <= QUEUE_COUNT_MAX:
+                return f"a topic has 0 to {QUEUE_COUNT_MAX} queues, not {count}"
+        if not 0 <= topic.perm <= _PERM_MAX:
+            return f"the permission of a topic is 0 to {_PERM_MAX}, not {topic.perm}"
+        return None
+
+    def _apply_attributes(self, topic: TopicConfig, changes: str | None) -> str | None:
+        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied; or what is wrong.
+
+        The remarks about queue.type are RocketMQ 5.5's, but that we make no batch queues.
+        """
+        old = self._topics.get(topic.topic_name)
+        attributes = dict(old.attributes) if old is not None else {}
+        for change in (changes or "").split(","):
+            change = change.strip()
+            if not change:
+                continue
+            name, equals, value = change[1:].partition("=")
+            if name == QUEUE_TYPE:
+                if old is not None:
+                    return f"attempt to update an unchangeable attribute. key: {name}"
+                if value not in (SIMPLE_QUEUE, BATCH_QUEUE):
+                    return f"value is not in set: [{SIMPLE_QUEUE}, {BATCH_QUEUE}]"
+                if value == BATCH_QUEUE:
+                    return (
+                        f"{name}={value} is not made by this broker: it stores batches message by "
+                        f"message, and clients read them the same. Create the topic without {name}"
+                    )
+            if change[0] == "+" and name and equals:
+                attributes[name] = value
+            elif change[0] == "-" and name and not equals:
+                attributes.pop(name, None)
+            else:
+                return f"kv string format wrong: {change!r}; attributes are +name=value or -name"
+        topic.attributes = attributes
+        return None
+
+    def remove(self, topic: str) -> Removal:
+        """Take a topic, and its pop retry topics, out of the table. Raises: Refused."""
+        fault = topic_fault(topic)
+        if fault is None and self._topics.is_system(topic):
+            fault = f"The topic[{topic}] is conflict with system topic."
+        if fault is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, fault)
+        groups = self._offsets.groups_of(topic)
+        again = [pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True)]
+        names = [topic, *(name for name in again if self._topics.get(name) is not None)]
+        for name in names:
+            self._topics.delete(name)
+        return Removal(names, self._topics.stored())
+
+    def finish(self, names: Iterable[str], peer: Peer) -> None:
+        """Delete the queues and offsets of topics whose removal is saved."""
+        for name in names:
+            if self._topics.get(name) is not None:
+                # Somebody has made it again meanwhile.
+                continue
+            self._store.delete_topic(name)
+            # As in 5.x: a topic that is made again under the name must not begin with old offsets.
+            self._offsets.remove_topic(name)
+            self._stats.forget_topic(name)
+            log.info("topic deleted topic=%s by=%s", name, peer.address)
+
+
+class GroupActs:
+    """Over the table of subscription groups."""
+
+    def __init__(self, tables: Tables, messages: Messages) -> None:
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._stats = messages.stats
+
+    def update(self, wanted: Sequence[SubscriptionGroupConfig], peer: Peer) -> Saved | None:
+        """Make or change groups: all of them or none. Raises: Refused, IllegalArgument."""
+        for group in wanted:
+            if not group_is_legal(group.group_name):
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the group name {group.group_name[:300]!r} contains illegal characters or is "
+                    "too long, allowing only ^[%|a-zA-Z0-9_-]+$",
+                )
+        for group in wanted:
+            merge_attributes(group, self._groups.get(group.group_name))
+        for group in wanted:
+            self._groups.update(group)
+            log.info("group updated group=%s by=%s", group.group_name, peer.address)
+        return self._groups.stored()
+
+    def delete(self, group: str, peer: Peer, *, with_offsets: bool) -> Saved | None:
+        """Delete a group, if there is one."""
+        self._groups.delete(group)
+        if with_offsets:
+            self._offsets.remove_group(group)
+        self._stats.forget_group(group)
+        log.info("group deleted group=%s by=%s", group, peer.address)
+        return self._groups.stored()
