@@ -5,6 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+# Loaded before pytester's first test: it forgets the modules that a test has loaded, and numpy, which the
+# broker loads with its first message, cannot be loaded twice in one process.
+import numpy as np  # noqa: F401
 import pytest
 
 from pocketmq.testing import InProcess
