@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from pocketmq.console import pages
 
 ROOT = Path(__file__).parents[2]
-CONSOLE = ROOT / "broker" / "pocketmq" / "console"
+CONSOLE = ROOT / "console" / "pocketmq" / "console"
 SCRIPTS = sorted((CONSOLE / "static").rglob("*.js"))
 LOADED_MAX = 100_000
 SENT_MAX = 40_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("remoting", "store", "client", "broker", "spark")
+SOURCE_ROOTS = ("remoting", "store", "client", "broker", "console", "cli", "testing", "spark")
 
 
 def tracked_files() -> list[Path]:
