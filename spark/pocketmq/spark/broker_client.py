@@ -8,6 +8,8 @@ import itertools
 import socket
 import ssl
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -44,6 +46,7 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.retry import BUSY, Patience
 
 _READ_SIZE = 1 << 18
+_TOGETHER = 256
 # Never used twice, so that an answer of a new connection is not taken for one that an old one owed.
 _OPAQUES = itertools.count(1)
 
@@ -165,6 +168,8 @@ class BrokerClient:
     def __init__(self, access: Access) -> None:
         self.access = access
         self._connections: dict[str, Connection] = {}
+        # The name server that answered last.
+        self._answering = ""
 
     def __enter__(self) -> Self:
         return self
@@ -208,6 +213,64 @@ class BrokerClient:
                     raise
                 patience.pause(error)
 
+    def many(self, requests: Sequence[tuple[str, RequestCode, Header]]) -> list[RemotingCommand]:
+        """The answers to requests that may be repeated, in their order; whatever their codes are.
+
+        At each address up to _TOGETHER are under way at once. Raises: RemotingError, Refused (busy) when
+        patience ends.
+        """
+        answers: dict[int, RemotingCommand] = {}
+        patience = self.patience()
+        while len(answers) < len(requests):
+            of_address: dict[str, list[int]] = defaultdict(list)
+            for number, (address, _, _) in enumerate(requests):
+                if number not in answers and len(of_address[address]) < _TOGETHER:
+                    of_address[address].append(number)
+            sent = {
+                a: self._send_all(a, [(n, requests[n]) for n in ns]) for a, ns in of_address.items()
+            }
+            failure: Exception | None = None
+            for address, opaques in sent.items():
+                got, error = self._collect_all(address, opaques)
+                answers.update(got)
+                failure = failure or error
+            if failure is None:
+                patience.succeeded()
+            else:
+                patience.pause(failure)
+        return [answers[n] for n in range(len(requests))]
+
+    def _send_all(
+        self, address: str, requests: Sequence[tuple[int, tuple[str, RequestCode, Header]]]
+    ) -> dict[int, int] | RemotingError:
+        """Number -> what answer() wants, or why nothing was sent."""
+        try:
+            connection = self.connection(address)
+            return {n: connection.request(code, header) for n, (_, code, header) in requests}
+        except RemotingError as error:
+            self.forget(address)
+            return error
+
+    def _collect_all(
+        self, address: str, sent: dict[int, int] | RemotingError
+    ) -> tuple[dict[int, RemotingCommand], Exception | None]:
+        """The answers that came, and what kept the others away."""
+        got: dict[int, RemotingCommand] = {}
+        if isinstance(sent, RemotingError):
+            return got, sent
+        busy: Exception | None = None
+        for number, opaque in sent.items():
+            try:
+                answer = self.connection(address).answer(opaque, "one of many requests")
+            except RemotingError as error:
+                self.forget(address)
+                return got, error
+            if answer.code in BUSY:
+                busy = Refused(answer.code, answer.remark, address)
+            else:
+                got[number] = answer
+        return got, busy
+
     def patience(self) -> Patience:
         """For one call or one row of them: how long a fault is lived with."""
         return Patience(self.access.retry_timeout_ms)
@@ -240,8 +303,11 @@ class BrokerClient:
         while True:
             for address in addresses:
                 try:
-                    return self._ask(address, code, header)
+                    answer = self._ask(address, code, header)
+                    self._answering = address
+                    return answer
                 except Refused:
+                    self._answering = address
                     raise
                 except RemotingError as error:
                     failure = error
@@ -276,18 +342,21 @@ class BrokerClient:
                 if self.brokers():
                     return []
                 patience.pause(error)
-        route: dict[str, Any] = fastjson.loads(answer.body)
-        addresses = {
-            b["brokerName"]: _master(b.get("brokerAddrs") or {})
-            for b in route.get("brokerDatas") or []
-        }
-        count = "readQueueNums" if perm is Perm.READ else "writeQueueNums"
-        return [
-            BrokerQueue(topic, q["brokerName"], addresses[q["brokerName"]], queue_id)
-            for q in sorted(route.get("queueDatas") or [], key=lambda q: str(q["brokerName"]))
-            if int(q["perm"]) & perm and addresses.get(q["brokerName"])
-            for queue_id in range(int(q[count]))
-        ]
+        return _queues_of(topic, answer, perm)
+
+    def queues_of(self, topics: Sequence[str], perm: Perm) -> dict[str, list[BrokerQueue]]:
+        """queues() of many topics, asked for together."""
+        if not topics:
+            return {}
+        # Waits for the cluster if need be, and finds a name server that answers.
+        found = {topics[0]: self.queues(topics[0], perm)}
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        rest = topics[1:]
+        answers = self.many([(self._answering, code, GetRouteInfoHeader(topic=t)) for t in rest])
+        for topic, answer in zip(rest, answers, strict=True):
+            good = answer.code == ResponseCode.SUCCESS
+            found[topic] = _queues_of(topic, answer, perm) if good else self.queues(topic, perm)
+        return found
 
     # ---- offsets
 
@@ -327,6 +396,21 @@ class BrokerClient:
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         self.call(queue.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+def _queues_of(topic: str, answer: RemotingCommand, perm: Perm) -> list[BrokerQueue]:
+    """The queues of a route that may be read or written."""
+    route: dict[str, Any] = fastjson.loads(answer.body)
+    addresses = {
+        b["brokerName"]: _master(b.get("brokerAddrs") or {}) for b in route.get("brokerDatas") or []
+    }
+    count = "readQueueNums" if perm is Perm.READ else "writeQueueNums"
+    return [
+        BrokerQueue(topic, q["brokerName"], addresses[q["brokerName"]], queue_id)
+        for q in sorted(route.get("queueDatas") or [], key=lambda q: str(q["brokerName"]))
+        if int(q["perm"]) & perm and addresses.get(q["brokerName"])
+        for queue_id in range(int(q[count]))
+    ]
 
 
 def _master(addresses: dict[Any, str]) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,19 @@ from pocketmq.bulk.offsets import (
 )
 from pocketmq.bulk.planner import Filters, Sizes, Topics
 from pocketmq.bulk.scanner import Read
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, Refused
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.header import Header
+from pocketmq.remoting.headers import (
+    GetMaxOffsetHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetHeader,
+    GetMinOffsetResponseHeader,
+)
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
+from pocketmq.remoting.record import RECORD_SIZE_MIN
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, pull_header, read_ranges
 from pocketmq.spark.columns import Projection
@@ -46,35 +55,92 @@ from pocketmq.spark.pushdown import Pushable, Pushed, accept
 _log = logging.getLogger("pocketmq.spark")
 
 
+class _Asked:
+    """What brokers say of some queues, asked for all of them at once, when the first is wanted."""
+
+    def __init__(
+        self, client: BrokerClient, queues: Sequence[BrokerQueue], settings: PullSettings
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self._queues = queues
+        self._minima: dict[BrokerQueue, int] = {}
+        self._means: dict[BrokerQueue, int] = {}
+        self.maxima = dict(
+            zip(
+                queues,
+                self._each(
+                    RequestCode.GET_MAX_OFFSET,
+                    lambda q: GetMaxOffsetHeader(topic=q.topic, queue_id=q.queue_id),
+                    lambda a: GetMaxOffsetResponseHeader.parse(a.ext).offset,
+                ),
+                strict=True,
+            )
+        )
+
+    def minimum(self, queue: BrokerQueue) -> int:
+        if not self._minima:
+            minima = self._each(
+                RequestCode.GET_MIN_OFFSET,
+                lambda q: GetMinOffsetHeader(topic=q.topic, queue_id=q.queue_id),
+                lambda a: GetMinOffsetResponseHeader.parse(a.ext).offset,
+            )
+            self._minima = dict(zip(self._queues, minima, strict=True))
+        return self._minima[queue]
+
+    def mean(self, queue: BrokerQueue) -> int:
+        """Bytes of a message, by one pull from each queue's middle; 1 KiB when nothing comes."""
+        if not self._means:
+            used = [q for q in self._queues if self.maxima[q] > self.minimum(q)]
+            wanted = replace(self.settings, expression="*", expression_type="TAG")
+            middles = [(self.minimum(q) + self.maxima[q]) // 2 for q in used]
+            answers = self.client.many(
+                [
+                    (q.address, RequestCode.PULL_MESSAGE, pull_header(q, middle, wanted))
+                    for q, middle in zip(used, middles, strict=True)
+                ]
+            )
+            self._means = dict.fromkeys(self._queues, 1024)
+            for q, middle, answer in zip(used, middles, answers, strict=True):
+                if answer.code == ResponseCode.SUCCESS:
+                    count = max(1, min(self.settings.messages, self.maxima[q] - middle))
+                    self._means[q] = max(RECORD_SIZE_MIN, len(answer.body) // count)
+        return self._means[queue]
+
+    def _each(
+        self,
+        code: RequestCode,
+        header: Callable[[BrokerQueue], Header],
+        read: Callable[[RemotingCommand], int],
+    ) -> list[int]:
+        answers = self.client.many([(q.address, code, header(q)) for q in self._queues])
+        for queue, answer in zip(self._queues, answers, strict=True):
+            if answer.code != ResponseCode.SUCCESS:
+                raise Refused(answer.code, answer.remark, queue.address, code.name)
+        return [read(answer) for answer in answers]
+
+
 class BrokerBounds:
     """A queue's bounds as the broker told them when it was asked."""
 
-    def __init__(self, client: BrokerClient, queue: BrokerQueue, settings: PullSettings) -> None:
+    def __init__(self, asked: _Asked, queue: BrokerQueue) -> None:
         self.queue = queue
         self.key = QueueKey(queue.topic, queue.broker_name, queue.queue_id)
-        self.min_offset = client.min_offset(queue)
-        self.max_offset = max(client.max_offset(queue), self.min_offset)
-        self._client = client
-        self._settings = settings
+        self.max_offset = asked.maxima[queue]
+        self._asked = asked
+
+    @property
+    def min_offset(self) -> int:
+        return min(self._asked.minimum(self.queue), self.max_offset)
 
     def at_time(self, ms: int) -> int | None:
+        asked = self._asked
         return first_at_time(
-            self._client, self.queue, self.min_offset, self.max_offset, ms, self._settings
+            asked.client, self.queue, self.min_offset, self.max_offset, ms, asked.settings
         )
 
     def mean_size(self) -> int:
-        """Bytes of a message, by one pull from the queue's middle; 1 KiB when nothing comes."""
-        if self.min_offset == self.max_offset:
-            return 1
-        middle = (self.min_offset + self.max_offset) // 2
-        wanted = replace(self._settings, expression="*", expression_type="TAG")
-        header = pull_header(self.queue, middle, wanted)
-        try:
-            answer = self._client.call(self.queue.address, RequestCode.PULL_MESSAGE, header)
-        except Refused:
-            return 1024
-        count = max(1, min(self._settings.messages, self.max_offset - middle))
-        return max(91, len(answer.body) // count)
+        return self._asked.mean(self.queue)
 
 
 @dataclass(frozen=True)
@@ -105,9 +171,8 @@ def look_up(
     """
     named = list(topics.named())
     names = named or [t for t in client.topics() if topics.has(t) and _is_users(t, topics)]
-    found: dict[QueueKey, BrokerBounds] = {}
-    for topic in names:
-        queues = client.queues(topic, Perm.READ)
+    found: list[BrokerQueue] = []
+    for topic, queues in client.queues_of(names, Perm.READ).items():
         if not queues and named and must_exist:
             raise IllegalArgument(
                 f"subscribe: there is no topic {topic!r} that can be read on {client.access.name_server}"
@@ -115,8 +180,9 @@ def look_up(
         for queue in queues:
             key = QueueKey(topic, queue.broker_name, queue.queue_id)
             if topics.has_queue(key):
-                found[key] = BrokerBounds(client, queue, settings)
-    return found
+                found.append(queue)
+    asked = _Asked(client, found, settings)
+    return {one.key: one for one in (BrokerBounds(asked, queue) for queue in found)}
 
 
 # Brokers also register a topic for each broker and cluster, and groups' inner ones.

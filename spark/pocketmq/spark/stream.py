@@ -208,7 +208,9 @@ class OffsetStream(DataSourceStreamReader):
             elif began > one.max_offset:
                 # Truncated or created anew: say so now, or nothing would be read until it grows past.
                 began = checked_start(one, began, loss)
-            began = max(began, min(one.min_offset, stop)) if began < one.min_offset else began
+            if began < stop:
+                # An idle queue is not asked where it begins.
+                began = max(began, min(one.min_offset, stop))
             begin[key] = began
             backlog[key] = max(0, stop - began)
         self.warn(loss)

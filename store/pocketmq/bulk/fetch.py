@@ -37,10 +37,15 @@ class Entry(NamedTuple):
 class File(Protocol):
     """An open file; its size is the one it had when it was opened."""
 
-    size: int
+    @property
+    def size(self) -> int: ...
 
     def read(self, start: int, end: int) -> pa.Buffer:
         """Bytes start <= b < end, without a copy where that is possible."""
+        ...
+
+    def look(self, start: int, end: int) -> bytes:
+        """As read(), for a few bytes: without Arrow's buffer around them."""
         ...
 
     def advise(self, *, sequential: bool) -> None:
@@ -69,20 +74,22 @@ class Folders(Protocol):
 class PeekedFile:
     """A local file by pread; small neighbours come from one block."""
 
-    __slots__ = ("_base", "_block", "_descriptor", "size")
+    __slots__ = ("_base", "_block", "_descriptor")
     _BLOCK = 4096
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._descriptor).st_size
         self._base = 0
         self._block = b""
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
 
     def read(self, start: int, end: int) -> pa.Buffer:
         return pa.py_buffer(self.look(start, end))
 
     def look(self, start: int, end: int) -> bytes:
-        """As read(), without Arrow's buffer around it."""
         if end - start > self._BLOCK // 4:
             return os.pread(self._descriptor, max(0, end - start), start)
         at = start - self._base
@@ -119,6 +126,9 @@ class LocalFile:
 
     def read(self, start: int, end: int) -> pa.Buffer:
         return self._buffer.slice(start, max(0, min(end, self.size) - start))
+
+    def look(self, start: int, end: int) -> bytes:
+        return bytes(self.read(start, end))
 
     def advise(self, *, sequential: bool) -> None:
         # Without the advice a cold file reads 4 to 6 times slower; on sparse reads it costs instead.
@@ -171,6 +181,9 @@ class ArrowFile:
             block = self._read_at(base, min(self.size, base + self._BLOCK))
             self._block = (base, block)
         return block.slice(start - base, max(0, end - start))
+
+    def look(self, start: int, end: int) -> bytes:
+        return bytes(self.read(start, end))
 
     def _read_at(self, start: int, end: int) -> pa.Buffer:
         self._file.seek(start)

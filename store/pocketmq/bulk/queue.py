@@ -145,7 +145,7 @@ class Queue:
         """Used entries of a file that has only a few; None for one with more."""
         dtype = BATCH_ENTRY if self.batch else ENTRY
         seen = min(count, _HEAD_SIZE // self._width)
-        head = np.frombuffer(self._file(file.path).read(0, seen * self._width), dtype)
+        head = np.frombuffer(self._file(file.path).look(0, seen * self._width), dtype)
         unused = head["size"] <= 0
         if unused.any():
             return int(unused.argmax())
@@ -161,8 +161,8 @@ class Queue:
             raise IndexError(index)
         file = self._files[number]
         at = (index - self._firsts[number]) * self._width
-        raw = self._file(file.path).read(at, at + self._width)
-        if raw.size < self._width:
+        raw = self._file(file.path).look(at, at + self._width)
+        if len(raw) < self._width:
             raise IndexError(index)
         if self.batch:
             position, size, code, _, base, count = _BATCH.unpack_from(raw)
