@@ -12,10 +12,11 @@
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pocketmq.bulk.bounds import FileBounds, store_ms
@@ -29,6 +30,7 @@ from pocketmq.remoting.record import WRAPPED_BATCH
 _TIMES = struct.Struct(">qq")
 _SLACK_MS = 3000
 _ASKED = 16
+_NEVER = 1 << 62
 _COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "commitLogOffset", "sysFlag")
 
 
@@ -66,29 +68,55 @@ def find_tails(
         torn: list[int] = []
         data = store.open_log(file).read(at - file.first, file.size)
         starts, sizes = walk(data, at, partial(_note, torn))
-        for row, size in zip(_rows(data, starts), sizes.tolist(), strict=True):
-            topic, queue_id, _, ms, _, _ = row
-            if ms < newest_ms:
-                return
-            newest_ms = ms
-            if not wanted(topic, queue_id):
-                continue
-            one = bounds.get((topic, queue_id))
+        rows = decode(data, starts, _COLUMNS, on_bad=_never, broker_name="")
+        newest_ms, whole = _up_to_older(rows, newest_ms)
+        rows = rows.slice(0, whole)
+        ends = {key: one.max_offset for key, one in bounds.items()}
+        times = _ms(rows)
+        for number in _behind(rows, ends, wanted).tolist():
+            row = rows.slice(number, 1).to_pylist()[0]
+            key = (row["topic"], row["queueId"])
+            one = bounds.get(key)
             if one is None:
-                one = FileBounds(store, store.queue(topic, queue_id), loss)
-                bounds[topic, queue_id] = one
-            _add(one, row, size, loss)
+                one = bounds[key] = FileBounds(store, store.queue(*key), loss)
+            _add(one, row, int(times[number]), int(sizes[number]), loss)
+        if whole < len(starts):
+            return
         if torn:
             return
 
 
-def _rows(data: pa.Buffer, starts: Int64s) -> list[tuple[Any, ...]]:
-    """_COLUMNS of each record; times in ms."""
-    batch = decode(data, starts, _COLUMNS, on_bad=_never, broker_name="")
-    times = batch.column("storeTimestamp").cast(pa.int64())
-    columns = [times if n == "storeTimestamp" else batch.column(n) for n in _COLUMNS]
-    found = zip(*(c.to_pylist() for c in columns), strict=True)
-    return [(t, q, o, us // 1000, p, f) for t, q, o, us, p, f in found]
+def _up_to_older(rows: pa.RecordBatch, newest_ms: int) -> tuple[int, int]:
+    """(newest store time, rows before the first that is older than one before it), see invariant 3."""
+    if not rows.num_rows:
+        return newest_ms, 0
+    times = _ms(rows)
+    so_far = np.maximum.accumulate(np.concatenate([[newest_ms], times]))
+    older = np.flatnonzero(times < so_far[:-1])
+    whole = int(older[0]) if len(older) else len(times)
+    return int(so_far[whole]), whole
+
+
+def _behind(
+    rows: pa.RecordBatch,
+    ends: Mapping[tuple[str, int], int],
+    wanted: Callable[[str, int], bool],
+) -> Int64s:
+    """Rows of wanted queues at or behind their ends: few of many, so the others cost no Python."""
+    topics = rows.column("topic").dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    queue_ids = rows.column("queueId").to_numpy().astype(np.int64)
+    keys = topics.indices.to_numpy().astype(np.int64) << 32 | queue_ids
+    distinct, which = np.unique(keys, return_inverse=True)
+    known = [(names[key >> 32], key & 0xFFFF_FFFF) for key in distinct.tolist()]
+    limits = np.array([ends.get(k, 0) if wanted(*k) else _NEVER for k in known], np.int64)
+    offsets = rows.column("queueOffset").to_numpy()
+    return np.flatnonzero(offsets >= limits[which]) if len(known) else np.zeros(0, np.int64)
+
+
+def _ms(rows: pa.RecordBatch) -> Int64s:
+    times: Int64s = rows.column("storeTimestamp").cast(pa.int64()).to_numpy() // 1000
+    return times
 
 
 def _note(torn: list[int], position: int, reason: str) -> None:
@@ -99,12 +127,13 @@ def _never(place: int, reason: str) -> None:
     raise AssertionError(f"{reason} at {place}: the walk has seen it")
 
 
-def _add(one: FileBounds, row: tuple[Any, ...], size: int, loss: LossRule) -> None:
+def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: LossRule) -> None:
     """Puts a record behind the end of its queue, unless the queue has it (invariant 4)."""
-    topic, queue_id, offset, ms, position, flags = row
+    topic, queue_id, offset = row["topic"], row["queueId"], row["queueOffset"]
+    position = row["commitLogOffset"]
     if offset < one.max_offset:
         return
-    if one.queue.batch or flags & WRAPPED_BATCH == WRAPPED_BATCH:
+    if one.queue.batch or row["sysFlag"] & WRAPPED_BATCH == WRAPPED_BATCH:
         loss.lost(
             f"topic {topic}, queue {queue_id}: the broker stopped before batches of its log were in the "
             "queue; start the broker once, which completes it",
