@@ -74,6 +74,7 @@ def test_failures_and_dead_letters_are_warnings() -> None:
 def test_members_are_counted_and_looked_at() -> None:
     topic = [TopicFacts("T", 10, 0, 0, 2)]
     assert kinds(GroupFacts("g", [], topics=topic)) == [("NOBODY_ONLINE", "warning")]
+    assert kinds(GroupFacts("g", [])) == [("NOBODY_ONLINE", "info")]
     assert kinds(GroupFacts("g", None, topics=topic)) == []
     three = [MemberFacts("c1", {"T": 1}), MemberFacts("c2", {"T": 1}), MemberFacts("c3", {})]
     assert kinds(GroupFacts("g", three, topics=topic)) == [("IDLE_MEMBERS", "info")]

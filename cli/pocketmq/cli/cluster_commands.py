@@ -50,26 +50,20 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
 
 
 def _numbers(runtime: dict[str, str]) -> dict[str, Any]:
-    def rate(name: str) -> float | None:
-        text = runtime.get(name, "").split(" ")[0]
-        try:
-            return round(float(text), 1)
-        except ValueError:
-            return None
+    """Version, rates and disk; None of a broker that did not answer."""
+    from pocketmq.admin.broker_figures import FIGURES, figures_of
 
-    def used(name: str) -> float | None:
-        try:
-            return round(float(runtime.get(name, "")), 3)
-        except ValueError:
-            return None
-
-    transferred = rate("getTransferedTps")
+    found = figures_of(runtime) if runtime else dict.fromkeys(FIGURES)
     return {
-        "version": runtime.get("brokerVersionDesc"),
-        "in_per_s": rate("putTps"),
-        "out_per_s": rate("getTransferredTps") if transferred is None else transferred,
-        "disk": used("commitLogDiskRatio"),
+        "version": found["version"],
+        "in_per_s": _rounded(found["in"], 1),
+        "out_per_s": _rounded(found["out"], 1),
+        "disk": _rounded(found["diskRatio"], 3),
     }
+
+
+def _rounded(figure: float | None, digits: int) -> float | None:
+    return None if figure is None else round(figure, digits)
 
 
 @app.command()

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.admin.broker_figures import FIGURES, figures_of, integer
 from pocketmq.admin.checkup import check_group, thresholds
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.broker_figures import FIGURES, figures_of, integer
 from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
 from pocketmq.console.name_kinds import kind_of_topic

@@ -198,13 +198,14 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
     if members is None:
         return
     if not members:
+        lag = sum(each.lag for each in facts.topics)
         yield Symptom(
             "NOBODY_ONLINE",
-            Severity.WARNING,
+            Severity.WARNING if lag else Severity.INFO,
             group,
-            f"nobody is online, {_count(sum(each.lag for each in facts.topics))} messages wait",
+            f"nobody is online, {_count(lag)} messages wait",
             "start a consumer of the group",
-            parameters={"lag": sum(each.lag for each in facts.topics)},
+            parameters={"lag": lag},
         )
         return
     for member in members:

@@ -1,4 +1,4 @@
-"""What a broker's own numbers (GET_BROKER_RUNTIME_INFO) say, for a BrokerSummary. Source: wire.md 2.9."""
+"""What a broker's own numbers (GET_BROKER_RUNTIME_INFO) say, for every face that shows them."""
 
 from typing import Any
 
