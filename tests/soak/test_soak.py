@@ -28,7 +28,7 @@ from pocketmq.client import (
 
 log = logging.getLogger(__name__)
 TOPIC = "Soak"
-# Files roll over many times. Nothing is deleted within the hour: what waits for its retry is not consumed yet.
+# Files roll over many times. Nothing is deleted within the hour: what waits for its retry is still needed.
 SETTINGS = {
     "mappedFileSizeCommitLog": 32 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
