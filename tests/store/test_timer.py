@@ -511,6 +511,9 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
     timers = Timers(tmp_path / "s")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(timers.timer.run())
+        # What is saved says what was delivered, so it waits for the log to be on the disk.
+        assert timers.store._flush is not None
+        flushing = tasks.create_task(timers.store._flush.run_log())
         await asyncio.sleep(0)
         timers.send("T", "x", TIMER_DELAY_SEC=3)
         while timers.timer._log.end == 0:
@@ -520,6 +523,7 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
         while not timers.delivered("T"):
             await asyncio.sleep(0)
         running.cancel()
+        flushing.cancel()
     assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
     timers.close()
 
