@@ -1,0 +1,230 @@
+"""What may only shrink: long modules and functions, wide constructors, circles, stray literals.
+
+    python -m tests.house.ratchets            prints what is new, has grown, or is listed too high
+    python -m tests.house.ratchets --write    writes the list anew; only ever with smaller numbers
+
+`offenders.toml` beside this file lists today's offenders with their sizes. A new offender, or one that has
+grown, fails the test; so does one that has become better while the list still allows more.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LISTED = Path(__file__).parent / "offenders.toml"
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+CONSTRUCTOR_ARGUMENTS_MAX = 6
+NAMES_HOME = "pocketmq.remoting.names"
+LAYOUT_HOME = "pocketmq.remoting.record"
+# Parts of structs that only a stored record has.
+_LAYOUT = re.compile(r"i{5}qqiq|iqi\b|8sq8s")
+
+Offenders = dict[str, dict[str, int]]
+
+
+@cache
+def source_roots() -> tuple[str, ...]:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    return tuple(build["dev-mode-dirs"])
+
+
+@cache
+def modules() -> dict[str, tuple[Path, str, ast.Module]]:
+    """Each module of the product by its dotted name."""
+    found: dict[str, tuple[Path, str, ast.Module]] = {}
+    for root in source_roots():
+        for path in sorted((ROOT / root).rglob("*.py")):
+            parts = path.relative_to(ROOT / root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = path.read_text(encoding="utf-8")
+            found[name] = (path, text, ast.parse(text))
+    return found
+
+
+def long_modules() -> dict[str, int]:
+    sizes = {name: len(text.splitlines()) for name, (_, text, _) in modules().items()}
+    return {name: size for name, size in sizes.items() if size > MODULE_LINES_MAX}
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    def walk(
+        node: ast.AST, prefix: str
+    ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{prefix}{child.name}", child
+                yield from walk(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.ClassDef):
+                yield from walk(child, f"{prefix}{child.name}.")
+            else:
+                yield from walk(child, prefix)
+
+    yield from walk(tree, "")
+
+
+def long_functions() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for module, (_, _, tree) in modules().items():
+        for name, node in _definitions(tree):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                found[f"{module}:{name}"] = size
+    return found
+
+
+def wide_constructors() -> dict[str, int]:
+    """Constructors with more arguments than six besides self; options of public clients are listed, too."""
+    found: dict[str, int] = {}
+    for module, (_, _, tree) in modules().items():
+        for name, node in _definitions(tree):
+            if name.rpartition(".")[2] != "__init__":
+                continue
+            each = node.args
+            count = len(each.posonlyargs) + len(each.args) + len(each.kwonlyargs) - 1
+            if count > CONSTRUCTOR_ARGUMENTS_MAX:
+                found[f"{module}:{name}"] = count
+    return found
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Names imported when the module is, not those within functions or for type checkers."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def circles() -> dict[str, int]:
+    """Groups of modules that import each other, by their first name, with their number."""
+    known = modules()
+    edges = {
+        name: {each for each in _imports(tree) if each in known and each != name}
+        for name, (_, _, tree) in known.items()
+    }
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: dict[str, int] = {}
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in edges[name]:
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                found[min(circle)] = len(circle)
+
+    sys.setrecursionlimit(10_000)
+    for name in edges:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    """String literals that are no docstrings."""
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.add(id(node.value))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+        ):
+            yield node.value
+
+
+def stray_names() -> dict[str, int]:
+    """Modules that write a name of remoting.names again."""
+    _, _, home = modules()[NAMES_HOME]
+    names = {
+        node.value.value
+        for node in home.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and not node.value.value.startswith("\n")
+    }
+    found: dict[str, int] = {}
+    for module, (_, _, tree) in modules().items():
+        if module != NAMES_HOME:
+            count = sum(
+                1
+                for text in _strings(tree)
+                if text in names or text.startswith(("%RETRY%", "%DLQ%"))
+            )
+            if count:
+                found[module] = count
+    return found
+
+
+def stray_layouts() -> dict[str, int]:
+    """Modules that know a struct of the stored record besides remoting.record."""
+    return {
+        module: count
+        for module, (_, _, tree) in modules().items()
+        if module != LAYOUT_HOME
+        and (count := sum(1 for text in _strings(tree) if _LAYOUT.search(text)))
+    }
+
+
+KINDS = {
+    "module-lines": long_modules,
+    "function-lines": long_functions,
+    "constructor-arguments": wide_constructors,
+    "circles": circles,
+    "names-outside-their-home": stray_names,
+    "layout-outside-its-home": stray_layouts,
+}
+
+
+def listed() -> Offenders:
+    return tomllib.loads(LISTED.read_text(encoding="utf-8")) if LISTED.exists() else {}
+
+
+def complaints(kind: str) -> list[str]:
+    """What is wrong between today's offenders of a kind and the list."""
+    today, allowed = KINDS[kind](), listed().get(kind, {})
+    return [
+        f"{name}: {size}, allowed is {allowed[name]}" if name in allowed else f"{name}: {size}, new"
+        for name, size in today.items()
+        if size > allowed.get(name, 0)
+    ] + [
+        f"{name}: {size} in the list, today {today.get(name, 0)}; run python -m tests.house.ratchets --write"
+        for name, size in allowed.items()
+        if size > today.get(name, 0)
+    ]
+
+
+def write() -> None:
+    lines = ["# Written by `python -m tests.house.ratchets --write`; it may only shrink.\n"]
+    for kind, today in KINDS.items():
+        lines.append(f"\n[{kind}]\n")
+        lines += [f'"{name}" = {size}\n' for name, size in sorted(today().items())]
+    LISTED.write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        write()
+    for each in KINDS:
+        for complaint in complaints(each):
+            sys.stdout.write(f"{each}: {complaint}\n")
