@@ -18,7 +18,7 @@ def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed
     rows = browser.wait_for_rows(
         "Consumer groups", lambda rows: any(row[0] == GROUP for row in rows)
     )
-    assert next(row for row in rows if row[0] == GROUP)[1:4] == [
+    assert next(row for row in rows if row[0] == GROUP)[2:5] == [
         "Members differ",
         "compatible",
         "2",
