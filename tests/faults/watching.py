@@ -14,8 +14,8 @@ from tests.broker.serving import Peer
 from pocketmq.remoting.codes import ResponseCode
 
 ROOT = Path(__file__).parents[2]
-# What others may have to wait for while one client does its worst, in ms of CPU: 50 on a machine of its own. A
-# machine that is shared takes two or three times as long; what is unbounded takes a hundred times as long.
+# What others may have to wait for while one client does its worst, in ms of CPU: 50 on a machine of its own.
+# One that is shared takes two or three times as long; what is unbounded takes a hundred times as long.
 TURN_MS_MAX = 150
 _ATTACK_S_MAX = 120
 _SMALL_FILES = {
