@@ -60,8 +60,7 @@ def at_end(cuts: dict[int, str]) -> Callable[[RemotingCommand], str]:
 
 @pytest.mark.xfail(
     strict=False,
-    reason="a broker takes many requests of one read in steps: what a cut connection had sent may be done "
-    "after the sink has asked, or not at all",
+    reason="ends of transactions that a cut connection had sent may be done after the sink asked for them",
 )
 def test_a_commit_shows_every_row_once_though_connections_break(broker: RunningBroker) -> None:
     """RocketMQ carries a repeated commit out again, so what is visible is not committed a second time."""
@@ -77,11 +76,6 @@ def test_a_commit_shows_every_row_once_though_connections_break(broker: RunningB
     assert visible(broker, topic) == 1000
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a broker takes many requests of one read in steps: what a cut connection had sent may be done "
-    "after the sink has asked, or not at all",
-)
 def test_a_commit_that_cannot_be_carried_out_raises_and_says_how_much_is_visible(
     broker: RunningBroker,
 ) -> None:

@@ -321,9 +321,21 @@ class Connection(asyncio.Protocol):
             remark = f"{type(error).__name__}: {error}"
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
 
+    def _finish_waiting(self) -> None:
+        """What was read counts though nobody takes the answers: commits, acknowledgements, one-way sends.
+
+        At most what one read brought, for nothing more is read while requests wait.
+        """
+        waiting, self._waiting = self._waiting, []
+        try:
+            for frame in waiting:
+                self._handle(decode(frame, self._header_size_max))
+        except ProtocolError as error:
+            self._refuse(error)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._waiting.clear()
+        self._finish_waiting()
         self._later.clear()
         self._out.clear()
         self._backlog.clear()
