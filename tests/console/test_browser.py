@@ -124,7 +124,7 @@ def test_figures_refresh_by_themselves_without_taking_focus_or_typing_and_can_be
     """A fetch replaces what changed only; Pause leaves no timer running."""
     browser.open("/topics")
     field = browser.find("input[type=search]")
-    field.send_keys("art")
+    field.send_keys("artic")
     browser.wait_for_rows("Topics", lambda rows: [row[0] for row in rows] == [TOPIC])
     browser.run("window.old = document.querySelector('tbody tr')")
     before = browser.find("#updated").text

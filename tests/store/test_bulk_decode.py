@@ -244,8 +244,8 @@ def test_no_column_of_the_index_touches_the_log(tmp_path: Path) -> None:
     index_only = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "tagsCode"]
     before = bulk.scan(str(store.root), columns=index_only).read_all()
     reader = bulk.scan(str(store.root), columns=index_only)
-    # Planning looks at the last record of each queue; reading then needs no log file at all.
-    store.patch(0, struct.pack(">i", 7) * 20)
+    # Reading looks at the log's first 128 bytes to know the store again, and at no record.
+    store.patch(128, struct.pack(">i", 7) * 20)
     assert reader.read_all() == before
     assert before.num_rows == 10
     assert np.array_equal(np.sort(before["queueOffset"].to_numpy()), np.repeat(np.arange(5), 2))

@@ -71,7 +71,10 @@ def remove_property(properties: bytes, name: bytes) -> bytes:
     needle = name + b"\x01"
     if needle not in properties:
         return properties
-    kept = [pair for pair in properties.split(b"\x02") if pair and not pair.startswith(needle)]
+    pairs = properties.split(b"\x02")
+    kept = [pair for pair in pairs if pair and not pair.startswith(needle)]
+    if len(kept) == len(pairs) - pairs.count(b""):
+        return properties
     return b"\x02".join(kept) + b"\x02" if kept else b""
 
 
