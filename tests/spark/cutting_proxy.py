@@ -76,7 +76,11 @@ class CuttingProxy:
     def _answers(self, far: socket.socket, near: socket.socket) -> None:
         try:
             while data := far.recv(65536):
-                near.sendall(data)
+                try:
+                    near.sendall(data)
+                except OSError:
+                    # Taken and thrown away: were the broker's end reset now, what it has not read would be lost.
+                    continue
         except OSError:
             pass
         finally:

@@ -58,10 +58,6 @@ def at_end(cuts: dict[int, str]) -> Callable[[RemotingCommand], str]:
     return cut
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="ends of transactions that a cut connection had sent may be done after the sink asked for them",
-)
 def test_a_commit_shows_every_row_once_though_connections_break(broker: RunningBroker) -> None:
     """RocketMQ carries a repeated commit out again, so what is visible is not committed a second time."""
     topic = make_topic(broker, 2)
