@@ -145,6 +145,21 @@ async def test_a_oneway_request_is_not_answered() -> None:
         assert peer.seen[0].is_oneway
 
 
+async def test_what_was_read_is_done_though_nobody_takes_the_answers_before_it() -> None:
+    """A commit is one-way: its consumer does not send it again."""
+    peer = Peer()
+    async with running(peer, ManualClock()) as (server, address):
+        host, port = address.split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        commit = RemotingCommand(ECHO, {"n": "1"}, flag=2)
+        writer.write(encode(RemotingCommand(LARGE)) * 40 + encode(commit))
+        await until(lambda: any(c._outbox.is_blocked for c in server.connections))
+        assert peer.seen == []
+        writer.transport.abort()
+        await until(lambda: not server.connections)
+        assert [request.ext for request in peer.seen] == [{"n": "1"}]
+
+
 async def test_buffers_of_one_frame_arrive_whole() -> None:
     async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
         answers = await asyncio.gather(
@@ -342,7 +357,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         count = 300
         writer.write(encode(RemotingCommand(LARGE)) * count)
-        await until(lambda: any(c._paused for c in server.connections))
+        await until(lambda: any(c._outbox.is_blocked for c in server.connections))
         (connection,) = server.connections
         transport = connection._transport
         assert transport is not None

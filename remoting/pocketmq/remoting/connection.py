@@ -12,7 +12,6 @@
 5. A ONEWAY request is never answered.
 6. Its requests hold up the event loop for TURN_MS at a time: what is not handled then waits for the next
    turn of the loop, and nothing more is read before. While an answer comes in steps, nothing else is handled.
-7. What a TLS peer does not read waits as it is, without a copy; it is encrypted as the peer reads.
 Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
 """
 
@@ -36,13 +35,13 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.outbox import BUFFER_HIGH, JOIN_SIZE_MAX, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls import ServerTls, TlsLayer
 
 log = logging.getLogger(__name__)
 
-Buffer = bytes | bytearray | memoryview
 Reply = RemotingCommand | bytes | Sequence[Buffer] | None
 Later = Coroutine[Any, Any, RemotingCommand | None]
 Steps = Generator[None, None, RemotingCommand | Later | None]
@@ -59,12 +58,6 @@ class Waiter(Protocol):
     def set_exception(self, exception: RemotingError, /) -> None: ...
 
 
-# Replies that together are smaller than this are joined: one copy is cheaper than many vectors.
-_JOIN_SIZE_MAX = 65_536
-_WRITE_BUFFER_HIGH = 1_048_576
-# What is encrypted for a TLS peer ahead of its reading, and how much at a time.
-_TLS_BUFFER_HIGH = 131_072
-_TLS_PIECE = 65_536
 _TLS_HANDSHAKE = 0x16
 
 
@@ -110,12 +103,10 @@ class Connection(asyncio.Protocol):
         self._pending: dict[int, Waiter] = {}
         self._in_flight_max = in_flight_max
         self._opaque = 0
-        self._out: list[Buffer] = []
-        self._out_size = 0
+        self._outbox = Outbox(self._count_unread)
         self._corked = False
         self._shares = shares
-        # Why nothing is handled now: the peer does not read; an answer comes in steps; the turn is over.
-        self._paused = False
+        # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
         self._steps: tuple[RemotingCommand, Steps] | None = None
         self._turn_over = False
         # Why nothing is read now, besides these: others' half frames come first.
@@ -123,9 +114,6 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._waiting: list[bytes] = []
         self._later: deque[Callable[[], None]] = deque()
-        # Plain text that waits for a TLS peer, and the bytes of all buffers that are mapped from files.
-        self._backlog: deque[Buffer] = deque()
-        self._backlog_size = self._mapped_size = 0
         self._ending = False
         self._flush_scheduled = False
         self._transport: asyncio.Transport | None = None
@@ -146,7 +134,7 @@ class Connection(asyncio.Protocol):
         # cast: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+        self._outbox.open(self._transport)
         self.peer, self.peer_host = _address(transport.get_extra_info("peername"))
         self.local, _ = _address(transport.get_extra_info("sockname"))
         self.last_read_ms = self.last_write_ms = self._monotonic_ms()
@@ -166,7 +154,6 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error)
             return
-        self._mapped_size = 0
         if self._waiting:
             self._waiting += frames
         else:
@@ -189,11 +176,12 @@ class Connection(asyncio.Protocol):
     def _work(self, frames: list[bytes], began_ms: int) -> None:
         """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
+        outbox = self._outbox
         try:
             for place, frame in enumerate(frames):
-                if self._out_size > _WRITE_BUFFER_HIGH:
+                if outbox.size > BUFFER_HIGH:
                     self._flush()
-                if self._paused or self._steps is not None or self._is_over(place, began_ms):
+                if outbox.is_blocked or self._steps is not None or self._is_over(place, began_ms):
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
@@ -201,9 +189,9 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error)
         finally:
-            self._corked = False
-            if self._out:
+            if outbox.size:
                 self._flush()
+            self._corked = False
 
     def _is_over(self, place: int, began_ms: int) -> bool:
         """Whether the turn is over before the frame at `place`; it goes on in the next one then."""
@@ -225,19 +213,21 @@ class Connection(asyncio.Protocol):
         if self._steps is not None and not self._step(began_ms):
             self._go_on_soon()
             return
-        while self._later and not self._paused:
+        while self._later and not self._outbox.is_blocked:
             if self._monotonic_ms() - began_ms >= TURN_MS:
                 self._go_on_soon()
                 return
             self._later.popleft()()
-        if self._waiting and not self._paused:
+        if self._waiting and not self._outbox.is_blocked:
             waiting, self._waiting = self._waiting, []
             self._work(waiting, began_ms)
         self._update_reading()
 
     def _update_reading(self) -> None:
         """Read from the peer, or do not: whatever keeps us from it."""
-        wanted = not (self._paused or self._waiting or self._held or self._steps is not None)
+        wanted = not (
+            self._outbox.is_blocked or self._waiting or self._held or self._steps is not None
+        )
         transport = self._transport
         if wanted == self._is_reading or transport is None or transport.is_closing():
             return
@@ -287,8 +277,7 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(reply, bytes):
             if not flag & 2:
-                self._out.append(reply)
-                self._out_size += len(reply)
+                self._outbox.add(reply)
         elif inspect.iscoroutine(reply):
             self._spawn(self._run(command, reply))
         elif inspect.isgenerator(reply):
@@ -337,9 +326,7 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._finish_waiting()
         self._later.clear()
-        self._out.clear()
-        self._backlog.clear()
-        self._out_size = self._backlog_size = 0
+        self._outbox.clear()
         if self._steps is not None:
             self._steps[1].close()
             self._steps = None
@@ -355,34 +342,24 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         if self._read_on:
             return
-        self._paused = True
+        self._outbox.block()
         self._update_reading()
-        self._note_unread()
 
     def resume_writing(self) -> None:
-        self._paused = False
-        if self._backlog:
-            self._encrypt()
-        if self._paused:
-            return
-        self._mapped_size = 0
-        if self._shares is not None:
-            self._shares.unread(self, 0)
-        if not self._turn_over:
+        self._outbox.unblock()
+        if not (self._outbox.is_blocked or self._turn_over):
             self._go_on()
 
     def when_read(self, run: Callable[[], None]) -> None:
         """Call `run` now, or when the peer has read what waits for it."""
-        if self._paused or self._later:
+        if self._outbox.is_blocked or self._later:
             self._later.append(run)
         else:
             run()
 
-    def _note_unread(self) -> None:
-        """Count what the peer leaves unread: all but what is mapped from files."""
-        if self._shares is not None and self._transport is not None:
-            size = self._transport.get_write_buffer_size() + self._backlog_size
-            self._shares.unread(self, max(0, size - self._mapped_size))
+    def _count_unread(self, size: int) -> None:
+        if self._shares is not None:
+            self._shares.unread(self, size)
 
     # ------------------------------------------------------------ sending
 
@@ -395,16 +372,12 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(reply, RemotingCommand):
             reply = encode(reply)
+        outbox = self._outbox
         if isinstance(reply, bytes):
-            self._out.append(reply)
-            self._out_size += len(reply)
+            outbox.add(reply)
         else:
-            for buffer in reply:
-                self._out.append(buffer)
-                self._out_size += len(buffer)
-                if isinstance(buffer, memoryview):
-                    self._mapped_size += len(buffer)
-        if self._out_size > _WRITE_BUFFER_HIGH and not self._corked:
+            outbox.add_buffers(reply)
+        if outbox.size > BUFFER_HIGH and not self._corked:
             self._flush()
         elif not (self._corked or self._flush_scheduled):
             self._flush_scheduled = True
@@ -413,55 +386,8 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        out = self._out
-        if not out or self._transport is None or self._transport.is_closing():
-            out.clear()
-            self._out_size = 0
-            return
-        self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
-        size, self._out_size = self._out_size, 0
-        if self._tls is not None:
-            self._backlog.extend(out)
-            self._backlog_size += size
-            out.clear()
-            self._encrypt()
-            return
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif size <= _JOIN_SIZE_MAX:
-            self._transport.write(b"".join(out))
-        else:
-            self._transport.writelines(out)
-        self._out = []
-        if self._paused:
-            self._note_unread()
-
-    def _encrypt(self) -> None:
-        """Give the transport what a TLS peer has room for (invariant 7)."""
-        assert self._tls is not None
-        assert self._transport is not None
-        while self._backlog and not self._paused:
-            self._transport.write(self._tls.encrypt(self._piece()))
-        if self._paused:
-            self._note_unread()
-        if self._ending and not self._backlog:
-            self._transport.close()
-
-    def _piece(self) -> bytes:
-        """The next bytes of the backlog."""
-        backlog, size = self._backlog, 0
-        pieces: list[Buffer] = []
-        while backlog and size < _TLS_PIECE:
-            first = backlog.popleft()
-            room = _TLS_PIECE - size
-            if len(first) > room:
-                view = memoryview(first)
-                first = view[:room]
-                backlog.appendleft(view[room:])
-            pieces.append(first)
-            size += len(first)
-        self._backlog_size -= size
-        return b"".join(pieces)
+        if self._outbox.flush():
+            self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
 
     def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
         """Send a request of our own; the future gets the answer, or ConnectionLost.
@@ -493,7 +419,7 @@ class Connection(asyncio.Protocol):
         """
         self._pending[opaque] = waiter
         self.send(frame)
-        if self._out_size > _JOIN_SIZE_MAX and not self._corked:
+        if self._outbox.size > JOIN_SIZE_MAX and not self._corked:
             self._flush()
 
     def forget(self, opaque: int) -> None:
@@ -550,11 +476,10 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written has left."""
-        if self._out and not self._corked:
+        if not self._corked:
             self._flush()
         self._ending = True
-        if self._transport is not None and not self._backlog:
-            self._transport.close()
+        self._outbox.end()
 
     def abort(self) -> None:
         """Close at once; what was not written is lost."""
@@ -579,8 +504,7 @@ class Connection(asyncio.Protocol):
             context = None if server_tls is None else server_tls.context()
             if context is not None:
                 self._tls = TlsLayer(context)
-                assert self._transport is not None
-                self._transport.set_write_buffer_limits(high=_TLS_BUFFER_HIGH)
+                self._outbox.encrypt_by(self._tls)
                 return True
         elif server_tls is None or server_tls.plain_allowed:
             return True
@@ -608,7 +532,7 @@ class Connection(asyncio.Protocol):
 
 
 def not_supported(request: RemotingCommand, connection: Connection) -> RemotingCommand:
-    """RocketMQ's answer to a code that it does not know (wire.md 1.7)."""
+    """RocketMQ's answer to a code that it does not know."""
     return request.answer(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
     )

@@ -1,0 +1,151 @@
+"""Outbox: what one connection has still to send.
+
+1. Frames are gathered, and leave in one write. Those that are small together are joined, others are handed
+   over as they are.
+2. What a TLS peer does not read waits as it is, without a copy; it is encrypted as the peer reads.
+3. `unread` is what the peer leaves in memory: bytes that are mapped from files do not count.
+Owner: its Connection, which tells it when the peer stops reading and when it reads again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pocketmq.remoting.tls import TlsLayer
+
+Buffer = bytes | bytearray | memoryview
+
+# Frames that together are smaller than this are joined: one copy is cheaper than many vectors.
+JOIN_SIZE_MAX = 65_536
+# What is handed to the operating system and to asyncio before the peer counts as one that does not read.
+BUFFER_HIGH = 1_048_576
+# What is encrypted for a TLS peer ahead of its reading, and how much at a time.
+_TLS_BUFFER_HIGH = 131_072
+_TLS_PIECE = 65_536
+
+
+class Outbox:
+    """Attributes: size (bytes that are gathered), is_blocked (the peer does not read)."""
+
+    def __init__(self, count_unread: Callable[[int], None]) -> None:
+        """count_unread: is told the bytes that wait in memory while the peer does not read."""
+        self.size = 0
+        self.is_blocked = False
+        self._count_unread = count_unread
+        self._gathered: list[Buffer] = []
+        # Bytes of buffers that are mapped from files: gathered, and handed over since the peer last read.
+        self._mapped_gathered = self._mapped_size = 0
+        # Plain text that waits for a TLS peer.
+        self._backlog: deque[Buffer] = deque()
+        self._backlog_size = 0
+        self._is_ending = False
+        self._transport: asyncio.Transport | None = None
+        self._tls: TlsLayer | None = None
+
+    def open(self, transport: asyncio.Transport) -> None:
+        """There is a transport now."""
+        transport.set_write_buffer_limits(high=BUFFER_HIGH)
+        self._transport = transport
+
+    def encrypt_by(self, tls: TlsLayer) -> None:
+        """From now on everything is encrypted."""
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=_TLS_BUFFER_HIGH)
+        self._tls = tls
+
+    def add(self, frame: bytes) -> None:
+        """Gather a whole frame."""
+        self._gathered.append(frame)
+        self.size += len(frame)
+
+    def add_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Gather the buffers that make one frame, without a copy."""
+        for buffer in buffers:
+            self._gathered.append(buffer)
+            self.size += len(buffer)
+            if isinstance(buffer, memoryview):
+                self._mapped_gathered += len(buffer)
+
+    def flush(self) -> bool:
+        """Hand over what is gathered; False if there is nothing, or nobody to hand it to."""
+        gathered, transport = self._gathered, self._transport
+        if not gathered:
+            return False
+        size, self.size = self.size, 0
+        self._gathered = []
+        mapped, self._mapped_gathered = self._mapped_gathered, 0
+        if transport is None or transport.is_closing():
+            return False
+        self._mapped_size = self._mapped_size + mapped if self.is_blocked else mapped
+        if self._tls is not None:
+            self._backlog.extend(gathered)
+            self._backlog_size += size
+            self._encrypt()
+            return True
+        if len(gathered) == 1:
+            transport.write(gathered[0])
+        elif size <= JOIN_SIZE_MAX:
+            transport.write(b"".join(gathered))
+        else:
+            transport.writelines(gathered)
+        if self.is_blocked:
+            self._note_unread()
+        return True
+
+    def block(self) -> None:
+        """The peer does not read."""
+        self.is_blocked = True
+        self._note_unread()
+
+    def unblock(self) -> None:
+        """The peer reads again; is_blocked says whether that was enough for what waits encrypted."""
+        self.is_blocked = False
+        if self._backlog:
+            self._encrypt()
+        if not self.is_blocked:
+            self._mapped_size = 0
+            self._count_unread(0)
+
+    def end(self) -> None:
+        """Close the transport after what was handed over has left."""
+        self._is_ending = True
+        if self._transport is not None and not self._backlog:
+            self._transport.close()
+
+    def clear(self) -> None:
+        """The connection is gone."""
+        self._gathered.clear()
+        self._backlog.clear()
+        self.size = self._backlog_size = 0
+
+    def _note_unread(self) -> None:
+        if self._transport is not None:
+            size = self._transport.get_write_buffer_size() + self._backlog_size
+            self._count_unread(max(0, size - self._mapped_size))
+
+    def _encrypt(self) -> None:
+        """Give the transport what a TLS peer has room for (invariant 2)."""
+        assert self._tls is not None
+        assert self._transport is not None
+        while self._backlog and not self.is_blocked:
+            self._transport.write(self._tls.encrypt(self._piece()))
+        if self.is_blocked:
+            self._note_unread()
+        if self._is_ending and not self._backlog:
+            self._transport.close()
+
+    def _piece(self) -> bytes:
+        """The next bytes of the backlog."""
+        backlog, size = self._backlog, 0
+        pieces: list[Buffer] = []
+        while backlog and size < _TLS_PIECE:
+            first = backlog.popleft()
+            room = _TLS_PIECE - size
+            if len(first) > room:
+                view = memoryview(first)
+                first = view[:room]
+                backlog.appendleft(view[room:])
+            pieces.append(first)
+            size += len(first)
+        self._backlog_size -= size
+        return b"".join(pieces)
