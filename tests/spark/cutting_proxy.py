@@ -79,7 +79,7 @@ class CuttingProxy:
                 try:
                     near.sendall(data)
                 except OSError:
-                    # Taken and thrown away: were the broker's end reset now, what it has not read would be lost.
+                    # Taken and thrown away: a reset now would lose what the broker has not read.
                     continue
         except OSError:
             pass
