@@ -513,6 +513,31 @@ async def test_the_region_and_trace_switch_of_the_settings_are_told(tmp_path: Pa
                 assert answer.ext["TRACE_ON"] == "false"
 
 
+@pytest.mark.parametrize("as_batch", [False, True], ids=["message", "batch"])
+async def test_a_message_of_a_5x_client_is_stored_with_region_and_trace_switch(
+    broker: Broker, peer: Peer, as_batch: bool
+) -> None:
+    """On both ways, once each; a batch's own id is not stored over those of its messages."""
+    code, body = int(CODE.SEND_MESSAGE_V2), b"body"
+    if as_batch:
+        code, body = int(CODE.SEND_BATCH_MESSAGE), batch((b"body", b"UNIQ_KEY\x01own"))
+    sender = {"UNIQ_KEY": "of the sender"}
+    wanted = {
+        "UNIQ_KEY": "own" if as_batch else "of the sender",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+    for more in ({}, {}, {"MSG_REGION": "elsewhere"}):
+        given: dict[str, Any] = {"how": {"version": 413}, **sender, **more}
+        answer = await peer.produce("T", body, code=code, **given)
+        properties = bytes((await stored(broker, answer)).properties)
+        assert properties_to_dict(properties) == wanted
+        assert properties.count(b"MSG_REGION") == 1
+    record = await stored(broker, await peer.produce("T", body, code=code, UNIQ_KEY="x"))
+    assert not {"MSG_REGION", "TRACE_ON"} & set(properties_to_dict(record.properties))
+
+
 async def test_what_a_stored_message_weighs_is_counted(broker: Broker, peer: Peer) -> None:
     """TOPIC_PUT_NUMS and TOPIC_PUT_SIZE: records, not bodies."""
     sizes = 0

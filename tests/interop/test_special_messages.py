@@ -97,3 +97,58 @@ def test_a_request_gets_its_reply(
         answer = asker.request(message(topic, f"question {number}"), timeout_ms=20_000)
         assert answer.text == f"reply to question {number}"
         assert answer.properties["MSG_TYPE"] == "reply"
+
+
+def test_each_message_of_a_batch_has_the_id_that_its_sender_was_told(
+    five_broker: RunningBroker, java_550: Session, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """The batch has an id of its own, which 4.9 brokers store over those of its messages; 5.x do not."""
+    make_topic(five_broker, topic)
+    consumer = java_550.push_consumer(five_broker.namesrv, group, topic, settings=FIRST)
+    producer = java_550.producer(five_broker.namesrv, group + "-p")
+    sent = producer.send_batch(
+        *(message(topic, f"{n}", properties={"n": str(n)}) for n in range(3))
+    )
+    received = sorted(consumer.wait(3), key=lambda each: each.text)
+    assert sent.msg_id.split(",") == [each.msg_id for each in received]
+    assert [each.properties["n"] for each in received] == ["0", "1", "2"]
+
+
+def test_a_consumer_of_5x_traces_what_it_consumes(
+    five_broker: RunningBroker, java_550: Session, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """It drops the trace of a message that says no region; 5.x brokers store theirs with each."""
+    traces = make_topic(five_broker, f"{topic}Traces", queues=1)
+    make_topic(five_broker, topic)
+    tracing = {**FIRST, "enableTrace": True, "traceTopic": traces}
+    consumer = java_550.push_consumer(five_broker.namesrv, group, topic, settings=tracing)
+    producer = java_550.producer(five_broker.namesrv, group + "-p")
+    [sent] = producer.send(message(topic, "traced"))
+    [received] = consumer.wait(1)
+    assert received.properties["MSG_REGION"] == "DefaultRegion"
+    assert received.properties["TRACE_ON"] == "true"
+    consumer.close()
+    reader = java_550.push_consumer(five_broker.namesrv, group + "-t", traces, settings=FIRST)
+    written = reader.wait(1)
+    kinds = [each.text.split("\x01")[0] for each in written]
+    assert kinds[0] == "SubBefore"
+    assert any("SubAfter" in each.text for each in reader.wait(1)), kinds
+    assert sent.msg_id in written[0].text
+
+
+def test_clients_of_4_9_see_what_a_broker_of_4_9_stores(
+    pocket_broker: RunningBroker,
+    java_498: Session,
+    make_topic: MakeTopic,
+    topic: str,
+    group: str,
+) -> None:
+    """Neither region nor trace switch."""
+    make_topic(pocket_broker, topic)
+    consumer = java_498.push_consumer(pocket_broker.namesrv, group, topic, settings=FIRST)
+    producer = java_498.producer(pocket_broker.namesrv, group + "-p")
+    producer.send(message(topic, "one"))
+    batch = producer.send_batch(message(topic, "two"), message(topic, "three"))
+    received = {each.text: each for each in consumer.wait(3)}
+    assert not any({"MSG_REGION", "TRACE_ON"} & set(each.properties) for each in received.values())
+    assert batch.msg_id.split(",") == [received[text].msg_id for text in ("two", "three")]

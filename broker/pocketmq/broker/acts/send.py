@@ -183,10 +183,12 @@ class SendActs:
         peer: Peer,
         *,
         times_max: int | None = None,
+        as_five: bool = False,
     ) -> Sent:
         """Store one message of a topic that `check` returned.
 
         times_max: how often a message of a retry topic may come again, instead of what its group says.
+        as_five: with the region and the trace switch, as brokers of 5.x store it.
         Raises: Refused.
         """
         queue_id = ask.queue_id
@@ -205,6 +207,8 @@ class SendActs:
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
         )
+        if as_five:
+            properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
@@ -231,6 +235,16 @@ class SendActs:
         handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if self._sync and wait else None
         return Sent(put.position, queue_id, put.queue_offset, end, handle)
+
+    def traced(self) -> bytes:
+        """What brokers of 5.x store with each message: by it a consumer knows whether and where to trace."""
+        trace_on = str(self._config.trace_on).lower()
+        return f"\x02MSG_REGION\x01{self._config.region_id}\x02TRACE_ON\x01{trace_on}".encode()
+
+    def _with_trace(self, properties: bytes) -> bytes:
+        for name in (b"MSG_REGION", b"TRACE_ON"):
+            properties = remove_property(properties, name)
+        return properties.removesuffix(b"\x02") + self.traced()[0 if properties else 1 :]
 
     def _recall_handle(self, topic: str, put: Appended) -> str | None:
         """By which the producer may cancel the message (5.x)."""
@@ -275,27 +289,32 @@ class SendActs:
 
     # ------------------------------------------------------------ a batch
 
-    def send_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer) -> SentBatch:
-        """Store a batch of a topic that `check` returned. Raises: Refused."""
+    def send_batch(
+        self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer, *, as_five: bool = False
+    ) -> SentBatch:
+        """Store a batch of a topic that `check` returned. as_five: see `send`. Raises: Refused."""
         queue_id = ask.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queue_nums)
         name = topic.topic_name
         counter = self._stats.put_counter(name, queue_id)
         sys_flag, text = _sys_flag(ask, topic), ask.properties or ""
-        place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text)
+        place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text, as_five)
         return self.append_batch(place, body, peer.host, counter)
 
     def append_batch(
         self, place: "BatchPlace", body: Buffer, host: bytes, counter: PutCounter
     ) -> SentBatch:
         """Store a batch that needs no check. Raises: Refused."""
-        topic, queue_id, sys_flag, born_ms, text = place
+        topic, queue_id, sys_flag, born_ms, text, as_five = place
         outer = self._batch_properties.get(text)
-        if outer is None:
+        if as_five:
+            # Each batch of such a client has an id of its own among them: no use to keep those.
+            outer = self._outer_properties(text.encode(), as_five)
+        elif outer is None:
             if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
                 self._batch_properties.clear()
-            outer = self._batch_properties[text] = self._outer_properties(text.encode())
+            outer = self._batch_properties[text] = self._outer_properties(text.encode(), as_five)
         properties, wait = outer
         store = self._store
         end_before = store.commit_log_max_position
@@ -310,21 +329,25 @@ class SendActs:
         waits = end if self._sync and wait else None
         return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
 
-    def _outer_properties(self, properties: bytes) -> tuple[bytes, bool]:
+    def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
         """With CLUSTER, and whether a send waits for the disk."""
         wait = get_property(properties, b"WAIT") in (None, b"true")
+        if as_five:
+            # Clients of 5.x give the batch an id of its own, and their brokers keep those of its messages.
+            properties = self._with_trace(remove_property(properties, b"UNIQ_KEY"))
         cleared = remove_property(remove_property(properties, b"POP_CK"), b"CLUSTER")
         return add_property(cleared, b"CLUSTER", self._cluster), wait
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch goes; text: the properties that all its messages get."""
+    """Where a batch goes; text: the properties that all its messages get; as_five: see SendActs.send."""
 
     topic: str
     queue_id: int
     sys_flag: int
     born_ms: int
     text: str
+    as_five: bool
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:

@@ -2,7 +2,8 @@
 
 1. A plain message to a known topic takes the short way (`_send`): no header object, no dictionary of
    properties, an answer made from a template. Anything else takes `_send_checked`, which asks the act.
-2. MSG_REGION and TRACE_ON are in every answer.
+2. MSG_REGION and TRACE_ON are in every answer; of clients of 5.x they are stored too, as 5.x brokers do,
+   whose consumers trace nothing without them.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.flush_answers import FlushAnswers
 from pocketmq.broker.wire.send_answer import SendAnswers
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
@@ -66,6 +68,7 @@ class SendMessageProcessor:
         region = self._config.region_id
         self.answer_ext = {"MSG_REGION": region, "TRACE_ON": trace}
         self._answers = SendAnswers(self._host, self.answer_ext)
+        self._cluster_as_five = self._cluster + self._acts.traced()
 
     async def drain(self) -> None:
         """Wait for the flushes that answers are parked for; used when the broker stops."""
@@ -148,7 +151,12 @@ class SendMessageProcessor:
         if not text:
             return self._send_checked(request, connection)
         properties = text.encode()
-        properties += self._cluster if properties[-1] != 2 else self._cluster[1:]
+        more = self._cluster
+        if request.version >= Version.V5_0_0_SNAPSHOT:
+            if "MSG_REGION\x01" in text:
+                return self._send_checked(request, connection)
+            more = self._cluster_as_five
+        properties += more if properties[-1] != 2 else more[1:]
         try:
             position, queue_offset, _, size = self._append(
                 topic,
@@ -189,7 +197,7 @@ class SendMessageProcessor:
         counter = target.counters[queue_id]
         if counter is None:
             counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
-        place = BatchPlace(topic, queue_id, sys_flag, born_ms, text)
+        place = BatchPlace(topic, queue_id, sys_flag, born_ms, text, asks_as_five(request))
         try:
             sent = self._acts.append_batch(place, request.body, connection.peer_host, counter)
         except Refused as refused:
@@ -210,14 +218,23 @@ class SendMessageProcessor:
                 return None
             self._remember(ask.topic)
             if request.code == RequestCode.SEND_BATCH_MESSAGE or ask.batch:
-                batch = self._acts.send_batch(ask, topic, request.body, connection)
+                batch = self._acts.send_batch(
+                    ask, topic, request.body, connection, as_five=asks_as_five(request)
+                )
                 reply = self._answers.batch(
                     request, batch.positions, batch.queue_id, batch.queue_offset
                 )
                 return self._when_flushed(request, connection, batch.end, reply)
             # Older clients send the field, and mean nothing by it.
             times_max = ask.max_reconsume_times if request.version >= Version.V3_4_9 else None
-            sent = self._acts.send(ask, topic, request.body, connection, times_max=times_max)
+            sent = self._acts.send(
+                ask,
+                topic,
+                request.body,
+                connection,
+                times_max=times_max,
+                as_five=asks_as_five(request),
+            )
         except Refused as refused:
             return self._refuse(request, connection, refused)
         reply = self._answers.one(request, sent.position, sent.queue_id, sent.queue_offset)
