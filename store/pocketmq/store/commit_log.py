@@ -224,6 +224,53 @@ class CommitLog:
             self.on_roll(file)
         return following
 
+    # ------------------------------------------------------------ following
+
+    def write_raw(self, position: int, data: bytes | memoryview) -> None:
+        """Write a master's bytes where they belong, from file to file; the end stays where it is.
+
+        Raises: DiskFull, StoreUnreadable.
+        """
+        data = memoryview(data)
+        while data:
+            file = self.files.file_at(position) or self._add_raw(position)
+            at = position - file.start
+            part = data[: file.size - at]
+            if at + len(part) > file.reserved:
+                _reserve(file, at + len(part))
+            file.map[at : at + len(part)] = part
+            position += len(part)
+            data = data[len(part) :]
+
+    def _add_raw(self, position: int) -> MappedFile:
+        file = self.files.add(position)
+        try:
+            sync_folder(self.files.folder)
+        except OSError as error:
+            raise refusal(self.files.folder, error) from error
+        return file
+
+    def move_end(self, position: int, store_ms: int) -> None:
+        """The log ends at `position` now: what is before it has been taken."""
+        file = self.files.file_at(position) or self.files.files[-1]
+        if file is not self._file:
+            full = self._file
+            self._use(file)
+            if full is not None and self.on_roll is not None:
+                self.on_roll(full)
+        self.at = position - file.start
+        self.limit = -1
+        self.store_ms = max(store_ms, self.store_ms)
+
+    def drop_ahead(self) -> None:
+        """Forget a file made ahead: another way of writing makes its own."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if self.files.file_at(ahead.start) is None:
+                ahead.delete()
+            else:
+                ahead.close()
+
     # ------------------------------------------------------------ preallocation
 
     def ahead_wanted(self) -> int | None:
@@ -256,6 +303,21 @@ class CommitLog:
         if at + size > file.size:
             return None
         return file.view[at : at + size]
+
+    def stretch(self, position: int, size_max: int) -> memoryview | None:
+        """The bytes from `position` on, up to the end of their file or of the log, without a copy.
+
+        They may begin and end within a record, and hold what is behind the blank at a file's end.
+        Returns: at most size_max bytes, none at the log's end; None when the position is not there.
+        """
+        if position == self.base + self.at:
+            return memoryview(b"")
+        file = self.files.file_at(position)
+        if file is None or position > self.base + self.at:
+            return None
+        at = position - file.start
+        end = min(at + size_max, file.size, self.base + self.at - file.start)
+        return file.view[at:end]
 
     def entry_at(self, position: int, *, check_crc: bool = True) -> Entry | str | None:
         """The record at `position`, checked; None when nothing is there; else what is wrong."""

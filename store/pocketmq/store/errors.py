@@ -6,8 +6,10 @@ StoreError
     DiskFull                                   over as soon as there is room again
     StoreFailed                                after an fsync error: until the broker is restarted
     StoreClosed                                not entered, or left
+    StoreFollows                               it is a slave's: only its master's bytes are written
   MessageIllegal                               this one message can never be stored
     MessageTooLarge
+  Diverged                                     what a master sent is no log
   FlushFailed                                  what a waiter of SYNC_FLUSH gets after an fsync error
 """
 
@@ -75,6 +77,25 @@ class StoreClosed(StoreNotWriteable):
 
     def __init__(self) -> None:
         super().__init__("the store is not open")
+
+
+class StoreFollows(StoreNotWriteable):
+    """The log is its master's, byte for byte."""
+
+    def __init__(self) -> None:
+        super().__init__("this broker is a slave: messages are stored at its master")
+
+
+class Diverged(StoreError):
+    """The bytes of a master do not go on where this log ends: the two have different histories."""
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(
+            f"what the master sent is no record at position {position} ({why}): this log and the "
+            "master's have parted before. Compare the two, and follow anew from an empty store or "
+            "from where they are still the same"
+        )
+        self.position = position
 
 
 class FlushFailed(StoreError):

@@ -354,6 +354,16 @@ class IndexService:
             deleted += 1
         return deleted
 
+    def cut(self, end: int) -> None:
+        """The log was cut off at `end`: files that know records behind it are made again."""
+        self.pending.clear()
+        self._rest = None
+        while self.files and self.files[-1].end_position >= end:
+            self.files.pop().delete()
+        known = self.files[-1].end_position if self.files else 0
+        self.position = max(known, self._log.min_position)
+        self._behind = self.position < self._log.end
+
     def close(self) -> None:
         for file in self.files:
             file.close()

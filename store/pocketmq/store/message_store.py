@@ -16,8 +16,8 @@ import asyncio
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -44,6 +44,7 @@ from pocketmq.store.errors import (
     MessageTooLarge,
     StoreClosed,
 )
+from pocketmq.store.following import Arrivals
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
 from pocketmq.store.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.open_store import OpenStore
@@ -79,22 +80,6 @@ class AppendedBatch(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
-class Arrivals(Protocol):
-    """Who is told of new entries, and asked what their queues' extensions hold."""
-
-    @property
-    def arrived(self) -> Callable[[str, int, int, int, int, bytes], None]:
-        """(topic, queue id, offset behind the entry, tags code, store ms, properties): it is there."""
-
-    @property
-    def awaited(self) -> Callable[[str, int], object]:
-        """(topic, queue id) -> whether `arrived` has anything to do; asked once a batch."""
-
-    @property
-    def bit_map_of(self) -> Callable[[str, bytes], bytes]:
-        """With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups."""
-
-
 class QueryResult(NamedTuple):
     """Records, and when and up to where the index was written last (0 and 0 when nothing was found)."""
 
@@ -116,8 +101,7 @@ class MessageStore(OpenStore):
     ) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record;
         arrivals: who is told of new entries."""
-        super().__init__(config, clock=clock, store_host_size=len(store_host))
-        self._arrivals = arrivals
+        super().__init__(config, clock=clock, store_host_size=len(store_host), arrivals=arrivals)
         # Counters for brokerStatus; they only grow.
         self.put_count = 0
         self.put_size = 0

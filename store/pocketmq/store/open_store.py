@@ -27,14 +27,16 @@ from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,
     StoreError,
+    StoreFollows,
     StoreNotWriteable,
     StoreUnreadable,
 )
 from pocketmq.store.flush import Flush
+from pocketmq.store.following import Arrivals, Following
 from pocketmq.store.index_service import IndexService
 from pocketmq.store.message_reader import MessageReader
 from pocketmq.store.preallocation import Preallocation
-from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.recovery import Recovery, RecoveryReport, keep_rest
 from pocketmq.store.retention import Retention, disk_use
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
@@ -48,11 +50,19 @@ log = logging.getLogger(__name__)
 class OpenStore:
     """See the head of the file."""
 
-    def __init__(self, config: StoreConfig, *, clock: Clock, store_host_size: int) -> None:
-        """store_host_size: bytes of the address in every record, 8 or 20."""
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host_size: int,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: told of new entries."""
         self.config = config
         self.recovery = RecoveryReport()
         self._clock = clock
+        self._arrivals = arrivals
         self._root = config.store_path_root_dir
         log_folder = config.store_path_commit_log or os.path.join(self._root, "commitlog")
         if "," in log_folder:
@@ -75,6 +85,10 @@ class OpenStore:
         # Set by close(): all that was acknowledged is on the disk, and the files say so.
         self.closed_cleanly = False
         self.side_tasks = SideTasks(clock)
+        # While the log is a master's: what takes its bytes.
+        self.following: Following | None = None
+        # Set before the store is opened: it begins as a slave's.
+        self.opens_following = False
         self._refusal: StoreNotWriteable | None = StoreClosed()
         self._index = IndexService(
             os.path.join(self._root, "index"), config, self._log, clock, self.side_tasks
@@ -163,7 +177,7 @@ class OpenStore:
             now_ms=self._clock.now_ms(),
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
-        self.recovery = report = recovery.run()
+        self.recovery = report = recovery.run(follows=self.opens_following)
         self._verification.start(report)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
         self._flush = Flush(
@@ -196,6 +210,8 @@ class OpenStore:
             known_ms=checkpoint.index_ms,
         )
         self._refusal = None
+        if self.opens_following:
+            self.follow()
 
     def close(self) -> None:
         """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way.
@@ -205,6 +221,8 @@ class OpenStore:
         if self._flush is None:
             return
         flush, self._flush = self._flush, None
+        if self.following is not None:
+            self.following.drop_rest()
         self._refusal = self._refusal or StoreClosed()
         self._log.limit = -1
         try:
@@ -228,9 +246,54 @@ class OpenStore:
         """Appending stops with this error, or goes on with None (not after an fsync error)."""
         if self._flush is None or self._flush.failed is not None:
             refusal = self._flush.failed if self._flush is not None else StoreClosed()
+        elif refusal is None and self.following is not None:
+            refusal = StoreFollows()
         self._refusal = refusal
         # Below zero: the next append comes to _make_room, which raises it.
         self._log.limit = -1 if refusal is not None else 0
+
+    # ------------------------------------------------------------ following
+
+    def follow(self) -> Following:
+        """From now on the log is a master's: nothing else is appended. Returns: what takes its bytes."""
+        self._log.drop_ahead()
+        self.following = Following(
+            self._log, self._table, self._index, self.delay_levels, self._arrivals
+        )
+        self._refuse(StoreFollows())
+        return self.following
+
+    def lead(self) -> None:
+        """From now on messages are appended, behind the last whole record that came."""
+        following, self.following = self.following, None
+        if following is not None:
+            following.drop_rest()
+            self._log.drop_ahead()
+            self._refuse(None)
+
+    def cut_back(self, end: int) -> list[str]:
+        """End the log at `end`, where a record begins, since the master's is another behind it. Blocks.
+
+        Only while the store follows. Returns: the files that keep what was cut off. Raises: OSError,
+        StoreError.
+        """
+        assert self.following is not None
+        assert self._flush is not None
+        self.following.drop_rest()
+        kept = keep_rest(self._root, self._log, end, size_max=self._log.file_size)
+        for queue in self._queues.values():
+            queue.truncate(end)
+        self._log.open_at(end)
+        self._log.limit = -1
+        self._index.cut(end)
+        self._flush.flushed_position = min(self._flush.flushed_position, end)
+        self._flush.flush_all_now()
+        self.follow()
+        return kept
+
+    def raw(self, position: int, size_max: int) -> memoryview | None:
+        """Bytes of the log as they are, for a slave: see CommitLog.stretch."""
+        return self._log.stretch(position, size_max)
 
     @property
     def writable(self) -> bool:

@@ -33,7 +33,7 @@ from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQ
 from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
-from pocketmq.store.tags_code import schedule_code, tags_code
+from pocketmq.store.tags_code import entry_code
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +84,15 @@ class Recovery:
         self._claimed: array[int] | None = None
         self._claimed_end = table.max_position
         self._topics: dict[bytes, str] = {}
+        self._ends_at_damage = False
 
-    def run(self) -> RecoveryReport:
-        """Raises: StoreForeign when queues are there but no log is."""
+    def run(self, *, follows: bool = False) -> RecoveryReport:
+        """follows: the log is a master's, so it ends where it is damaged (following.py, invariant 3).
+
+        Raises: StoreForeign when queues are there but no log is.
+        """
         report = self._report
+        self._ends_at_damage = follows or not self._checkpoint.ours
         if not self._log.files.files:
             if self._table.max_position:
                 raise StoreForeign(
@@ -98,7 +103,7 @@ class Recovery:
             return report
         start = report.checked_from = report.end = self._start()
         self._walk(start)
-        self._keep_rest(report.end)
+        keep_rest(self._root, self._log, report.end)
         self._log.open_at(report.end)
         self._log.store_ms = report.last_store_ms
         self._cut_queues(report.end)
@@ -192,7 +197,7 @@ class Recovery:
                 else:
                     report.last_store_ms = found.store_ms
                 report.end = found.position + found.size
-            if not self._checkpoint.ours:
+            if self._ends_at_damage:
                 if bad is not None:
                     report.damages.append(bad)
                 return
@@ -264,12 +269,9 @@ class Recovery:
             )
         except MessageIllegal as error:
             return str(error)
-        if topic == SCHEDULE_TOPIC:
-            # As MessageStore does: a store time may be that of a clock that ran ahead.
-            written_ms = min(record.store_ms, self._now_ms)
-            code = schedule_code(record.properties, written_ms, self._levels)
-        else:
-            code = tags_code(record.properties)
+        # As MessageStore does: a store time may be that of a clock that ran ahead.
+        written_ms = min(record.store_ms, self._now_ms)
+        code = entry_code(topic, record.properties, written_ms, self._levels)
         if isinstance(queue, BatchConsumeQueue):
             return self._put_batch(queue, record, code)
         return self._put(queue, record, code)
@@ -402,27 +404,6 @@ class Recovery:
                 ext.truncate(queue)
             queue.release()
 
-    def _keep_rest(self, end: int) -> None:
-        """Invariant 4: what is about to be cut off goes to a file of its own."""
-        file = self._log.files.file_at(end)
-        if file is None:
-            return
-        at = end - file.start
-        rest = file.read(at, min(file.data_end(at) - at, _KEPT_MAX)).rstrip(b"\0")
-        if not rest or magic_of(rest) == MAGIC_BLANK:
-            return
-        folder = os.path.join(self._root, "dropped")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"commitlog-{end:020d}")
-        with open(path, "wb") as kept:
-            kept.write(rest)
-        log.warning(
-            "cut bytes off the end of the commit log position=%d size=%d kept_in=%s",
-            end,
-            len(rest),
-            path,
-        )
-
 
 def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
     """An entry through the map, which recovery uses many times over."""
@@ -431,3 +412,33 @@ def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
         return None
     entry: tuple[int, int, int] = ENTRY.unpack(entries)
     return entry
+
+
+def keep_rest(
+    root: str, commit_log: CommitLog, end: int, *, size_max: int = _KEPT_MAX
+) -> list[str]:
+    """Invariant 4: what is about to be cut off goes to files of its own, one for each of the log's.
+
+    Args: size_max, bytes that are kept of one file. Returns: their paths.
+    """
+    kept: list[str] = []
+    for file in commit_log.files.files:
+        if file.end <= end:
+            continue
+        at = max(end - file.start, 0)
+        rest = file.read(at, min(file.data_end(at) - at, size_max)).rstrip(b"\0")
+        if not rest or magic_of(rest) == MAGIC_BLANK:
+            continue
+        folder = os.path.join(root, "dropped")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f"commitlog-{file.start + at:020d}")
+        with open(path, "wb") as copy:
+            copy.write(rest)
+        kept.append(path)
+        log.warning(
+            "cut bytes off the end of the commit log position=%d size=%d kept_in=%s",
+            file.start + at,
+            len(rest),
+            path,
+        )
+    return kept

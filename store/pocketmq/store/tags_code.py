@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.names import SCHEDULE_TOPIC
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Values of TAGS that were seen, and their codes; emptied when it grows beyond any sane set of tags.
@@ -75,3 +76,10 @@ def schedule_code(properties: bytes, store_ms: int, levels: Sequence[int]) -> in
     """The code of an entry in SCHEDULE_TOPIC_XXXX: when it is due, in ms; its tag's hash without DELAY."""
     level = delay_level(properties, len(levels))
     return store_ms + levels[level - 1] if level else tags_code(properties)
+
+
+def entry_code(topic: str, properties: bytes, store_ms: int, levels: Sequence[int]) -> int:
+    """The code of the entry of a stored record."""
+    if topic == SCHEDULE_TOPIC:
+        return schedule_code(properties, store_ms, levels)
+    return tags_code(properties)

@@ -1,0 +1,214 @@
+"""Following: the log of a slave, which is its master's byte for byte.
+
+    | whole records, with their entries | bytes of records that are not whole yet |
+    min_position                      end                                  received
+
+1. Bytes come in the order of the log, cut anywhere, and are written where they belong: `received` is where
+   the next one goes, and what a slave reports. The bytes behind the blank at a file's end are part of it.
+2. `step` takes what has arrived over whole records: entry, index, whoever waits. Only then does the log's
+   end move, so nobody reads half a record. One step is bounded: a catch-up never holds up the loop.
+3. What is no record stops it for good (Diverged): nothing is skipped, since every byte of a master's log
+   that belongs to no record is one that the two do not share.
+4. A queue whose offsets begin anew was deleted at the master, and is deleted here.
+5. While a store follows it appends nothing of its own (StoreFollows).
+Owner: OpenStore, on the event loop. Source: DefaultMessageStore.appendToCommitLog, ReputMessageService,
+RocketMQ 4.9.7.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pocketmq.remoting.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
+from pocketmq.store.commit_log import BLANK, CommitLog, Entry, check_record
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.errors import Diverged, MessageIllegal
+from pocketmq.store.index_service import IndexService
+from pocketmq.store.tags_code import entry_code
+
+log = logging.getLogger(__name__)
+
+# Records and bytes of one step: some milliseconds.
+STEP = 256
+STEP_SIZE = 4 << 20
+_PREPARED_OR_ROLLBACK = 0x4
+_ROLLBACK = 0xC
+
+
+class Arrivals(Protocol):
+    """Who is told of new entries, and asked what their queues' extensions hold."""
+
+    @property
+    def arrived(self) -> Callable[[str, int, int, int, int, bytes], None]:
+        """(topic, queue id, offset behind the entry, tags code, store ms, properties): it is there."""
+
+    @property
+    def awaited(self) -> Callable[[str, int], object]:
+        """(topic, queue id) -> whether `arrived` has anything to do; asked once a batch."""
+
+    @property
+    def bit_map_of(self) -> Callable[[str, bytes], bytes]:
+        """With enableConsumeQueueExt: (topic, properties) -> filter bit map of the topic's groups."""
+
+
+class Following:
+    """Takes what a master sends."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        index: IndexService,
+        delay_levels: Sequence[int],
+        arrivals: Arrivals | None,
+    ) -> None:
+        self._log = commit_log
+        self._table = table
+        self._index = index
+        self._levels = delay_levels
+        self._arrivals = arrivals
+        self._topics: dict[bytes, str] = {}
+        self.received = commit_log.end
+        # Why it takes nothing any more (invariant 3).
+        self.diverged: Diverged | None = None
+
+    @property
+    def behind(self) -> int:
+        """Bytes that have arrived and were not taken yet."""
+        return self.received - self._log.end
+
+    def begin_at(self, position: int) -> None:
+        """An empty log begins here: the first byte of one of the master's files, or 0."""
+        assert self.received == self._log.end == self._log.min_position
+        self._log.open_at(position)
+        self.received = position
+
+    def receive(self, data: bytes | memoryview) -> None:
+        """Write the log's next bytes (invariant 1).
+
+        Raises: DiskFull, StoreUnreadable; then they have not come.
+        """
+        self._log.write_raw(self.received, data)
+        self.received += len(data)
+
+    def step(self, records_max: int = STEP) -> bool:
+        """Take some of what has arrived. Returns: whether there may be more of it. Raises: Diverged."""
+        if self.diverged is not None:
+            raise self.diverged
+        until = self._log.end + STEP_SIZE
+        for _ in range(records_max):
+            if self._log.end >= until:
+                break
+            record = self._next()
+            if record is None:
+                return False
+            self._put(record)
+            self._log.move_end(record.position + record.size, record.store_ms)
+        return True
+
+    def drop_rest(self) -> None:
+        """Forget what is no whole record: the log ends behind the last one."""
+        if self.received != self._log.end:
+            self._log.open_at(self._log.end)
+            self._log.limit = -1
+            self.received = self._log.end
+
+    # ------------------------------------------------------------ records
+
+    def _next(self) -> Entry | None:
+        """The next whole record; None: it has not arrived yet. Raises: Diverged."""
+        commit_log = self._log
+        while True:
+            position = commit_log.end
+            file = commit_log.files.file_at(position)
+            if file is None:
+                return None
+            at = position - file.start
+            left = file.size - at
+            there = min(self.received, file.end) - position
+            if left >= BLANK.size:
+                if there < BLANK.size:
+                    return None
+                size, magic = BLANK.unpack_from(file.view, at)
+                if magic != MAGIC_BLANK:
+                    is_record = magic in (MAGIC_V1, MAGIC_V2) and RECORD_SIZE_MIN <= size <= left
+                    if is_record and there < size:
+                        return None
+                    found = check_record(file.view, at, file.size, position)
+                    if isinstance(found, Entry):
+                        return found
+                    raise self._stop(position, found or "zeros where a record should be")
+            if self.received < file.end:
+                return None
+            commit_log.move_end(file.end, commit_log.store_ms)
+
+    def _put(self, record: Entry) -> None:
+        """The record's entry, and who is told of it. Raises: Diverged."""
+        if not record.sys_flag & _PREPARED_OR_ROLLBACK:
+            topic = self._topics.get(record.topic)
+            if topic is None:
+                topic = record.topic.decode("utf-8", "surrogateescape")
+                self._topics[record.topic] = topic
+            try:
+                queue = self._queue(topic, record)
+            except MessageIllegal as error:
+                raise self._stop(record.position, str(error)) from error
+            code = entry_code(topic, record.properties, record.store_ms, self._levels)
+            self._put_entry(queue, record, code)
+            if self._arrivals is not None:
+                self._arrivals.arrived(
+                    topic,
+                    record.queue_id,
+                    queue.max_offset,
+                    code,
+                    record.store_ms,
+                    record.properties,
+                )
+        if record.sys_flag & _ROLLBACK != _ROLLBACK:
+            if not self._index.pending:
+                self._index.wake()
+            self._index.pending.append(self._index.note(record))
+
+    def _stop(self, position: int, why: str) -> Diverged:
+        """Invariant 3."""
+        self.diverged = Diverged(position, why)
+        return self.diverged
+
+    def _queue(self, topic: str, record: Entry) -> ConsumeQueue:
+        """The record's queue, ending where its entry goes."""
+        queue = self._table.open(topic, record.queue_id)
+        offset = record.queue_offset
+        if offset < 0:
+            raise MessageIllegal(f"it says that its queue offset is {offset}")
+        if offset < queue.max_offset:
+            log.warning(
+                "a queue begins anew at the master and here topic=%s queue=%d offset=%d end=%d",
+                topic,
+                record.queue_id,
+                offset,
+                queue.max_offset,
+            )
+            self._table.remove(queue)
+            queue = self._table.open(topic, record.queue_id)
+        if offset > queue.max_offset:
+            queue.skip_to(offset)
+        return queue
+
+    def _put_entry(self, queue: ConsumeQueue, record: Entry, code: int) -> None:
+        if isinstance(queue, BatchConsumeQueue):
+            messages = messages_in(record.sys_flag, record.properties)
+            queue.put_batch(
+                record.position, record.size, code, record.store_ms, record.queue_offset, messages
+            )
+            return
+        if self._table.keeps_ext:
+            ext = self._table.ext(queue, make=True)
+            assert ext is not None
+            arrivals = self._arrivals
+            bit_map = (
+                b"" if arrivals is None else arrivals.bit_map_of(queue.topic, record.properties)
+            )
+            code = ext.put(code, record.store_ms, bit_map)
+        queue.put(record.position, record.size, code)

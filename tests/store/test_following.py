@@ -1,0 +1,243 @@
+"""The log of a slave: a master's bytes, cut anywhere, become the same log, queues and index."""
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.store.stores import HOST, open_store, read_all, send, small_config
+
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.store import MessageStore, StoreNotWriteable
+from pocketmq.store.errors import Diverged
+from pocketmq.store.following import STEP, Following
+
+KEYS = "KEYS\x01"
+
+
+def follower(root: Path) -> MessageStore:
+    """An open store that follows."""
+    store = MessageStore(small_config(root), clock=ManualClock(), store_host=HOST)
+    store.opens_following = True
+    store.open()
+    return store
+
+
+def filled(root: Path, count: int = 300) -> MessageStore:
+    """A master with several files: plain, tagged, prepared, delayed and batched messages."""
+    store = open_store(root)
+    chance = random.Random(7)
+    for number in range(count):
+        body = chance.randbytes(chance.randrange(1, 1500))
+        topic, queue_id = f"T{number % 3}", number % 2
+        properties = f"{KEYS}k{number}\x02TAGS\x01t{number % 5}\x02".encode()
+        sys_flag = 0x4 if number % 11 == 0 else 0
+        store.append(topic, queue_id, body, properties, 0, sys_flag, 1, HOST)
+        if number % 13 == 0:
+            store.append("SCHEDULE_TOPIC_XXXX", 1, body, b"DELAY\x012\x02", 0, 0, 1, HOST)
+    return store
+
+
+def copy(
+    master: MessageStore, slave: MessageStore, *, chance: random.Random | None = None
+) -> Following:
+    """Everything that the slave lacks, in pieces of any size."""
+    following = slave.following
+    assert following is not None
+    chance = chance or random.Random(3)
+    while following.received < master.commit_log_max_position:
+        piece = master.raw(following.received, chance.randrange(1, 40_000))
+        assert piece is not None
+        following.receive(piece)
+        if chance.random() < 0.5:
+            following.step(chance.randrange(1, 50))
+    while following.step():
+        pass
+    return following
+
+
+def files(root: Path, folder: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_log_and_the_queues_become_those_of_the_master(tmp_path: Path, seed: int) -> None:
+    master, slave = filled(tmp_path / "m"), follower(tmp_path / "s")
+    following = copy(master, slave, chance=random.Random(seed))
+    assert following.received == slave.commit_log_max_position == master.commit_log_max_position
+    assert slave.queues() == master.queues()
+    for topic, queue_id in master.queues():
+        assert slave.entries(topic, queue_id, 0, 1000) == master.entries(topic, queue_id, 0, 1000)
+        assert read_all(slave, topic, queue_id) == read_all(master, topic, queue_id)
+    asked = ("T1", "k100", 10, 0, 1 << 62)
+    assert [bytes(each) for each in slave.query_by_key(*asked).records] == [
+        bytes(each) for each in master.query_by_key(*asked).records
+    ]
+    slave.close()
+    master.close()
+    assert files(tmp_path / "s", "commitlog") == files(tmp_path / "m", "commitlog")
+
+
+def test_a_record_that_is_not_whole_is_not_read_and_is_gone_with_a_clean_stop(
+    tmp_path: Path,
+) -> None:
+    master, slave = filled(tmp_path / "m", 20), follower(tmp_path / "s")
+    following = slave.following
+    assert following is not None
+    rest = master.raw(0, master.commit_log_max_position - 1)
+    assert rest is not None
+    following.receive(rest)
+    while following.step():
+        pass
+    last = slave.commit_log_max_position
+    assert last < following.received == master.commit_log_max_position - 1
+    slave.close()
+    again = follower(tmp_path / "s")
+    assert not again.recovery.damages
+    assert again.following is not None
+    assert again.following.received == last
+    copy(master, again)
+    assert again.commit_log_max_position == master.commit_log_max_position
+    again.close()
+    master.close()
+    assert files(tmp_path / "s", "commitlog") == files(tmp_path / "m", "commitlog")
+
+
+def test_the_log_may_begin_in_the_middle_of_the_masters(tmp_path: Path) -> None:
+    master, slave = filled(tmp_path / "m"), follower(tmp_path / "s")
+    begin = 2 * (64 << 10)
+    assert slave.following is not None
+    slave.following.begin_at(begin)
+    copy(master, slave)
+    assert slave.commit_log_min_position == begin
+    high = master.max_offset("T0", 0)
+    assert slave.max_offset("T0", 0) == high
+    assert slave.min_offset("T0", 0) > 0
+    assert slave.entries("T0", 0, high - 1, 1) == master.entries("T0", 0, high - 1, 1)
+    position = slave.entries("T0", 0, high - 1, 1)[0][0]
+    assert slave.record_at(position) == master.record_at(position)
+    slave.close()
+    master.close()
+
+
+def test_a_slave_appends_nothing_until_it_leads(tmp_path: Path) -> None:
+    master, slave = filled(tmp_path / "m", 20), follower(tmp_path / "s")
+    copy(master, slave)
+    with pytest.raises(StoreNotWriteable, match="slave"):
+        send(slave, "T0")
+    # What the disk says about room changes nothing about it.
+    slave._refuse(None)
+    with pytest.raises(StoreNotWriteable, match="slave"):
+        send(slave, "T0")
+    offset = slave.max_offset("T0", 0)
+    slave.lead()
+    for number in range(200):
+        assert send(slave, "T0", 0, b"x" * 700) == offset + number
+    slave.close()
+    again = open_store(tmp_path / "s")
+    assert not again.recovery.damages
+    assert again.max_offset("T0", 0) == offset + 200
+    again.close()
+    master.close()
+
+
+def test_a_master_that_follows_goes_on_with_what_comes(tmp_path: Path) -> None:
+    """Also with a file made ahead, which the other way of writing does not use."""
+    master, slave = filled(tmp_path / "m", 20), follower(tmp_path / "s")
+    copy(master, slave)
+    master.follow()
+    slave.lead()
+    for _ in range(200):
+        send(slave, "T0", 0, b"x" * 700)
+    copy(slave, master)
+    assert read_all(master, "T0", 0) == read_all(slave, "T0", 0)
+    master.close()
+    slave.close()
+    assert files(tmp_path / "s", "commitlog") == files(tmp_path / "m", "commitlog")
+
+
+@pytest.mark.parametrize("where", ["size", "magic", "position", "body"])
+def test_what_is_no_record_stops_it_for_good(tmp_path: Path, where: str) -> None:
+    master, slave = filled(tmp_path / "m", 3), follower(tmp_path / "s")
+    whole = master.raw(0, 1 << 20)
+    assert whole is not None
+    second = int.from_bytes(whole[:4], "big")
+    data = bytearray(whole)
+    data[second + {"size": 3, "magic": 5, "position": 30, "body": 100}[where]] ^= 1
+    following = slave.following
+    assert following is not None
+    following.receive(bytes(data))
+    with pytest.raises(Diverged, match=rf"position {second} "):
+        following.step()
+    assert slave.commit_log_max_position == second
+    with pytest.raises(Diverged):
+        following.step()
+    slave.close()
+    master.close()
+
+
+def test_a_step_is_bounded(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
+    for _ in range(3 * STEP):
+        send(master)
+    following = slave.following
+    assert following is not None
+    while following.received < master.commit_log_max_position:
+        piece = master.raw(following.received, 1 << 20)
+        assert piece is not None
+        following.receive(piece)
+    ends = []
+    while following.step():
+        ends.append(slave.max_offset("Topic", 0))
+    assert ends == [STEP, 2 * STEP, 3 * STEP]
+    slave.close()
+    master.close()
+
+
+def test_a_queue_that_begins_anew_at_the_master_does_so_here(tmp_path: Path) -> None:
+    master, slave = filled(tmp_path / "m", 30), follower(tmp_path / "s")
+    copy(master, slave)
+    master.delete_topic("T0")
+    assert send(master, "T0", 0, b"first again") == 0
+    copy(master, slave)
+    assert slave.max_offset("T0", 0) == 1
+    assert read_all(slave, "T0", 0) == read_all(master, "T0", 0)
+    slave.close()
+    master.close()
+
+
+def test_what_is_cut_back_is_kept_in_a_file_and_another_log_follows(tmp_path: Path) -> None:
+    """After a promotion: the old master has a tail that the new one never had."""
+    old, new = filled(tmp_path / "old", 100), follower(tmp_path / "new")
+    copy(old, new)
+    common = old.commit_log_max_position
+    for number in range(150):
+        send(old, "T0", 0, b"lost %d" % number + b"x" * 500)
+    new.lead()
+    for number in range(200):
+        new.append("T1", 0, b"y" * 600, f"{KEYS}n{number}\x02".encode(), 0, 0, 1, HOST)
+    old.follow()
+    tail = b"".join(
+        bytes(old.raw(position, 64 << 10) or b"")
+        for position in range(common - common % (64 << 10), old.commit_log_max_position, 64 << 10)
+    )[common % (64 << 10) :]
+    kept = old.cut_back(common)
+    assert b"lost 0x" in tail
+    assert Path(kept[0]).name == f"commitlog-{common:020d}"
+    assert tail.startswith(Path(kept[0]).read_bytes()[:1000])
+    assert len(kept) == 2
+    copy(new, old)
+    for topic, queue_id in new.queues():
+        assert read_all(old, topic, queue_id) == read_all(new, topic, queue_id)
+    asked = ("T1", "n150", 10, 0, 1 << 62)
+    assert len(old.query_by_key(*asked).records) == 1
+    old.close()
+    new.close()
+    assert files(tmp_path / "old", "commitlog") == files(tmp_path / "new", "commitlog")
+    again = follower(tmp_path / "old")
+    assert not again.recovery.damages
+    assert not again.recovery.entries_repaired
+    again.close()
