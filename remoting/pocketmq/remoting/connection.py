@@ -176,12 +176,15 @@ class Connection(asyncio.Protocol):
     def _work(self, frames: list[bytes], began_ms: int) -> None:
         """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
-        outbox = self._outbox
+        outbox, monotonic_ms = self._outbox, self._monotonic_ms
         try:
             for place, frame in enumerate(frames):
                 if outbox.size > BUFFER_HIGH:
                     self._flush()
-                if outbox.is_blocked or self._steps is not None or self._is_over(place, began_ms):
+                is_over = place and monotonic_ms() - began_ms >= TURN_MS
+                if is_over or outbox.is_blocked or self._steps is not None:
+                    if is_over:
+                        self._go_on_soon()
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
@@ -192,13 +195,6 @@ class Connection(asyncio.Protocol):
             if outbox.size:
                 self._flush()
             self._corked = False
-
-    def _is_over(self, place: int, began_ms: int) -> bool:
-        """Whether the turn is over before the frame at `place`; it goes on in the next one then."""
-        if not place or self._monotonic_ms() - began_ms < TURN_MS:
-            return False
-        self._go_on_soon()
-        return True
 
     def _go_on_soon(self) -> None:
         assert self._loop is not None
