@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import acceptance
+from tests.kit.spread import ByRoom
 
 # A slow machine is no failure: no time limit for an example, nor for making one.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -108,6 +109,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRoom | None:
+    """Whole files, the long ones first."""
+    return ByRoom(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
