@@ -23,7 +23,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -f $@; echo "no virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q -e '.[broker,console]'
+	@echo "installing PocketMQ into $(VENV): once, a minute or so"
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[broker,console]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

@@ -18,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--every-python",
+        action="store_true",
+        help="install the wheel under each Python of the machine and run it (1 min each)",
+    )
+
+    parser.addoption(
         "--reference",
         action="store_true",
         help="also run each interop test against the real RocketMQ broker (slower; judges the tests)",

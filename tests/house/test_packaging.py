@@ -1,0 +1,95 @@
+"""What is published: the wheel's page, the source distribution, and the Pythons it says it runs on."""
+
+import email
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house.test_house_rules import SOURCE_ROOTS, tracked_files
+
+ROOT = Path(__file__).parents[2]
+# They need recorded data and modules of other folders.
+OWN_TESTS = ["tests/remoting/test_golden_frames.py", "tests/broker/test_tables.py"]
+VERSIONS = ["3.12", "3.13", "3.14"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True
+    )
+    return folder
+
+
+def metadata(built: Path) -> Any:
+    [wheel] = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if each.endswith("/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_the_page_of_the_package_leads_somewhere(built: Path) -> None:
+    """No link that is true in the repository only; addresses, authors, keywords and Pythons are named."""
+    page = metadata(built)
+    text = page.get_payload()
+    links = [part.partition(")")[0] for part in text.split("](")[1:]]
+    assert len(links) > 5
+    assert [each for each in links if not each.startswith(("https://", "#"))] == []
+    assert {each.partition(",")[0] for each in page.get_all("Project-URL")} >= {"Source", "Issues"}
+    assert page["Author"]
+    assert "rocketmq" in page["Keywords"]
+    assert {"tls", "test", "broker"} <= set(page.get_all("Provides-Extra"))
+    for version in ["3.11", *VERSIONS]:
+        assert f"Programming Language :: Python :: {version}" in page.get_all("Classifier")
+
+
+def test_the_source_distribution_runs_its_own_tests(built: Path, tmp_path: Path) -> None:
+    """It holds what the repository holds, and tests pass in it, with its own sources."""
+    [archive] = built.glob("*.tar.gz")
+    with tarfile.open(archive) as unpacked:
+        unpacked.extractall(tmp_path, filter="data")
+    [folder] = tmp_path.iterdir()
+    names = {path.relative_to(ROOT).as_posix() for path in tracked_files()}
+    missing = {name for name in names if not (folder / name).is_file()}
+    assert missing <= {".gitignore"}, missing
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *OWN_TESTS]
+    roots = [str(folder / root) for root in SOURCE_ROOTS]
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_runs_on_other_pythons(
+    version: str, built: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The wheel in an environment of its own: a broker serves, a client sends and reads."""
+    if not request.config.getoption("--every-python"):
+        pytest.skip("installs packages for each Python: --every-python")
+    python = shutil.which(f"python{version}")
+    if python is None:
+        pytest.skip(f"no python{version} here")
+    environment = tmp_path / "env"
+    subprocess.run([python, "-m", "venv", str(environment)], check=True)
+    own = str(environment / "bin" / "python")
+    [wheel] = built.glob("*.whl")
+    install = [own, "-m", "pip", "install", "-q", f"{wheel}[broker,console,compress]"]
+    subprocess.run(install, check=True)
+    program = (
+        "from pocketmq.testing import InProcess\n"
+        "with InProcess() as server:\n"
+        "    server.send('T', 'x')\n"
+        "    assert [each.body for each in server.wait_for_messages('T', 1)] == [b'x']\n"
+    )
+    subprocess.run([own, "-W", "error", "-c", program], check=True, cwd=tmp_path)
+    listed = subprocess.run(
+        [str(environment / "bin" / "pocketmq"), "--help"], capture_output=True, check=True
+    )
+    assert b"topic" in listed.stdout
