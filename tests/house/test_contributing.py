@@ -4,7 +4,7 @@ import re
 
 from tests.house.test_house_rules import ROOT
 
-PARTS = ("remoting", "store", "client", "broker", "console", "cli", "testing", "spark")
+PARTS = ("remoting", "store", "client", "broker", "console", "cli", "testing", "spark", "grpc")
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 

@@ -121,7 +121,7 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
 
 def test_every_source_root_is_in_the_image() -> None:
     copied = " ".join(of(stages()[0], "COPY")).split()
-    assert {"remoting", "store", "client", "broker", "console", "cli", "testing", "spark"} <= set(
+    assert {"remoting", "store", "client", "broker", "console", "cli", "testing", "spark", "grpc"} <= set(
         copied
     )
 

@@ -1,0 +1,9 @@
+"""The front for RocketMQ 5's own SDKs: their gRPC service, in the broker's process.
+
+    server       the port: plain text and TLS on one
+    http2 hpack huffman    HTTP/2, bytes in and bytes out
+    calls        gRPC on top of it: messages, deadlines, status
+    schema messages        the messages of apache.rocketmq.v2, as a table
+
+It asks the broker's acts and is a peer of its clients; the broker does not know it.
+"""

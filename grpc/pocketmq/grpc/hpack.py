@@ -1,0 +1,199 @@
+"""HPACK: the header blocks of one connection. Source: RFC 7541.
+
+A block is decoded with the table that the blocks before it have left behind. What we send refers to the
+static table only, so that a block is a constant.
+"""
+
+from collections import deque
+
+from pocketmq.grpc import huffman
+
+Header = tuple[bytes, bytes]
+
+TABLE_SIZE_MAX = 4_096
+# What the table counts for an entry beside its texts.
+_ENTRY_SIZE = 32
+_KNOWN_TEXTS_MAX = 512
+_INTEGER_MAX = 1 << 28
+
+_STATIC: tuple[Header, ...] = (
+    (b"", b""),
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    *((b":status", code) for code in b"200 204 206 304 400 404 500".split()),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    *(
+        (name, b"")
+        for name in (
+            b"accept-language accept-ranges accept access-control-allow-origin age allow authorization "
+            b"cache-control content-disposition content-encoding content-language content-length "
+            b"content-location content-range content-type cookie date etag expect expires from host "
+            b"if-match if-modified-since if-none-match if-range if-unmodified-since last-modified link "
+            b"location max-forwards proxy-authenticate proxy-authorization range referer refresh "
+            b"retry-after server set-cookie strict-transport-security transfer-encoding user-agent vary "
+            b"via www-authenticate"
+        ).split()
+    ),
+)
+assert len(_STATIC) == 62
+
+
+class HpackError(ValueError):
+    """A block that cannot be decoded: the table is unknown from here on, and the connection ends."""
+
+
+class HeadersTooLarge(Exception):
+    """A block that was decoded, but whose headers are more than the limit."""
+
+
+class HpackDecoder:
+    """The table of one direction of a connection."""
+
+    def __init__(self, *, list_size_max: int) -> None:
+        """list_size_max: bytes of all headers of a block, each counted with 32 more."""
+        self._list_size_max = list_size_max
+        self._entries: deque[Header] = deque()
+        self._size = 0
+        self._size_max = TABLE_SIZE_MAX
+        # Huffman texts come again and again: the same token, the same second.
+        self._known: dict[bytes, bytes] = {}
+
+    def decode(self, block: bytes) -> list[Header]:
+        """Raises: HpackError, HeadersTooLarge."""
+        headers: list[Header] = []
+        size = 0
+        at, end = 0, len(block)
+        try:
+            while at < end:
+                byte = block[at]
+                if byte & 0x80:
+                    index, at = _integer(block, at, 0x7F)
+                    header = self._entry(index)
+                elif byte & 0xE0 == 0x20:
+                    if headers:
+                        raise HpackError("the size of the table changes after a header")
+                    wanted, at = _integer(block, at, 0x1F)
+                    self._resize(wanted)
+                    continue
+                else:
+                    keep = byte & 0xC0 == 0x40
+                    header, at = self._literal(block, at, 0x3F if keep else 0x0F)
+                    if keep:
+                        self._add(header)
+                size += len(header[0]) + len(header[1]) + _ENTRY_SIZE
+                # The rest is decoded all the same: the table must follow.
+                if size <= self._list_size_max:
+                    headers.append(header)
+        except (IndexError, ValueError) as error:
+            if isinstance(error, HpackError):
+                raise
+            raise HpackError(f"a header block is broken: {error}") from error
+        if size > self._list_size_max:
+            raise HeadersTooLarge(
+                f"{size} bytes of headers; at most {self._list_size_max} are read"
+            )
+        return headers
+
+    def _literal(self, block: bytes, at: int, mask: int) -> tuple[Header, int]:
+        index, at = _integer(block, at, mask)
+        if index:
+            name = self._entry(index)[0]
+        else:
+            name, at = self._text(block, at)
+        value, at = self._text(block, at)
+        return (name, value), at
+
+    def _text(self, block: bytes, at: int) -> tuple[bytes, int]:
+        is_huffman = block[at] & 0x80
+        length, at = _integer(block, at, 0x7F)
+        end = at + length
+        if end > len(block):
+            raise HpackError("a header's text ends behind its block")
+        raw = block[at:end]
+        if not is_huffman:
+            return raw, end
+        text = self._known.get(raw)
+        if text is None:
+            text = huffman.decode(raw)
+            if len(self._known) >= _KNOWN_TEXTS_MAX:
+                self._known.clear()
+            self._known[raw] = text
+        return text, end
+
+    def _entry(self, index: int) -> Header:
+        if 0 < index < len(_STATIC):
+            return _STATIC[index]
+        at = index - len(_STATIC)
+        if not 0 <= at < len(self._entries):
+            raise HpackError(f"there is no header {index} in the table")
+        return self._entries[at]
+
+    def _add(self, header: Header) -> None:
+        self._entries.appendleft(header)
+        self._size += len(header[0]) + len(header[1]) + _ENTRY_SIZE
+        self._evict()
+
+    def _resize(self, wanted: int) -> None:
+        if wanted > TABLE_SIZE_MAX:
+            raise HpackError(f"a table of {wanted} bytes; at most {TABLE_SIZE_MAX} are kept")
+        self._size_max = wanted
+        self._evict()
+
+    def _evict(self) -> None:
+        while self._size > self._size_max:
+            name, value = self._entries.pop()
+            self._size -= len(name) + len(value) + _ENTRY_SIZE
+
+
+def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """A number with a prefix of as many bits as the mask has, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    shift = 0
+    while True:
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if number > _INTEGER_MAX or shift > 28:
+            raise HpackError("a number in a header block is too large")
+
+
+def encode(headers: list[Header]) -> bytes:
+    """A block without Huffman, which adds nothing to the peer's table.
+
+    >>> encode([(b":status", b"200"), (b"grpc-status", b"0")]).hex()
+    '88000b677270632d7374617475730130'
+    """
+    block = bytearray()
+    for header in headers:
+        if header in _STATIC[1:]:
+            block.append(0x80 | _STATIC.index(header))
+            continue
+        name, value = header
+        block.append(0)
+        block += _sized(name)
+        block += _sized(value)
+    return bytes(block)
+
+
+def _sized(text: bytes) -> bytes:
+    if len(text) < 0x7F:
+        return bytes((len(text),)) + text
+    rest = len(text) - 0x7F
+    size = bytearray((0x7F,))
+    while rest >= 0x80:
+        size.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    size.append(rest)
+    return bytes(size) + text

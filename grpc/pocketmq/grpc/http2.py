@@ -1,0 +1,453 @@
+"""Http2Server: the server's side of one HTTP/2 connection, bytes in and bytes out. Source: RFC 9113, 7541.
+
+    http2.receive(data)                     bytes that came; then, until it returns None:
+    event = http2.next_event()              Request, Data or Gone
+    http2.sending.respond / send / finish   answers; what is to be written: http2.take()
+
+1. What the peer sends is taken as it comes: both windows are opened again at once. So the owner bounds what
+   it keeps, and resets a stream that brings too much.
+2. What we send obeys both windows of the peer (http2_sending.py).
+3. Frames that bring nothing cost the peer credit: resets, pings, settings, empty frames. Requests and data,
+   either way, earn it. Without credit the connection ends (ENHANCE_YOUR_CALM).
+4. What comes for a stream that is over is answered with STREAM_CLOSED; after a reset of ours that is normal.
+Owner: the connection; it knows no socket and no clock.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+from pocketmq.grpc.hpack import HeadersTooLarge, HpackDecoder, HpackError
+from pocketmq.grpc.http2_frames import (
+    FRAME_SIZE_MAX,
+    HEAD_SIZE,
+    PREFACE,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+    ErrorCode,
+    Flag,
+    Http2Error,
+    Kind,
+    Setting,
+    StreamError,
+    check_request,
+    check_trailers,
+    goaway,
+    head,
+    settings,
+    unpadded,
+    window_update,
+)
+from pocketmq.grpc.http2_sending import Buffer, Sending, Stream
+
+STREAMS_MAX = 1_024
+STREAM_WINDOW = 1 << 20
+CONNECTION_WINDOW = 8 << 20
+_HEADER_LIST_SIZE_MAX = 16_384
+_HEADER_BLOCK_SIZE_MAX = 32_768
+_CONTINUATIONS_MAX = 8
+# Invariant 3.
+_CREDIT_MAX = 10_000
+_CREDIT_EARNED = 4
+_RESET_COST = 20
+_SETTINGS_COST = 20
+_WORTH_SIZE = 1_024
+
+
+class Request(NamedTuple):
+    """Headers of a new stream. ended: the peer sends nothing more on it."""
+
+    stream_id: int
+    headers: dict[bytes, bytes]
+    ended: bool
+
+
+class Data(NamedTuple):
+    """Bytes of a stream; ended: the last ones (they may be none)."""
+
+    stream_id: int
+    data: bytes
+    ended: bool
+
+
+class Gone(NamedTuple):
+    """The peer wants no answer any more. unsent: bytes that were still to be sent to it."""
+
+    stream_id: int
+    unsent: int
+
+
+Event = Request | Data | Gone
+
+
+class Http2Server:
+    """Attributes: sending (what goes to the peer), last_stream_id."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._at = 0
+        self._step: Callable[[], Event | None] = self._preface
+        self._progress = False
+        self._decoder = HpackDecoder(list_size_max=_HEADER_LIST_SIZE_MAX)
+        self.sending = Sending()
+        self._streams = self.sending.streams
+        self._counted_frames = 0
+        # The header block that goes on in CONTINUATION frames: stream, flags, parts.
+        self._block: tuple[int, int, list[bytes]] | None = None
+        self._credit = _CREDIT_MAX
+        self._is_first = True
+        self._leaving = False
+        self._room = CONNECTION_WINDOW
+        self.sending.out += [
+            settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: STREAMS_MAX,
+                    Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                    Setting.MAX_HEADER_LIST_SIZE: _HEADER_LIST_SIZE_MAX,
+                }
+            ),
+            window_update(0, CONNECTION_WINDOW - WINDOW_DEFAULT),
+        ]
+        self.last_stream_id = 0
+
+    # ------------------------------------------------------------ what comes
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
+        self._at = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes that were received and not looked at yet."""
+        return len(self._buffer) - self._at
+
+    def next_event(self) -> Event | None:
+        """The next event among the bytes so far; None when more must come.
+
+        Raises: Http2Error; the connection is to be closed when `take` is written.
+        """
+        try:
+            while True:
+                self._progress = False
+                event = self._step()
+                if event is not None:
+                    return event
+                if not self._progress:
+                    return None
+        except Http2Error as error:
+            self.sending.out.append(goaway(self.last_stream_id, error.code, str(error)))
+            raise
+
+    def _preface(self) -> Event | None:
+        given = self._buffer[self._at : self._at + len(PREFACE)]
+        if not PREFACE.startswith(given):
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this port speaks gRPC, which is HTTP/2")
+        if len(given) == len(PREFACE):
+            self._at += len(PREFACE)
+            self._step = self._frame
+            self._progress = True
+        return None
+
+    def _frame(self) -> Event | None:
+        """Deal with one frame, when it is here whole."""
+        buffer, at = self._buffer, self._at
+        begin = at + HEAD_SIZE
+        if len(buffer) < begin:
+            return None
+        word, flags, stream_id = struct.unpack_from(">IBI", buffer, at)
+        size, kind = word >> 8, word & 0xFF
+        if size > FRAME_SIZE_MAX:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+        end = begin + size
+        if len(buffer) < end:
+            return None
+        self._at = end
+        self._progress = True
+        stream_id &= WINDOW_MAX
+        payload = buffer[begin:end]
+        if self._block is not None and kind != Kind.CONTINUATION:
+            raise Http2Error(
+                ErrorCode.PROTOCOL_ERROR, "a frame between the parts of a header block"
+            )
+        if self._is_first:
+            self._is_first = False
+            if kind != Kind.SETTINGS or flags & Flag.ACK:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is no SETTINGS")
+        handler = self._HANDLERS.get(kind)
+        if handler is None:
+            self._charge(1)
+            return None
+        return handler(self, stream_id, flags, payload)
+
+    def _charge(self, cost: int) -> None:
+        """Invariant 3."""
+        if self._counted_frames != self.sending.sent_frames:
+            self._credit += _CREDIT_EARNED * (self.sending.sent_frames - self._counted_frames)
+            self._credit = min(self._credit, _CREDIT_MAX)
+            self._counted_frames = self.sending.sent_frames
+        self._credit -= cost
+        if self._credit < 0:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+
+    def _earn(self) -> None:
+        if self._credit < _CREDIT_MAX:
+            self._credit += _CREDIT_EARNED
+
+    # ------------------------------------------------------------ requests
+
+    def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if stream_id % 2 == 0:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {stream_id}")
+        block = unpadded(payload, flags)
+        depends_on = None
+        if flags & Flag.PRIORITY:
+            if len(block) < 5:
+                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers too short for their priority")
+            depends_on = int.from_bytes(block[:4], "big") & WINDOW_MAX
+            block = block[5:]
+        self._block = stream_id, flags, [block]
+        if not flags & Flag.END_HEADERS:
+            self._charge(1)
+            return None
+        return self._headers_end(depends_on)
+
+    def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if self._block is None or self._block[0] != stream_id:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION that continues nothing")
+        parts = self._block[2]
+        parts.append(payload)
+        size = sum(map(len, parts))
+        if len(parts) > _CONTINUATIONS_MAX or size > _HEADER_BLOCK_SIZE_MAX:
+            raise Http2Error(
+                ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {size} bytes"
+            )
+        self._charge(1)
+        return self._headers_end(None) if flags & Flag.END_HEADERS else None
+
+    def _headers_end(self, depends_on: int | None) -> Event | None:
+        """A header block is whole."""
+        assert self._block is not None
+        stream_id, flags, parts = self._block
+        self._block = None
+        too_large = None
+        try:
+            headers = self._decoder.decode(b"".join(parts) if len(parts) > 1 else parts[0])
+        except HpackError as error:
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
+        except HeadersTooLarge as error:
+            too_large, headers = StreamError(ErrorCode.ENHANCE_YOUR_CALM, str(error)), []
+        stream = self._streams.get(stream_id)
+        is_new = stream is None
+        if is_new and stream_id <= self.last_stream_id:
+            raise Http2Error(
+                ErrorCode.STREAM_CLOSED, f"headers on stream {stream_id}, which is over"
+            )
+        ended = bool(flags & Flag.END_STREAM)
+        try:
+            if stream is None:
+                return self._begin(stream_id, headers, too_large, depends_on, ended=ended)
+            if stream.peer_ended:
+                raise StreamError(ErrorCode.STREAM_CLOSED, "headers behind the end of their stream")
+            if not ended:
+                raise StreamError(ErrorCode.PROTOCOL_ERROR, "second headers that end nothing")
+            check_trailers(headers)
+            return self._data_arrived(stream, b"", ended=True)
+        except StreamError as error:
+            return self._reset_by(stream_id, error.code)
+
+    def _begin(
+        self,
+        stream_id: int,
+        headers: list[tuple[bytes, bytes]],
+        too_large: StreamError | None,
+        depends_on: int | None,
+        *,
+        ended: bool,
+    ) -> Event:
+        """Raises: StreamError."""
+        self.last_stream_id = stream_id
+        if too_large is not None:
+            raise too_large
+        if self._leaving or len(self._streams) >= STREAMS_MAX:
+            raise StreamError(ErrorCode.REFUSED_STREAM, "no more streams")
+        if depends_on == stream_id:
+            raise StreamError(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
+        found = check_request(headers)
+        length = found.get(b"content-length")
+        content_left = None if length is None else _length(length)
+        if ended and content_left:
+            raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is not true")
+        stream = self.sending.open(stream_id, STREAM_WINDOW)
+        stream.content_left = content_left
+        stream.peer_ended = ended
+        self._earn()
+        return Request(stream_id, found, ended)
+
+    def _on_data(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        size = len(payload)
+        self._room -= size
+        if self._room < 0:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
+        data = unpadded(payload, flags)
+        stream = self._known(stream_id)
+        if self._room < CONNECTION_WINDOW // 2:
+            self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
+            self._room = CONNECTION_WINDOW
+        if stream is None or stream.peer_ended:
+            self._charge(1)
+            return self._reset_by(stream_id, ErrorCode.STREAM_CLOSED)
+        stream.room -= size
+        if stream.room < 0:
+            return self._reset_by(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+        ended = bool(flags & Flag.END_STREAM)
+        if len(data) >= _WORTH_SIZE:
+            self._earn()
+        elif not ended:
+            self._charge(1)
+        if not ended and stream.room < STREAM_WINDOW // 2:
+            self.sending.out.append(window_update(stream_id, STREAM_WINDOW - stream.room))
+            stream.room = STREAM_WINDOW
+        try:
+            return self._data_arrived(stream, data, ended=ended)
+        except StreamError as error:
+            return self._reset_by(stream_id, error.code)
+
+    def _data_arrived(self, stream: Stream, data: bytes, *, ended: bool) -> Event | None:
+        """Raises: StreamError."""
+        if stream.content_left is not None:
+            stream.content_left -= len(data)
+            if stream.content_left < 0 or (ended and stream.content_left):
+                raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is not true")
+        stream.peer_ended = ended
+        if not data and not ended:
+            return None
+        return Data(stream.stream_id, data, ended)
+
+    def _known(self, stream_id: int) -> Stream | None:
+        """The stream, None when it is over. Raises: Http2Error when it never was."""
+        if stream_id == 0 or stream_id > self.last_stream_id or stream_id % 2 == 0:
+            raise Http2Error(
+                ErrorCode.PROTOCOL_ERROR, f"a frame of stream {stream_id}, which is idle"
+            )
+        return self._streams.get(stream_id)
+
+    def _reset_by(self, stream_id: int, code: ErrorCode) -> Event | None:
+        """Reset a stream because of what came; tells the owner, if it knows the stream."""
+        unsent = self.sending.reset(stream_id, code)
+        return None if unsent is None else Gone(stream_id, unsent)
+
+    # ------------------------------------------------------------ other frames
+
+    def _on_priority(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if stream_id == 0:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a priority of no stream")
+        self._charge(1)
+        if len(payload) != 5:
+            return self._reset_by(stream_id, ErrorCode.FRAME_SIZE_ERROR)
+        if int.from_bytes(payload[:4], "big") & WINDOW_MAX == stream_id:
+            return self._reset_by(stream_id, ErrorCode.PROTOCOL_ERROR)
+        return None
+
+    def _on_rst_stream(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if len(payload) != 4:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a reset of the wrong size")
+        stream = self._known(stream_id)
+        self._charge(_RESET_COST)
+        if stream is None:
+            return None
+        return Gone(stream_id, self.sending.drop(stream))
+
+    def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if stream_id:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "settings of a stream")
+        if len(payload) % 6 or (flags & Flag.ACK and payload):
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "settings of the wrong size")
+        if flags & Flag.ACK:
+            self._charge(1)
+            return None
+        self._charge(_SETTINGS_COST)
+        # The last value of each counts.
+        for name, value in dict(struct.iter_unpack(">HI", payload)).items():
+            self._set(name, value)
+        self.sending.out.append(head(0, Kind.SETTINGS, Flag.ACK, 0))
+        return None
+
+    def _set(self, name: int, value: int) -> None:
+        if name == Setting.ENABLE_PUSH and value > 1:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+        if name == Setting.MAX_FRAME_SIZE and not FRAME_SIZE_MAX <= value < 1 << 24:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {value}")
+        if name == Setting.INITIAL_WINDOW_SIZE:
+            self.sending.set_stream_window(value)
+
+    def _on_push_promise(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "clients promise nothing")
+
+    def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if stream_id:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a ping of a stream")
+        if len(payload) != 8:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a ping of the wrong size")
+        self._charge(1)
+        if not flags & Flag.ACK:
+            self.sending.out.append(head(8, Kind.PING, Flag.ACK, 0) + payload)
+        return None
+
+    def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if stream_id:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a goodbye of a stream")
+        if len(payload) < 8:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a goodbye of the wrong size")
+        self._charge(1)
+        return None
+
+    def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
+        if len(payload) != 4:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a window update of the wrong size")
+        increment = int.from_bytes(payload, "big") & WINDOW_MAX
+        self._charge(1)
+        if stream_id == 0:
+            self.sending.open_window(increment)
+            return None
+        stream = self._known(stream_id)
+        if stream is None:
+            return None
+        fault = self.sending.open_window_of(stream, increment)
+        return None if fault is None else self._reset_by(stream_id, fault)
+
+    _HANDLERS: ClassVar[dict[int, "_FrameHandler"]] = {
+        Kind.DATA: _on_data,
+        Kind.HEADERS: _on_headers,
+        Kind.PRIORITY: _on_priority,
+        Kind.RST_STREAM: _on_rst_stream,
+        Kind.SETTINGS: _on_settings,
+        Kind.PUSH_PROMISE: _on_push_promise,
+        Kind.PING: _on_ping,
+        Kind.GOAWAY: _on_goaway,
+        Kind.WINDOW_UPDATE: _on_window_update,
+        Kind.CONTINUATION: _on_continuation,
+    }
+
+    # ------------------------------------------------------------ what goes
+
+    def take(self) -> list[Buffer]:
+        """What is to be written now."""
+        sending = self.sending
+        out, sending.out = sending.out, []
+        return out
+
+    def leave(self) -> None:
+        """Say goodbye: streams go on, new ones are refused."""
+        self._leaving = True
+        self.sending.out.append(goaway(self.last_stream_id, ErrorCode.NO_ERROR, "the broker stops"))
+
+
+_FrameHandler = Callable[[Http2Server, int, int, bytes], Event | None]
+
+
+def _length(text: bytes) -> int:
+    """Of a content-length. Raises: StreamError."""
+    if not text.isdigit() or len(text) > 12:
+        raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is no number")
+    return int(text)

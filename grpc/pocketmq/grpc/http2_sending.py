@@ -1,0 +1,189 @@
+"""Sending: the answers of one HTTP/2 connection, as far as the peer's windows let them go.
+
+1. What does not fit waits in its stream, in order; streams that wait for the connection's window take turns,
+   a frame each.
+2. A stream is known from its headers until both sides are done with it.
+Owner: Http2Server.
+"""
+
+from collections import deque
+
+from pocketmq.grpc.http2_frames import (
+    FRAME_SIZE_MAX,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+    ErrorCode,
+    Flag,
+    Http2Error,
+    Kind,
+    head,
+    rst_stream,
+)
+
+Buffer = bytes | bytearray | memoryview
+_ANSWER_FLAGS = Flag.END_HEADERS
+_TRAILER_FLAGS = Flag.END_HEADERS | Flag.END_STREAM
+
+
+class Stream:
+    """window: what we may send; room: what the peer may send. ending: the trailers, when all is queued.
+    unsent: bytes in the queue. content_left: of the content-length, None without one."""
+
+    __slots__ = (
+        "content_left",
+        "ending",
+        "peer_ended",
+        "queue",
+        "room",
+        "stream_id",
+        "unsent",
+        "window",
+    )
+
+    def __init__(self, stream_id: int, window: int, room: int) -> None:
+        self.stream_id = stream_id
+        self.window = window
+        self.room = room
+        self.peer_ended = False
+        self.queue: deque[Buffer] = deque()
+        self.unsent = 0
+        self.ending: bytes | None = None
+        self.content_left: int | None = None
+
+
+class Sending:
+    """Attributes: streams (those that are open), out (what is to be written), unsent (bytes that wait in all
+    streams), sent_frames (frames of data so far)."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.out: list[Buffer] = []
+        self.unsent = 0
+        self.sent_frames = 0
+        self._window = WINDOW_DEFAULT
+        self._stream_window = WINDOW_DEFAULT
+        # Streams that wait for the connection's window, in turn.
+        self._waiting: dict[Stream, None] = {}
+
+    # ------------------------------------------------------------ streams
+
+    def open(self, stream_id: int, room: int) -> Stream:
+        """A new stream."""
+        stream = self.streams[stream_id] = Stream(stream_id, self._stream_window, room)
+        return stream
+
+    def drop(self, stream: Stream) -> int:
+        """Forget a stream. Returns: bytes that were not sent."""
+        del self.streams[stream.stream_id]
+        self._waiting.pop(stream, None)
+        self.unsent -= stream.unsent
+        return stream.unsent
+
+    def reset(self, stream_id: int, code: ErrorCode) -> int | None:
+        """End a stream. Returns: bytes that were not sent; None when it was over already."""
+        self.out.append(rst_stream(stream_id, code))
+        stream = self.streams.get(stream_id)
+        return None if stream is None else self.drop(stream)
+
+    # ------------------------------------------------------------ windows
+
+    def open_window(self, increment: int) -> None:
+        """The connection's window is larger. Raises: Http2Error."""
+        if not increment:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window update of nothing")
+        self._window += increment
+        if self._window > WINDOW_MAX:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+        while self._waiting and self._window > 0:
+            stream = next(iter(self._waiting))
+            del self._waiting[stream]
+            self._pump(stream, frames_max=1)
+
+    def open_window_of(self, stream: Stream, increment: int) -> ErrorCode | None:
+        """A stream's window is larger. Returns: why the stream is to be reset."""
+        stream.window += increment
+        if not increment:
+            return ErrorCode.PROTOCOL_ERROR
+        if stream.window > WINDOW_MAX:
+            return ErrorCode.FLOW_CONTROL_ERROR
+        if stream.queue:
+            self._pump(stream)
+        return None
+
+    def set_stream_window(self, size: int) -> None:
+        """Every stream's window begins with that, those of now too. Raises: Http2Error."""
+        if size > WINDOW_MAX:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+        change, self._stream_window = size - self._stream_window, size
+        for stream in list(self.streams.values()):
+            stream.window += change
+            if stream.window > WINDOW_MAX:
+                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+            if stream.queue:
+                self._pump(stream)
+
+    # ------------------------------------------------------------ answers
+
+    def respond(self, stream_id: int, block: bytes) -> None:
+        """Send the headers of an answer; a stream that is gone swallows this and what follows."""
+        if stream_id in self.streams:
+            self.out.append(head(len(block), Kind.HEADERS, _ANSWER_FLAGS, stream_id) + block)
+
+    def send(self, stream_id: int, data: Buffer) -> None:
+        """Send data of an answer."""
+        stream = self.streams.get(stream_id)
+        if stream is None or not data:
+            return
+        stream.queue.append(data)
+        stream.unsent += len(data)
+        self.unsent += len(data)
+        self._pump(stream)
+
+    def finish(self, stream_id: int, block: bytes) -> None:
+        """Send the trailers, and the stream is over."""
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.ending is not None:
+            return
+        stream.ending = block
+        if not stream.queue:
+            self._finish(stream)
+
+    def _finish(self, stream: Stream) -> None:
+        block = stream.ending or b""
+        self.out.append(head(len(block), Kind.HEADERS, _TRAILER_FLAGS, stream.stream_id) + block)
+        if not stream.peer_ended:
+            # The answer is whole, and the rest of the request is not wanted.
+            self.out.append(rst_stream(stream.stream_id, ErrorCode.NO_ERROR))
+        self.drop(stream)
+
+    def _pump(self, stream: Stream, frames_max: int = 1 << 30) -> None:
+        """Send what the windows let through; frames_max: before other streams get their turn."""
+        queue = stream.queue
+        while queue and frames_max:
+            size = min(stream.window, self._window, FRAME_SIZE_MAX, stream.unsent)
+            if size <= 0:
+                break
+            frames_max -= 1
+            self.out.append(head(size, Kind.DATA, 0, stream.stream_id))
+            self._cut(queue, size)
+            stream.window -= size
+            stream.unsent -= size
+            self._window -= size
+            self.unsent -= size
+            self.sent_frames += 1
+        if queue:
+            if stream.window > 0:
+                self._waiting[stream] = None
+        elif stream.ending is not None:
+            self._finish(stream)
+
+    def _cut(self, queue: "deque[Buffer]", size: int) -> None:
+        """Move so many bytes from a queue to the output."""
+        while size:
+            data = queue.popleft()
+            if len(data) > size:
+                view = memoryview(data)
+                queue.appendleft(view[size:])
+                data = view[:size]
+            size -= len(data)
+            self.out.append(data)
