@@ -121,9 +121,17 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
 
 def test_every_source_root_is_in_the_image() -> None:
     copied = " ".join(of(stages()[0], "COPY")).split()
-    assert {"remoting", "store", "client", "broker", "console", "cli", "testing", "spark", "grpc"} <= set(
-        copied
-    )
+    assert {
+        "remoting",
+        "store",
+        "client",
+        "broker",
+        "console",
+        "cli",
+        "testing",
+        "spark",
+        "grpc",
+    } <= set(copied)
 
 
 def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:

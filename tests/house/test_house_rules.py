@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("remoting", "store", "client", "broker", "console", "cli", "testing", "spark", "grpc")
+SOURCE_ROOTS = (
+    "remoting",
+    "store",
+    "client",
+    "broker",
+    "console",
+    "cli",
+    "testing",
+    "spark",
+    "grpc",
+)
 
 
 def tracked_files() -> list[Path]:
