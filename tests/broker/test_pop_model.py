@@ -76,7 +76,7 @@ class Bench:
         )
         self.reader = PopMessageProcessor(acts, self.clock)
         receipts = ReceiptActs(parts.node, tables, messages, self.pop)
-        self.acks = PopAckProcessor(receipts, self.store)
+        self.acks = PopAckProcessor(receipts, parts.messages.promise)
         self.connection = open_connection(self.clock)
 
     def save(self) -> None:

@@ -19,13 +19,18 @@ SERVICES = {"delay", "timer", "pop", "transaction-check"}
 
 @pytest.mark.parametrize(
     "settings",
-    [{"broker_role": "SLAVE", "broker_id": 1}, {"broker_role": "SYNC_MASTER"}, {"broker_id": 1}],
+    [
+        {"broker_role": "SLAVE"},
+        {"broker_role": "SYNC_MASTER", "broker_id": 1},
+        {"broker_id": 1},
+        {"broker_role": "SLAVE", "broker_id": 1},
+    ],
 )
-def test_a_role_that_needs_replication_ends_the_start_with_a_sentence(
+def test_a_role_and_a_number_that_do_not_go_together_end_the_start_with_a_sentence(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     config = BrokerConfig(**settings)
-    with pytest.raises(IllegalArgument, match=r"needs replication|does not replicate"):
+    with pytest.raises(IllegalArgument, match=r"set brokerRole|set it to 1|does not follow yet"):
         Broker(config, StoreConfig(store_path_root_dir=str(tmp_path)))
     with pytest.raises(IllegalArgument):
         read_broker_conf(config.to_properties())

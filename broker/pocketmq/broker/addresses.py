@@ -30,6 +30,22 @@ def bind(config: BrokerConfig, stack: ExitStack) -> list[socket.socket]:
     return sockets
 
 
+def bind_ha(config: BrokerConfig, listen_port: int, stack: ExitStack) -> socket.socket:
+    """The port for slaves, which the settings are completed with; `stack` closes it. Raises: OSError."""
+    wanted = config.ha_listen_port
+    try:
+        sock = _bound(config.listen_address, wanted or listen_port + 1)
+    except (OSError, OverflowError) as error:
+        if wanted:
+            raise
+        # Slaves are told the port by the name server.
+        sock = _bound(config.listen_address, 0)
+        log.info("port for slaves: listenPort + 1 is not free, another is taken reason=%s", error)
+    stack.callback(sock.close)
+    config.ha_listen_port = sock.getsockname()[1]
+    return sock
+
+
 def advertise(config: BrokerConfig, sock: socket.socket) -> tuple[str, int]:
     """IP and port that clients are told; the settings are completed with them."""
     host, port = sock.getsockname()[:2]

@@ -10,6 +10,9 @@ from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.memory_reach import MemoryReach
@@ -22,6 +25,7 @@ from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.promise import Promise
 from pocketmq.broker.pull_filter import PullFilters
 from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.broker.sql92.bloom import BloomFilter
@@ -64,6 +68,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
+        replication=Replication(node, messages),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -196,6 +201,8 @@ def _messages(
             store.get_transferred_count,
         )
 
+    slaves = Slaves(config, store, lambda: node.role.leads)
+    replicas = Replicas(config, node.clock, slaves)
     stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
     deliveries = DeliveryRecord(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
@@ -211,6 +218,7 @@ def _messages(
         put=MessagePut(store, ways[0], stats, node.clock, ways[1]),
         deliveries=deliveries,
         reach=MemoryReach(store),
+        promise=Promise(store, replicas),
     )
 
 

@@ -19,10 +19,11 @@ from typing import Self
 
 from pocketmq.broker.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.addresses import address_text, advertise, bind
+from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.assembly import assemble
-from pocketmq.broker.config import BrokerConfig, check_role
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
+from pocketmq.broker.ha.config import check_role
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
@@ -67,7 +68,7 @@ class Broker:
     ) -> None:
         """name_server: the one of this process, told by calls; others come from namesrvAddr.
 
-        Raises: IllegalArgument for a role that needs replication.
+        Raises: IllegalArgument for a role and a number that do not go together.
         """
         check_role(config)
         self.config = config
@@ -101,8 +102,10 @@ class Broker:
         acl = self._make_acl()
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
-        sockets = bind(self.config, stack.enter_context(ExitStack()))
+        bound = stack.enter_context(ExitStack())
+        sockets = bind(self.config, bound)
         node = self._node(sockets[0])
+        ha_sock = bind_ha(self.config, self.config.listen_port, bound)
         if acl is not None:
             node = replace(node, may_publish=acl.may_publish)
         store = await stack.enter_async_context(
@@ -114,6 +117,7 @@ class Broker:
             )
         )
         self.parts = parts = assemble(node, store)
+        stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)
         self._load(stack, housekeeping)
         handlers = await self._serve(stack, acl)
@@ -133,11 +137,13 @@ class Broker:
         running = [
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
+            start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
         ]
         for task in running:
             stack.callback(task.cancel)
+        await services.replication.start(ha_sock)
         for sock in sockets:
             await self.server.listen(sock=sock)
         await self.registration.start()
@@ -236,12 +242,12 @@ class Broker:
 
     def _make_registration(self, client: RemotingClient) -> Registration:
         config = self.config
-        ip, _, port = self.address.rpartition(":")
+        ip, _, _ = self.address.rpartition(":")
         identity = BrokerIdentity(
             config.broker_cluster_name,
             config.broker_name,
             config.broker_id,
             self.address,
-            f"{config.broker_ip2 or ip}:{config.ha_listen_port or int(port) + 1}",
+            f"{config.broker_ip2 or ip}:{config.ha_listen_port}",
         )
         return Registration(config, identity, self.parts.tables.topics, client, self._name_server)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import MASTER_ID, TRACE_TOPIC
-from pocketmq.remoting.settings import Settings, key, nearest
+from pocketmq.broker.ha.config import HaConfig, check_role
+from pocketmq.remoting.names import TRACE_TOPIC
+from pocketmq.remoting.settings import key, nearest
 from pocketmq.remoting.shares import ConnectionLimits
 from pocketmq.store import StoreConfig
 
@@ -26,6 +26,7 @@ _AT_START = "it is read once, when the broker starts"
 _FILTERS = "the filters on disk are made with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 namesrvAddr",
+    "a slave follows it since its start": "haMasterAddress",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
@@ -38,7 +39,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(Settings):
+class BrokerConfig(HaConfig):
     """One broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
@@ -50,18 +51,6 @@ class BrokerConfig(Settings):
     )
     broker_cluster_name: str = key(
         "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."
-    )
-    broker_id: int = key(
-        MASTER_ID,
-        name="brokerId",
-        min=0,
-        help="0, the master's; a slave's number ends the start with a sentence.",
-    )
-    broker_role: str = key(
-        "ASYNC_MASTER",
-        name="brokerRole",
-        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-        help="ASYNC_MASTER only: the other two need replication, and end the start with a sentence.",
     )
     listen_address: str = key(
         "127.0.0.1",
@@ -82,12 +71,6 @@ class BrokerConfig(Settings):
         name="brokerIP1",
         help="Address that clients are told and that stands in message ids; by default the one that "
         "is listened on.",
-    )
-    broker_ip2: str = key(
-        "", name="brokerIP2", help="Address that slaves are told; by default brokerIP1."
-    )
-    ha_listen_port: int = key(
-        0, name="haListenPort", min=0, max=65535, help="Port told to slaves; 0: listenPort + 1."
     )
     namesrv_addr: str = key(
         "",
@@ -223,9 +206,6 @@ class BrokerConfig(Settings):
         unit="ms",
         runtime=True,
         help="Pause between two rounds of transaction checks.",
-    )
-    slave_read_enable: bool = key(
-        False, name="slaveReadEnable", runtime=True, help="A slave serves pulls."
     )
     store_reply_message_enable: bool = key(
         True,
@@ -513,20 +493,6 @@ class BrokerConfig(Settings):
     def __post_init__(self) -> None:
         if not self.broker_name:
             self.broker_name = _host_name()
-
-
-def check_role(config: BrokerConfig) -> None:
-    """Raises: IllegalArgument, one sentence, for a role that nobody can fill yet."""
-    if config.broker_role != "ASYNC_MASTER":
-        raise IllegalArgument(
-            f"brokerRole={config.broker_role} needs replication, which PocketMQ does not have yet: "
-            "set brokerRole=ASYNC_MASTER, or leave it out"
-        )
-    if config.broker_id != MASTER_ID:
-        raise IllegalArgument(
-            f"brokerId={config.broker_id} is a slave's number, and PocketMQ does not replicate yet: "
-            "set brokerId=0, or leave it out"
-        )
 
 
 def _host_name() -> str:

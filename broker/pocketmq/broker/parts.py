@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.events import Events
     from pocketmq.broker.group_mode import GroupModes
     from pocketmq.broker.guard import GroupGuard
+    from pocketmq.broker.ha.replication import Replication
     from pocketmq.broker.isolate import IsolatedGroups
     from pocketmq.broker.long_polling import LongPolling
     from pocketmq.broker.memory_reach import MemoryReach
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.producer_manager import ProducerManager
+    from pocketmq.broker.promise import Promise
     from pocketmq.broker.rebalance_lock import RebalanceLock
     from pocketmq.broker.role import Role
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
@@ -105,13 +107,14 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Where messages are stored, counted, and noted as given to somebody."""
+    """Where messages are stored, counted, noted as given to somebody, and when they are safe."""
 
     store: "MessageStore"
     stats: "BrokerStats"
     put: "MessagePut"
     deliveries: "DeliveryRecord"
     reach: "MemoryReach"
+    promise: "Promise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,7 @@ class Services:
     half: "HalfMessages"
     check: "TransactionCheck"
     pop: "PopService"
+    replication: "Replication"
     long_polling: "LongPolling"
 
 

@@ -9,7 +9,6 @@ its log is the master's, byte for byte. All of it is listed here, and nowhere el
    handlers instead of the real ones; while it leads nothing is in a request's way.
 3. `leads` answers for what a request does beside its answer: a heartbeat makes no retry topic and a pull
    stores no offset while the broker follows.
-PocketMQ does not replicate yet, so every broker leads from its start to its end (`config.check_role`).
 """
 
 import asyncio

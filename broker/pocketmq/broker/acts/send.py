@@ -5,7 +5,7 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
    for it. Then `send` or `send_batch`.
 2. What is refused says so with RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
-4. Sent.end: with SYNC_FLUSH the sender is answered when the log is on the disk up to there.
+4. Sent.end: the sender is answered when the log is safe up to there, `messages.promise.kept(end)`.
 5. Plain messages need no more than wire/send.py's short way does; `plain_queue_count` says to which topics,
    and a test holds both to the same record.
 """
@@ -98,9 +98,9 @@ class SendActs:
         self._stats = messages.stats
         self._put = messages.put
         self._random_below = random_below
-        self._sync = messages.store.config.flush_disk_type == "SYNC_FLUSH"
+        self._promise = messages.promise
         self._cluster = node.config.broker_cluster_name.encode()
-        # Properties of a batch as they came -> as they are stored, and whether it waits for the disk.
+        # Properties of a batch as they came -> as they are stored, and whether a send waits.
         self._batch_properties: dict[str, tuple[bytes, bool]] = {}
 
     # ------------------------------------------------------------ before it
@@ -233,7 +233,7 @@ class SendActs:
             raise store_refusal(error, self._store) from error
         put = stored.appended
         handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
-        end = put.position + put.size if self._sync and wait else None
+        end = put.position + put.size if wait and self._promise.waits else None
         return Sent(put.position, queue_id, put.queue_offset, end, handle)
 
     def traced(self) -> bytes:
@@ -326,11 +326,11 @@ class SendActs:
         counter.nums += batch.count
         counter.batched += batch.count - 1
         counter.size += end - end_before
-        waits = end if self._sync and wait else None
+        waits = end if wait and self._promise.waits else None
         return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
 
     def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
-        """With CLUSTER, and whether a send waits for the disk."""
+        """With CLUSTER, and whether a send waits."""
         wait = get_property(properties, b"WAIT") in (None, b"true")
         if as_five:
             # Clients of 5.x give the batch an id of its own, and their brokers keep those of its messages.

@@ -6,11 +6,11 @@ Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
    one); after the group's maximum, or with a negative level, to %DLQ%group at once.
 2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
 3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
-4. With SYNC_FLUSH the answer waits for the disk, since the group's offset goes past the message with it.
+4. The answer waits until the copy is safe (promise.py), since the group's offset goes past the message
+   with it.
    (RocketMQ answers at once.)
 """
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -70,6 +70,7 @@ class SendBackActs:
         self._store = messages.store
         self._stats = messages.stats
         self._put = messages.put
+        self._promise = messages.promise
         self._deliveries = messages.deliveries
         self._random_below = random_below
 
@@ -116,19 +117,15 @@ class SendBackActs:
 
     @property
     def waits(self) -> bool:
-        """Whether the answer has to wait for `on_disk`."""
-        return self._store.config.flush_disk_type == "SYNC_FLUSH"
+        """Whether the answer has to wait for `kept`."""
+        return self._promise.waits
 
-    async def on_disk(self) -> None:
+    async def kept(self) -> None:
         """Invariant 4. Raises: Refused."""
-        try:
-            async with asyncio.timeout(self._store.config.sync_flush_timeout / 1000):
-                await self._store.on_disk()
-        except (StoreError, TimeoutError) as error:
-            log.error("a message that was sent back is not on the disk yet reason=%r", error)
-            raise Refused(
-                ResponseCode.FLUSH_DISK_TIMEOUT, "the message that came back is not on the disk yet"
-            ) from error
+        code = await self._promise.kept(self._store.commit_log_max_position)
+        if code is not ResponseCode.SUCCESS:
+            log.error("a message that was sent back is not safe yet code=%d", code)
+            raise Refused(code, "the message that came back is stored, and not safe yet")
 
     def _retry_topic(self, sent: SentBack, group: SubscriptionGroupConfig) -> str:
         """The name of the group's retry topic, which exists then. Raises: Refused."""

@@ -52,8 +52,8 @@ class TransactionActs:
         self._put = messages.put
         self._half = half
 
-    def end(self, place: HalfPlace, decision: Decision) -> None:
-        """Commit or roll back. Raises: Refused (invariant 3)."""
+    def end(self, place: HalfPlace, decision: Decision) -> int:
+        """Commit or roll back. Returns: up to where the log must be safe. Raises: Refused (invariant 3)."""
         found = self._find(place)
         try:
             # Ours: a decision that comes twice is carried out once, while it is remembered.
@@ -66,6 +66,7 @@ class TransactionActs:
         except StoreError as error:
             log.error("a transaction could not be ended reason=%s", error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return self._store.commit_log_max_position
 
     def _find(self, place: HalfPlace) -> Record:
         """The half record. Raises: Refused, with RocketMQ's remarks."""

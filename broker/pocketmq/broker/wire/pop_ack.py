@@ -1,6 +1,5 @@
 """Receipts: ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME."""
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Coroutine, Mapping
@@ -9,6 +8,7 @@ from typing import Any
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import Receipt, real_topic
+from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +20,6 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from pocketmq.store import MessageStore
 
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8
@@ -28,11 +27,11 @@ _Answer = RemotingCommand | Coroutine[Any, Any, RemotingCommand]
 
 
 class PopAckProcessor:
-    """Handlers of the three codes; an answer waits for the disk where an act says so."""
+    """Handlers of the three codes; an answer waits until what it says is safe."""
 
-    def __init__(self, receipts: ReceiptActs, store: MessageStore) -> None:
+    def __init__(self, receipts: ReceiptActs, promise: Promise) -> None:
         self._receipts = receipts
-        self._store = store
+        self._promise = promise
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -86,22 +85,17 @@ class PopAckProcessor:
     def _when_stored(
         self, request: RemotingCommand, answer: RemotingCommand, end: int | None
     ) -> _Answer:
-        """The answer now, or when the log is on the disk (invariant 1)."""
-        if end is None or self._store.config.flush_disk_type != "SYNC_FLUSH":
+        """The answer now, or when the log is safe up to `end`."""
+        if end is None or not self._promise.waits:
             return answer
-        return self._flushed(request, answer, end)
+        return self._kept(request, answer, end)
 
-    async def _flushed(
+    async def _kept(
         self, request: RemotingCommand, answer: RemotingCommand, end: int
     ) -> RemotingCommand:
-        future = self._store.flushed(end)
-        if future is not None:
-            timeout_ms = self._store.config.sync_flush_timeout
-            done, _ = await asyncio.wait([future], timeout=timeout_ms / 1000)
-            if not done or future.exception() is not None:
-                return request.answer(
-                    ResponseCode.FLUSH_DISK_TIMEOUT, "what was acknowledged is not on the disk yet"
-                )
+        code = await self._promise.kept(end)
+        if code is not ResponseCode.SUCCESS:
+            return request.answer(code, "what was acknowledged is stored, and not safe yet")
         return answer
 
 

@@ -16,7 +16,7 @@ from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
 from pocketmq.broker.wire.admin_answers import asks_as_five
-from pocketmq.broker.wire.flush_answers import FlushAnswers
+from pocketmq.broker.wire.kept_answers import KeptAnswers
 from pocketmq.broker.wire.send_answer import SendAnswers
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
@@ -47,10 +47,10 @@ class SendMessageProcessor:
         self._store = store = messages.store
         self._append = store.append
         self._stats = messages.stats
-        self._sync = store.config.flush_disk_type == "SYNC_FLUSH"
+        self._promise = messages.promise
         self._host = node.store_host.hex().upper()
         self._cluster = b"\x02CLUSTER\x01" + node.config.broker_cluster_name.encode()
-        self._flushes = FlushAnswers(store)
+        self._kept = KeptAnswers(store, messages.promise)
         self._targets: dict[str, _Target] = {}
         self.forget_targets()
 
@@ -72,7 +72,7 @@ class SendMessageProcessor:
 
     async def drain(self) -> None:
         """Wait for the flushes that answers are parked for; used when the broker stops."""
-        await self._flushes.drain()
+        await self._kept.drain()
 
     # ------------------------------------------------------------ the short way
 
@@ -176,8 +176,8 @@ class SendMessageProcessor:
         counter.nums += 1
         counter.size += size
         reply = self._answers.one(request, position, queue_id, queue_offset)
-        if self._sync and wait:
-            return self._flushes.when_flushed(request, connection, position + size, reply)
+        if wait and self._promise.waits:
+            return self._kept.when_kept(request, connection, position + size, reply)
         return reply
 
     def send_batch(self, request: RemotingCommand, connection: Connection) -> Reply:
@@ -203,7 +203,7 @@ class SendMessageProcessor:
         except Refused as refused:
             return self._refuse(request, connection, refused)
         reply = self._answers.batch(request, sent.positions, queue_id, sent.queue_offset)
-        return self._when_flushed(request, connection, sent.end, reply)
+        return self._when_kept(request, connection, sent.end, reply)
 
     # ------------------------------------------------------------ any send
 
@@ -224,7 +224,7 @@ class SendMessageProcessor:
                 reply = self._answers.batch(
                     request, batch.positions, batch.queue_id, batch.queue_offset
                 )
-                return self._when_flushed(request, connection, batch.end, reply)
+                return self._when_kept(request, connection, batch.end, reply)
             # Older clients send the field, and mean nothing by it.
             times_max = ask.max_reconsume_times if request.version >= Version.V3_4_9 else None
             sent = self._acts.send(
@@ -242,7 +242,7 @@ class SendMessageProcessor:
             answer = decode(reply[4:])
             answer.ext = {**(answer.ext or {}), "recallHandle": sent.recall_handle}
             reply = encode(answer)
-        return self._when_flushed(request, connection, sent.end, reply)
+        return self._when_kept(request, connection, sent.end, reply)
 
     def _send_again(
         self, request: RemotingCommand, connection: Connection, stored: "asyncio.Future[None]"
@@ -279,13 +279,13 @@ class SendMessageProcessor:
         )
         return request.answer(refused.code, refused.remark, dict(self.answer_ext))
 
-    def _when_flushed(
+    def _when_kept(
         self, request: RemotingCommand, connection: Connection, end: int | None, reply: bytes
     ) -> Reply:
-        """The answer now, or when the log is on the disk up to `end`."""
+        """The answer now, or when the log is safe up to `end`."""
         if end is None:
             return reply
-        return self._flushes.when_flushed(request, connection, end, reply)
+        return self._kept.when_kept(request, connection, end, reply)
 
 
 def parse_send(request: RemotingCommand) -> SendAsk:

@@ -38,14 +38,12 @@ class SendBackProcessor:
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         return (
-            self._when_on_disk(request)
-            if self._acts.waits
-            else request.answer(ResponseCode.SUCCESS)
+            self._when_kept(request) if self._acts.waits else request.answer(ResponseCode.SUCCESS)
         )
 
-    async def _when_on_disk(self, request: RemotingCommand) -> RemotingCommand:
+    async def _when_kept(self, request: RemotingCommand) -> RemotingCommand:
         try:
-            await self._acts.on_disk()
+            await self._acts.kept()
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         return request.answer(ResponseCode.SUCCESS)

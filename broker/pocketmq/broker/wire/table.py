@@ -56,10 +56,14 @@ def handlers(
         PopMessageProcessor(
             PopActs(node, tables, members, messages, services.pop), node.clock
         ).handlers(),
-        PopAckProcessor(ReceiptActs(node, tables, messages, services.pop), store).handlers(),
+        PopAckProcessor(
+            ReceiptActs(node, tables, messages, services.pop), messages.promise
+        ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         MessageTrackProcessor(store, messages.deliveries, parts.tracks).handlers(),
-        EndTransactionProcessor(TransactionActs(messages, services.half)).handlers(),
+        EndTransactionProcessor(
+            TransactionActs(messages, services.half), messages.promise
+        ).handlers(),
         RecallMessageProcessor(config, RecallActs(node, tables, messages)).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         GroupDoctorProcessor(

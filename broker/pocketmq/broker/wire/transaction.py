@@ -1,8 +1,11 @@
 """END_TRANSACTION: a producer commits or rolls back its half message."""
 
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
+from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -15,14 +18,20 @@ log = logging.getLogger(__name__)
 class EndTransactionProcessor:
     """Handler of the one code."""
 
-    def __init__(self, transactions: TransactionActs) -> None:
+    def __init__(self, transactions: TransactionActs, promise: Promise) -> None:
         self._transactions = transactions
+        self._promise = promise
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.END_TRANSACTION: self.end}
 
-    def end(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
-        """Commit (8) or roll back (12); 0 means `not decided` and is not answered, as in RocketMQ."""
+    def end(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand] | None:
+        """Commit (8) or roll back (12); 0 means `not decided` and is not answered, as in RocketMQ.
+
+        Ours: the answer waits until the decision is safe (promise.py); RocketMQ answers at once.
+        """
         header = EndTransactionHeader.parse(request.ext)
         known = {int(each): each for each in Decision}
         decision = known.get(header.commit_or_rollback)
@@ -42,7 +51,12 @@ class EndTransactionProcessor:
             header.producer_group, header.tran_state_table_offset, header.commit_log_offset
         )
         try:
-            self._transactions.end(place, decision)
+            end = self._transactions.end(place, decision)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
+        if self._promise.waits and not request.is_oneway:
+            return self._kept(request, end)
         return request.answer(ResponseCode.SUCCESS)
+
+    async def _kept(self, request: RemotingCommand, end: int) -> RemotingCommand:
+        return request.answer(await self._promise.kept(end))

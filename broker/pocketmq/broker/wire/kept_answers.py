@@ -1,38 +1,68 @@
-"""FlushAnswers: answers that wait until what they promise is on the disk (SYNC_FLUSH).
+"""KeptAnswers: answers that wait until what they promise is so (promise.py): on the disk, with slaves.
 
-All that wait for one flush share one callback. A flush that fails or takes too long is answered with
-FLUSH_DISK_TIMEOUT, never with SUCCESS.
+All that wait for one flush share one callback. What fails or takes too long is answered with its code,
+FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS.
 """
 
 import asyncio
 import logging
+from functools import partial
 
+from pocketmq.broker.promise import Promise
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Reply
-from pocketmq.store import MessageStore
+from pocketmq.store import MessageStore, StoreClosed
 
 log = logging.getLogger(__name__)
 
 
-class FlushAnswers:
-    """Owner of the answers that are parked."""
+class KeptAnswers:
+    """Owner of the answers that are parked for a flush; those for slaves are parked in Replicas."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, promise: Promise) -> None:
         self._store = store
+        self._promise = promise
         self._flush_waits: set[asyncio.Future[None]] = set()
         self._parked: list[tuple[Connection, bytes]] = []
         self._parked_at: asyncio.Future[None] | None = None
 
-    def when_flushed(
+    def when_kept(
         self, request: RemotingCommand, connection: Connection, end: int, reply: bytes
     ) -> Reply:
-        """The answer now, or parked until the log is on the disk up to `end`."""
+        """The answer now, or parked until the log is safe up to `end`."""
+        if request.is_oneway:
+            # Nobody waits for it; the disk is told of it as of any other.
+            if self._promise.is_sync_flush:
+                self._store.flushed(end)
+            return None
+        code = self._promise.ask_slaves(end, partial(self._replicated, connection, end, reply))
+        if code is None:
+            return None
+        if code is not ResponseCode.SUCCESS:
+            return _late(reply, code)
+        return self._when_flushed(connection, end, reply)
+
+    def _replicated(
+        self, connection: Connection, end: int, reply: bytes, code: ResponseCode
+    ) -> None:
+        """The slaves have it, or have not."""
+        if code is not ResponseCode.SUCCESS:
+            connection.send(_late(reply, code))
+            return
+        try:
+            now = self._when_flushed(connection, end, reply)
+        except StoreClosed:
+            return
+        if now is not None:
+            connection.send(now)
+
+    def _when_flushed(self, connection: Connection, end: int, reply: bytes) -> bytes | None:
+        if not self._promise.is_sync_flush:
+            return reply
         future = self._store.flushed(end)
         if future is None:
             return reply
-        if request.flag & 2:
-            return None
         if future is not self._parked_at:
             self._parked_at = future
             self._parked = []
@@ -79,11 +109,11 @@ class _FlushWait:
         parked = self._parked.copy()
         self._parked.clear()
         for connection, reply in parked:
-            connection.send(_late(reply) if failed else reply)
+            connection.send(_late(reply, ResponseCode.FLUSH_DISK_TIMEOUT) if failed else reply)
 
 
-def _late(reply: bytes) -> bytes:
-    """FLUSH_DISK_TIMEOUT instead of SUCCESS, with the same header: it may well be stored."""
+def _late(reply: bytes, code: ResponseCode) -> bytes:
+    """This code instead of SUCCESS, with the same header: it is stored all the same."""
     answer = decode(reply[4:])
-    answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+    answer.code = code
     return encode(answer)

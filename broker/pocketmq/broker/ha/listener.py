@@ -1,0 +1,182 @@
+"""HaListener: the port of a master for its slaves; sockets around slaves.py and replicas.py.
+
+1. Slices are taken from the mapped log, up to a bound a slave and turn of the loop; a slave that does not
+   read is waited for, and costs 256 KiB.
+2. What this process found in its log when it started is on the disk before any of it leaves: a power cut
+   must not take from the master what a slave has.
+3. A sender that waits for slaves wakes the round (Replicas.asked); what nobody waits for leaves within
+   LOOK_MS. Without slaves nothing runs.
+Source: DefaultHAService, DefaultHAConnection, RocketMQ 4.9.7.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+from pocketmq.broker.addresses import address_text
+from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.slaves import Slave
+from pocketmq.broker.ha.wire import head
+from pocketmq.remoting.clock import Clock
+from pocketmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 20
+CONNECTIONS_MAX = 64
+_UNREAD_MAX = 256 << 10
+_ROUND_SIZE = 1 << 20
+
+
+class HaListener:
+    """Owner of the port and of its connections."""
+
+    def __init__(
+        self, config: HaConfig, clock: Clock, store: MessageStore, replicas: Replicas
+    ) -> None:
+        self.config = config
+        self.monotonic_ms = clock.monotonic_ms
+        self.store = store
+        self.replicas = replicas
+        self.connections: set[SlaveConnection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, sock: socket.socket) -> None:
+        """Take slaves; `sock` is bound."""
+        # Invariant 2.
+        await self.store.on_disk()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: SlaveConnection(self), sock=sock)
+
+    async def finish(self, within_ms: int) -> None:
+        """Send until the slaves in sync have everything, or the time is over."""
+        until = self.monotonic_ms() + within_ms
+        slaves, end = self.replicas.slaves, self.store.commit_log_max_position
+        while self.monotonic_ms() < until and any(
+            slaves.is_in_sync(slave) and slave.acked < end for slave in slaves.connected
+        ):
+            await self.round()
+
+    async def close(self) -> None:
+        """Let go of all of them."""
+        if self._server is not None:
+            self._server.close()
+        self.drop_all()
+        self.replicas.release()
+
+    def drop_all(self) -> None:
+        """The role has changed: whoever is connected comes again."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def round(self) -> None:
+        """Wait until there may be something to send, and send it."""
+        asked = self.replicas.asked
+        if self.connections or self.replicas.waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_MS / 1000):
+                    await asked.wait()
+        else:
+            await asked.wait()
+        asked.clear()
+        self.replicas.expire()
+        now_ms = self.monotonic_ms()
+        more = False
+        for connection in list(self.connections):
+            more |= connection.step(now_ms)
+        if more:
+            asked.set()
+            await asyncio.sleep(0)
+
+
+class SlaveConnection(asyncio.Protocol):
+    """One slave."""
+
+    def __init__(self, listener: HaListener) -> None:
+        self._listener = listener
+        self._slaves = listener.replicas.slaves
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self.slave: Slave | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        listener = self._listener
+        if len(listener.connections) >= CONNECTIONS_MAX:
+            log.error("too many slaves, one is turned away count=%d", CONNECTIONS_MAX)
+            transport.abort()
+            return
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_UNREAD_MAX)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        self.slave = self._slaves.connect(address_text(*peer[:2]), listener.monotonic_ms())
+        listener.connections.add(self)
+        listener.replicas.asked.set()
+
+    def data_received(self, data: bytes) -> None:
+        if self.slave is not None:
+            began = self.slave.next >= 0
+            self._slaves.heard(self.slave, data, self._listener.monotonic_ms())
+            self._listener.replicas.acked()
+            if not began:
+                self._listener.replicas.asked.set()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._listener.replicas.asked.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.slave is not None:
+            log.info("a slave is gone address=%s acked=%d", self.slave.address, self.slave.acked)
+            self._slaves.disconnect(self.slave)
+            self._listener.connections.discard(self)
+            self.slave = None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def step(self, now_ms: int) -> bool:
+        """Send what there is. Returns: whether there is more of it."""
+        slave = self.slave
+        if slave is None:
+            return False
+        if self._slaves.is_silent(slave, now_ms):
+            log.error("a slave says nothing any more and is closed address=%s", slave.address)
+            self.abort()
+            return False
+        more = self._send(slave, now_ms) if slave.served else False
+        if not self._paused and self._slaves.due_for_life(slave, now_ms):
+            self._write(head(slave.next, 0), slave, now_ms)
+        return more
+
+    def _send(self, slave: Slave, now_ms: int) -> bool:
+        """Up to _ROUND_SIZE bytes of the log (invariant 1). Returns: whether there is more."""
+        store, size_max = self._listener.store, self._listener.config.ha_transfer_batch_size
+        until = slave.next + _ROUND_SIZE
+        while slave.next < until and not self._paused:
+            parts: list[bytes | memoryview] = []
+            while len(parts) < 16:
+                piece = store.raw(slave.next, size_max)
+                if piece is None:
+                    self._slaves.gone(slave)
+                    break
+                if not piece:
+                    break
+                parts += (head(slave.next, len(piece)), piece)
+                slave.next += len(piece)
+            if not parts:
+                return False
+            self._write(b"".join(parts), slave, now_ms)
+        return not self._paused
+
+    def _write(self, data: bytes, slave: Slave, now_ms: int) -> None:
+        assert self._transport is not None
+        slave.told_ms = now_ms
+        slave.sent += len(data)
+        self._transport.write(data)

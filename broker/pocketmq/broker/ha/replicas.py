@@ -1,0 +1,77 @@
+"""Replicas: what waits until slaves have it (SYNC_MASTER); no I/O. Source: GroupTransferService, 4.9.7.
+
+1. A message counts as replicated when inSyncReplicas brokers have it, the master counted: so many slaves
+   less one have acknowledged its end.
+2. SLAVE_NOT_AVAILABLE at once when there are not so many slaves in sync; FLUSH_SLAVE_TIMEOUT when they have
+   not acknowledged it within slaveTimeout. The message is stored in both cases.
+3. Positions are asked for in the order of the log, and each waits equally long: the first is always the
+   first to be answered.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from pocketmq.broker.ha.config import SYNC_MASTER, HaConfig
+from pocketmq.broker.ha.slaves import Slaves
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import ResponseCode
+
+Done = Callable[[ResponseCode], object]
+
+
+class Replicas:
+    """Owner of who waits. asked: set when there is something that slaves should be sent at once."""
+
+    def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves) -> None:
+        self._config = config
+        self._monotonic_ms = clock.monotonic_ms
+        self.slaves = slaves
+        self.asked = asyncio.Event()
+        # (position, until when in monotonic ms, who waits)
+        self._waiting: deque[tuple[int, int, Done]] = deque()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether an answer waits for slaves at all."""
+        config = self._config
+        return config.broker_role == SYNC_MASTER and config.in_sync_replicas > 1
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, position: int, done: Done) -> ResponseCode | None:
+        """Wait until slaves have the log up to `position`.
+
+        Returns: the code when that is known already; None: `done` is called with it, once.
+        """
+        count = self._config.in_sync_replicas - 1
+        acked = self.slaves.acked_by(count)
+        if acked >= position:
+            return ResponseCode.SUCCESS
+        if acked < 0:
+            return ResponseCode.SLAVE_NOT_AVAILABLE
+        self.asked.set()
+        self._waiting.append((position, self._monotonic_ms() + self._config.slave_timeout, done))
+        return None
+
+    def acked(self) -> None:
+        """A slave has reported: answer what it was waited for."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        acked = self.slaves.acked_by(self._config.in_sync_replicas - 1)
+        while waiting and waiting[0][0] <= acked:
+            waiting.popleft()[2](ResponseCode.SUCCESS)
+
+    def expire(self) -> None:
+        """Answer what has waited for too long."""
+        now_ms = self._monotonic_ms()
+        while self._waiting and self._waiting[0][1] <= now_ms:
+            self._waiting.popleft()[2](ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    def release(self) -> None:
+        """The broker stops, or is no master any more: nobody waits."""
+        while self._waiting:
+            self._waiting.popleft()[2](ResponseCode.FLUSH_SLAVE_TIMEOUT)

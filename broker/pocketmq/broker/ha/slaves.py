@@ -1,0 +1,195 @@
+"""Slaves: who follows this master, how far each one is, and what it is sent next; no I/O.
+
+1. A slave counts from its first report on, which must lie within the log. 0 asks for all that there is,
+   where RocketMQ sends the last file only: a Java slave begins wherever the first slice does.
+2. A report beyond the log's end, or of what was never sent, is refused, said, and does not count: that
+   slave's log is another one, or it lies. RocketMQ counts it, and so acknowledges sends that nobody has.
+   The same report is refused on every later connection, too: once the log has grown past it nothing would
+   tell any more that the two have parted.
+3. Who is refused stays connected and gets signs of life: a slave of 4.9 whose connection is closed comes
+   back at once, some hundred times a second.
+4. A slave is in sync while it is at most haMaxGapNotInSync behind.
+Owner: the broker, on its event loop. Source of the limits: DefaultHAConnection, RocketMQ 4.9.7, 5.3.3.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.wire import Reports
+
+log = logging.getLogger(__name__)
+
+_REFUSED_MAX = 64
+
+
+class LogEnds(Protocol):
+    """The log that is handed out, a MessageStore's."""
+
+    @property
+    def commit_log_min_position(self) -> int: ...
+    @property
+    def commit_log_max_position(self) -> int: ...
+
+
+@dataclass(eq=False, slots=True)
+class Slave:
+    """One connection. Times are monotonic.
+
+    next: position of the next byte to send; -1 before the first report. acked: its last report; -1 while it
+    does not count. refused: why it is sent nothing, empty when it is served.
+    """
+
+    address: str
+    connected_ms: int
+    heard_ms: int
+    told_ms: int
+    next: int = -1
+    acked: int = -1
+    acked_ms: int = 0
+    refused: str = ""
+    sent: int = 0
+    reports: Reports = field(default_factory=Reports)
+
+    @property
+    def served(self) -> bool:
+        return self.next >= 0 and not self.refused
+
+
+class Slaves:
+    """Every connected slave."""
+
+    def __init__(
+        self, config: HaConfig, store: LogEnds, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """leads: whether this broker is the master now; who follows hands out nothing."""
+        self._config = config
+        self._store = store
+        self._leads = leads
+        self.connected: list[Slave] = []
+        # Reports beyond the end, by the host that they came from (invariant 2).
+        self._refused: dict[tuple[str, int], str] = {}
+
+    def connect(self, address: str, now_ms: int) -> Slave:
+        slave = Slave(address, now_ms, now_ms, now_ms)
+        self.connected.append(slave)
+        return slave
+
+    def disconnect(self, slave: Slave) -> None:
+        self.connected.remove(slave)
+
+    def forget_refusals(self) -> None:
+        """An administrator says that the slaves have been put right."""
+        self._refused.clear()
+
+    # ------------------------------------------------------------ reports
+
+    def heard(self, slave: Slave, data: bytes, now_ms: int) -> None:
+        """Bytes of a slave."""
+        slave.heard_ms = now_ms
+        offsets = slave.reports.feed(data)
+        if not offsets or slave.refused:
+            return
+        if slave.next < 0:
+            self._begin(slave, offsets.pop(0), now_ms)
+        if offsets and not slave.refused:
+            offset = offsets[-1]
+            if offset > slave.next:
+                self._refuse_beyond(slave, offset)
+            elif offset >= slave.acked:
+                slave.acked, slave.acked_ms = offset, now_ms
+
+    def _begin(self, slave: Slave, offset: int, now_ms: int) -> None:
+        """The first report (invariants 1 and 2)."""
+        low, high = self._store.commit_log_min_position, self._store.commit_log_max_position
+        if not self._leads():
+            slave.next = max(offset, 0)
+            self._refuse(slave, "this broker is a slave itself and hands out nothing")
+            return
+        if offset == 0:
+            slave.next, slave.acked, slave.acked_ms = low, low, now_ms
+            log.info(
+                "a slave follows from the beginning address=%s position=%d", slave.address, low
+            )
+            return
+        slave.next = max(offset, 0)
+        known = self._refused.get((_host(slave.address), offset))
+        if known is not None:
+            self._refuse(slave, known)
+        elif offset > high:
+            self._refuse_beyond(slave, offset)
+        elif offset < low:
+            self._refuse(
+                slave,
+                f"it asks for {offset}, and the log begins at {low}: empty its store, so that it copies "
+                "everything",
+            )
+        else:
+            slave.acked, slave.acked_ms = offset, now_ms
+            log.info(
+                "a slave follows address=%s position=%d behind=%d",
+                slave.address,
+                offset,
+                high - offset,
+            )
+
+    def _refuse_beyond(self, slave: Slave, offset: int) -> None:
+        high = self._store.commit_log_max_position
+        why = (
+            f"it reports {offset} where this log ended at {high}: it has what this master never sent. "
+            "Find out which of the two is right before one is emptied"
+        )
+        if len(self._refused) >= _REFUSED_MAX:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[_host(slave.address), offset] = why
+        slave.next = offset
+        self._refuse(slave, why)
+
+    def _refuse(self, slave: Slave, why: str) -> None:
+        slave.refused = why
+        slave.acked = -1
+        log.error("a slave is refused address=%s why=%s", slave.address, why)
+
+    # ------------------------------------------------------------ sending
+
+    def gone(self, slave: Slave) -> None:
+        """What it is to be sent next is not in the log any more."""
+        low = self._store.commit_log_min_position
+        self._refuse(slave, f"it was too slow: it needs {slave.next}, and the log begins at {low}")
+
+    def due_for_life(self, slave: Slave, now_ms: int) -> bool:
+        """Whether it is to get a sign of life."""
+        interval = self._config.ha_send_heartbeat_interval
+        return slave.next >= 0 and now_ms - slave.told_ms > interval
+
+    def is_silent(self, slave: Slave, now_ms: int) -> bool:
+        """Whether nothing has been heard of it for too long."""
+        return now_ms - slave.heard_ms > self._config.ha_housekeeping_interval
+
+    # ------------------------------------------------------------ who has what
+
+    def is_in_sync(self, slave: Slave) -> bool:
+        """Invariant 4."""
+        gap = self._store.commit_log_max_position - slave.acked
+        return slave.served and gap <= self._config.ha_max_gap_not_in_sync
+
+    @property
+    def in_sync_count(self) -> int:
+        return sum(map(self.is_in_sync, self.connected))
+
+    def acked_by(self, count: int) -> int:
+        """The position up to which so many slaves in sync have the log; -1 when there are not so many."""
+        acked = sorted(
+            (slave.acked for slave in self.connected if self.is_in_sync(slave)), reverse=True
+        )
+        return acked[count - 1] if count <= len(acked) else -1
+
+    @property
+    def refused(self) -> list[Slave]:
+        return [slave for slave in self.connected if slave.refused]
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
