@@ -1,6 +1,7 @@
 """The pages of docs/ that are made from the code: python -m tools.reference_pages
 
     docs/configuration.md    the options of the servers, the environment, every setting
+    docs/client-options.md   the options of the clients
     docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
 
 A test of the house compares the pages with what is made here (tests/house/test_reference_pages.py), so a
@@ -12,13 +13,20 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
+from pocketmq import client
+from pocketmq.admin.admin import AdminOptions
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.cli.mqadmin.table import COMMANDS as MQADMIN
 from pocketmq.cli.mqadmin.table import MqCommand
 from pocketmq.cli.server_options import HELP, OPTIONS
+from pocketmq.client import options
+from pocketmq.client.transaction import TransactionOptions
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.requests import REQUESTS, Server
@@ -309,8 +317,65 @@ def _stores() -> Iterator[tuple[str, str, str]]:
         yield f"`{manifest['name']}`", f"broker {manifest['broker']}", str(manifest["notes"])
 
 
+_CLIENT_OPTIONS = """\
+# Options of the clients
+
+{made}
+
+Keyword arguments of the clients of [`pocketmq.client`](client.md) and of their blocking twins in
+`pocketmq.client.sync`. Times are in ms. `group` comes first and is the only one that may be given
+without its name."""
+
+
+def client_options() -> str:
+    """The text of docs/client-options.md."""
+    parts = [_CLIENT_OPTIONS.format(made=_MADE)]
+    for title, kind, base in (
+        ("All clients and `Admin`", options.ClientOptions, None),
+        ("`Admin`, besides", AdminOptions, options.ClientOptions),
+        ("All clients", options.GroupOptions, options.ClientOptions),
+        ("`Producer`, besides", options.ProducerOptions, options.GroupOptions),
+        ("`TransactionProducer`, besides", TransactionOptions, options.ProducerOptions),
+        ("`PushConsumer` and `LitePullConsumer`", options.ConsumerOptions, options.GroupOptions),
+        ("`PushConsumer`, besides", options.PushConsumerOptions, options.ConsumerOptions),
+        ("`LitePullConsumer`, besides", options.LitePullConsumerOptions, options.ConsumerOptions),
+    ):
+        known = [] if base is None else _option_rows(base)
+        rows = [row for row in _option_rows(kind) if row not in known]
+        parts.append(f"## {title}\n\n" + table(("name", "default", "what it says"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _option_rows(kind: type[Any]) -> list[tuple[str, str, str]]:
+    rows = []
+    for each in fields(kind):
+        if each.init:
+            said: tuple[object, ...] = getattr(each.type, "__metadata__", ())
+            text = next(word for word in said if isinstance(word, str))
+            for low, high in (limit for limit in said if isinstance(limit, options.Range)):
+                text += f"; {low} or more" if high is None else f"; {low} to {high}"
+            default = "needed" if each.default is MISSING else _option_default(each.default)
+            rows.append((f"`{each.name}`", default, text))
+    return rows
+
+
+def _option_default(value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Enum):
+        return f"`{value.name}`"
+    if isinstance(value, bool | int | str):
+        return f"`{value!r}`"
+    public = [name for name in client.__all__ if getattr(client, name) is value]
+    return f"`{public[0]}`" if public else ""
+
+
 # The pages by their files' names in docs/.
-PAGES = {"configuration.md": configuration, "compatibility.md": compatibility}
+PAGES = {
+    "client-options.md": client_options,
+    "configuration.md": configuration,
+    "compatibility.md": compatibility,
+}
 
 
 if __name__ == "__main__":

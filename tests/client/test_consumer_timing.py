@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
@@ -22,7 +23,6 @@ from pocketmq.client import (
 from pocketmq.client.instance import MQClientInstance
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullMessageService, PullRequest
-from pocketmq.client.push_consumer import PushConsumerOptions
 from pocketmq.client.push_member import PushMember, Wait, why_wait
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.codes import RequestCode as RC
@@ -51,16 +51,15 @@ class Listener:
         return [message.body for message in self.messages]
 
 
-def options(cluster: FakeCluster, **more: object) -> PushConsumerOptions:
-    found: PushConsumerOptions = {
+def options(cluster: FakeCluster, **more: object) -> dict[str, Any]:
+    return {
         "name_server": NS,
         "clock": cluster.clock,
         "transport": cluster.transport,
         "client_ip": "10.9.9.9",
         "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
+        **more,
     }
-    found.update(more)  # type: ignore[typeddict-item]
-    return found
 
 
 def consumer(

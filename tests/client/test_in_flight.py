@@ -23,7 +23,8 @@ from pocketmq.client import (
     send_all,
 )
 from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
-from pocketmq.client.outgoing import Packer, SendSettings
+from pocketmq.client.options import SendOptions
+from pocketmq.client.outgoing import Packer
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
@@ -36,7 +37,7 @@ TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=[
 
 
 def packer(**settings: object) -> Packer:
-    return Packer("g", SendSettings(**settings), ManualClock(), "10.0.0.1")  # type: ignore[arg-type]
+    return Packer("g", SendOptions(**settings), ManualClock(), "10.0.0.1")  # type: ignore[arg-type]
 
 
 @given(

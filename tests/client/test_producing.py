@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import Asked, FakeCluster
@@ -34,7 +35,6 @@ from pocketmq.client import (
     send_all,
 )
 from pocketmq.client import trace as trace_codec
-from pocketmq.client.config import ClientOptions
 from pocketmq.client.instance import GroupInUse
 from pocketmq.client.lite_pull_consumer import SubscribeAndAssign
 from pocketmq.client.lite_pull_member import NotAssigned
@@ -48,15 +48,14 @@ from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.record import write_record
 
 
-def options(cluster: FakeCluster, **more: str) -> ClientOptions:
-    found: ClientOptions = {
+def options(cluster: FakeCluster, **more: str) -> dict[str, Any]:
+    return {
         "name_server": "10.0.0.1:9876",
         "clock": cluster.clock,
         "transport": cluster.transport,
         "client_ip": "10.9.9.9",
+        **more,
     }
-    found.update(more)  # type: ignore[typeddict-item]
-    return found
 
 
 def test_a_message_is_sent_with_the_fields_of_the_header_table() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.client import batch
-from pocketmq.client.config import config_of, parse_name_servers
+from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import (
     AnswerTimeout,
     BrokerBusy,
@@ -35,7 +35,8 @@ from pocketmq.client.namespace import (
     with_namespace,
     without_namespace,
 )
-from pocketmq.client.producer import delayed, queue_index
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.producer import Producer, delayed, queue_index
 from pocketmq.client.route import (
     BrokerData,
     NoQueueToSendTo,
@@ -410,7 +411,7 @@ def test_name_servers_are_read_from_text_or_environment(monkeypatch: pytest.Monk
         with pytest.raises(IllegalArgument, match="name server"):
             parse_name_servers(bad)
     monkeypatch.setenv("NAMESRV_ADDR", "env:9")
-    assert config_of().name_servers == ("env:9",)
+    assert ClientOptions().name_servers == ("env:9",)
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(IllegalArgument, match="NAMESRV_ADDR"):
         parse_name_servers(None)
@@ -418,10 +419,10 @@ def test_name_servers_are_read_from_text_or_environment(monkeypatch: pytest.Monk
 
 def test_options_are_checked_when_the_client_is_made() -> None:
     with pytest.raises(IllegalArgument, match="header_encoding"):
-        config_of(name_server="a:1", header_encoding="XML")
+        ClientOptions(name_server="a:1", header_encoding="XML")
     with pytest.raises(IllegalArgument, match="heartbeat_interval_ms"):
-        config_of(name_server="a:1", heartbeat_interval_ms=0)
+        ClientOptions(name_server="a:1", heartbeat_interval_ms=0)
     with pytest.raises(TypeError, match="did you mean 'namespace'"):
-        config_of(name_server="a:1", namspace="x")  # type: ignore[call-arg]
-    config = config_of(name_server="127.0.0.1:1", unit_name="u")
+        Producer("g", name_server="a:1", namspace="x")  # type: ignore[call-arg]
+    config = ClientOptions(name_server="127.0.0.1:1", unit_name="u")
     assert config.client_id("i") == "127.0.0.1@i@u"

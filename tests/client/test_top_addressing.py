@@ -11,7 +11,7 @@ from tests.client.test_producing import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import Message, NoRoute, Producer
-from pocketmq.client.config import config_of
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.top_addressing import NameServersNotFound, look_up
 
 
@@ -53,13 +53,13 @@ def test_an_url_with_a_path_is_asked_for_the_addresses(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As rocketmq.namesrv.domain; also from NAMESRV_ADDR; a plain http address is an address."""
-    config = config_of(name_server=site.url)
+    config = ClientOptions(name_server=site.url)
     assert config.name_servers == ("127.0.0.1:9876", "127.0.0.2:9876")
     assert config.name_server_url == site.url
     monkeypatch.setenv("NAMESRV_ADDR", site.url)
-    assert config_of().name_servers == config.name_servers
+    assert ClientOptions().name_servers == config.name_servers
     assert site.asked == ["/rocketmq/nsaddr"] * 2
-    plain = config_of(name_server="http://127.0.0.1:9876")
+    plain = ClientOptions(name_server="http://127.0.0.1:9876")
     assert (plain.name_servers, plain.name_server_url) == (("127.0.0.1:9876",), None)
 
 
@@ -104,8 +104,8 @@ def test_name_servers_that_move_are_found_again(
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
         made = {**options(cluster), "name_server": site.url}
-        async with Producer("p", **made) as producer:  # type: ignore[arg-type]
-            instance, _ = producer._running()
+        async with Producer("p", **made) as producer:
+            instance = producer._running().instance
             assert instance.api.name_servers == ("10.0.0.9:9876",)
             await asyncio.sleep(11)
             assert instance.api.name_servers == ("10.0.0.1:9876",)

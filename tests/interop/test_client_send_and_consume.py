@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.interop.brokers import RunningBroker
@@ -32,7 +33,6 @@ from pocketmq.client import (
     reply_to,
 )
 from pocketmq.client import sync as blocking
-from pocketmq.client.push_consumer import PushConsumerOptions
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 FROM_FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -78,12 +78,8 @@ async def wait_for(state: Callable[[], object], what: str, within_s: float = 40)
 
 
 def push(broker: RunningBroker, group: str, listener: object, **more: object) -> PushConsumer:
-    options: PushConsumerOptions = {
-        "name_server": broker.namesrv,
-        "consume_from_where": FROM_FIRST,
-    }
-    options.update(more)  # type: ignore[typeddict-item]
-    return PushConsumer(group, listener=listener, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"consume_from_where": FROM_FIRST, "listener": listener, **more}
+    return PushConsumer(group, name_server=broker.namesrv, **options)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from pocketmq.client import (
     TransactionState,
     sync,
 )
-from pocketmq.client.producer import ProducerOptions
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import AdvancingClock, InProcess
 
@@ -233,8 +232,8 @@ def test_clients_live_through_advanced_time_and_not_through_silence(server: InPr
     """S72: a client that is silent for 120 s is gone; one that only saw time pass is not."""
     server.create_topic("T")
     # The beats after the first one come when this test is long over.
-    options: ProducerOptions = {"name_server": server.namesrv, "heartbeat_interval_ms": 3_600_000}
-    with sync.Producer("p", **options) as producer:
+    beats_ms = 3_600_000
+    with sync.Producer("p", name_server=server.namesrv, heartbeat_interval_ms=beats_ms) as producer:
         producer.send(Message("T", b"x"))
         until(lambda: len(server.admin.groups.producers("p")) == 1, "the producer's heartbeat")
         server.clock.advance(hours=3)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.server import cannot_listen
@@ -14,7 +14,6 @@ from pocketmq.remoting.tls import TlsConfig, client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.client.config import ClientOptions
     from pocketmq.console.elsewhere import BrokerElsewhere
 
 log = logging.getLogger(__name__)
@@ -75,9 +74,9 @@ def bound_console(
     return console
 
 
-def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) -> "ClientOptions":
+def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) -> dict[str, Any]:
     """How the console reaches name servers and brokers: as one of their clients, by TLS where they insist."""
-    options: ClientOptions = {"name_server": name_servers}
+    options: dict[str, Any] = {"name_server": name_servers}
     if config.access_key:
         # Light to import, unlike the rest of the client.
         from pocketmq.remoting.credentials import Credentials

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import ssl
 
     from pocketmq.admin import Admin
-    from pocketmq.client.config import ClientOptions
 
 _T = TypeVar("_T")
 _FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -37,12 +36,12 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     return answered(lambda: asyncio.run(run()))
 
 
-def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) -> "ClientOptions":
+def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """How a command reaches a site: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
     POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it check
     the servers' certificates, too. Raises: IllegalArgument when one of the keys is missing, or that file.
     """
-    options: ClientOptions = {"name_server": namesrv}
+    options: dict[str, Any] = {"name_server": namesrv}
     keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
     if any(keys):
         from pocketmq.remoting.credentials import Credentials

@@ -9,8 +9,9 @@ Names are whole: the option `namespace` is not put before topics and groups here
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Annotated, Self
 
 from pocketmq.admin.delays import Delays
 from pocketmq.admin.doctor import Doctor
@@ -21,7 +22,7 @@ from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client.api import MQClientApi, Remoting
-from pocketmq.client.config import ClientConfig, ClientOptions
+from pocketmq.client.options import ClientOptions, Range, takes
 from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
@@ -29,21 +30,23 @@ from pocketmq.remoting.tls import client_context
 from pocketmq.remoting.unique_key import UniqueKeys
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdminOptions(ClientOptions):
+    """Options of an Admin."""
+
+    request_timeout_ms: Annotated[int, Range(1), "for one request"] = 5_000
+    around: Annotated[
+        Callable[[Remoting], Remoting] | None,
+        "puts something of the caller's between the calls and the connections",
+    ] = None
+
+
 class Admin:
     """Connections for administration; no heartbeat is sent, so no broker counts it as a client."""
 
-    def __init__(
-        self,
-        *,
-        around: Callable[[Remoting], Remoting] | None = None,
-        **options: Unpack[ClientOptions],
-    ) -> None:
-        """around: puts something of the caller's between the calls and the connections.
-
-        Raises: IllegalArgument for a bad option.
-        """
-        options.setdefault("request_timeout_ms", 5_000)
-        config = ClientConfig.of(options)
+    @takes(AdminOptions)
+    def __init__(self, config: AdminOptions) -> None:
+        """Raises: IllegalArgument for a bad option."""
         tls = config.tls
         self._remoting = RemotingClient(
             {},
@@ -53,7 +56,7 @@ class Admin:
             before_send=config.credentials.sign if config.credentials else None,
         )
         api = MQClientApi(
-            self._remoting if around is None else around(self._remoting),
+            self._remoting if config.around is None else config.around(self._remoting),
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
             encoding=Encoding[config.header_encoding],

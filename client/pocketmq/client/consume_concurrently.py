@@ -12,13 +12,13 @@ Source: ConsumeMessageConcurrentlyService, RocketMQ 4.9.8.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.listener_log import ListenerLog
 from pocketmq.client.offset_store import OffsetTable
+from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.clock import Clock
@@ -30,18 +30,6 @@ log = logging.getLogger(__name__)
 RETRY_DELAY_MS = 5_000
 EXPIRED_DELAY_LEVEL = 3
 _EXPIRED_A_TURN_MAX = 16
-
-
-@dataclass(slots=True)
-class ConsumeSettings:
-    """What both ways of consuming are told; times in ms."""
-
-    group: str
-    message_model: MessageModel
-    batch_size_max: int = 1
-    consume_timeout_ms: int = 15 * 60_000
-    suspend_ms: int = 1_000
-    max_reconsume_times: int = -1
 
 
 SendBack = Callable[[MessageExt, int, str], Awaitable[None]]
@@ -66,7 +54,7 @@ class ConsumeMessageConcurrently:
 
     def __init__(
         self,
-        settings: ConsumeSettings,
+        options: PushConsumerOptions,
         pool: ListenerPool,
         offsets: OffsetTable,
         send_back: SendBack,
@@ -79,7 +67,7 @@ class ConsumeMessageConcurrently:
     ) -> None:
         """room: called when messages have left a queue whose pull waits for that."""
         self._room = room
-        self._settings = settings
+        self._options = options
         self._pool = pool
         self._offsets = offsets
         self._send_back = send_back
@@ -87,7 +75,7 @@ class ConsumeMessageConcurrently:
         self._runner = runner
         self._stats = stats
         self._clock = clock
-        self._failures = ListenerLog(log, settings.group, clock.monotonic_ms)
+        self._failures = ListenerLog(log, options.inner_group, clock.monotonic_ms)
         self._sending_back = 0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()
@@ -95,9 +83,9 @@ class ConsumeMessageConcurrently:
     def start(self) -> None:
         self._pool.start()
         self._runner.every(
-            self._settings.consume_timeout_ms,
+            self._options.consume_timeout_ms,
             self.clean_expired,
-            first_ms=self._settings.consume_timeout_ms,
+            first_ms=self._options.consume_timeout_ms,
             name="clean expired messages",
         )
 
@@ -112,7 +100,7 @@ class ConsumeMessageConcurrently:
         self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
         """Have cached messages consumed, in calls of at most batch_size_max."""
-        size = self._settings.batch_size_max
+        size = self._options.consume_batch_size
         done = self._done
         self._pool.submit(
             [
@@ -151,11 +139,11 @@ class ConsumeMessageConcurrently:
         self._stats.consumed(queue.topic, acked, count - acked, outcome.cost_ms)
         if acked == count:
             self._finish(call.messages, process_queue, queue)
-        elif self._settings.message_model is MessageModel.BROADCASTING:
+        elif self._options.message_model is MessageModel.BROADCASTING:
             for message in call.messages[acked:]:
                 log.warning(
                     "BROADCASTING, the message consume failed, drop it group=%s message=%s %s",
-                    self._settings.group,
+                    self._options.inner_group,
                     message.msg_id,
                     queue,
                 )
@@ -220,7 +208,7 @@ class ConsumeMessageConcurrently:
         for queue, process_queue in self._queues():
             for _ in range(_EXPIRED_A_TURN_MAX):
                 message = process_queue.oldest_expired(
-                    self._clock.now_ms(), self._settings.consume_timeout_ms
+                    self._clock.now_ms(), self._options.consume_timeout_ms
                 )
                 if message is None or process_queue.dropped:
                     break

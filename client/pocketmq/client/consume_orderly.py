@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
-from pocketmq.client.consume_concurrently import ConsumeSettings
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.listener_log import ListenerLog
 from pocketmq.client.offset_store import OffsetTable
+from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import LOCK_INTERVAL_MS, ProcessQueue
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.clock import Clock
@@ -47,7 +47,7 @@ class ConsumeMessageOrderly:
 
     def __init__(
         self,
-        settings: ConsumeSettings,
+        options: PushConsumerOptions,
         pool: ListenerPool,
         offsets: OffsetTable,
         send_to_retry: Callable[[MessageExt], Awaitable[None]],
@@ -61,7 +61,7 @@ class ConsumeMessageOrderly:
         """room: called when messages have left a queue whose pull waits for that.
         send_to_retry: hand over a message whose retries are used up. Raises: PocketMQError."""
         self._room = room
-        self._settings = settings
+        self._options = options
         self._pool = pool
         self._offsets = offsets
         self._send_to_retry = send_to_retry
@@ -69,14 +69,14 @@ class ConsumeMessageOrderly:
         self._runner = runner
         self._stats = stats
         self._clock = clock
-        self._failures = ListenerLog(log, settings.group, clock.monotonic_ms)
+        self._failures = ListenerLog(log, options.inner_group, clock.monotonic_ms)
         self._turns: dict[MessageQueue, asyncio.Lock] = {}
         self._consuming: dict[ProcessQueue, asyncio.Lock] = {}
         self._stopping = False
 
     @property
     def _clustering(self) -> bool:
-        return self._settings.message_model is MessageModel.CLUSTERING
+        return self._options.message_model is MessageModel.CLUSTERING
 
     def start(self) -> None:
         self._pool.start()
@@ -127,7 +127,7 @@ class ConsumeMessageOrderly:
             if now - began > TURN_MS_MAX:
                 self._turn_later(process_queue, queue, 10)
                 return
-            messages = process_queue.take(self._settings.batch_size_max, now)
+            messages = process_queue.take(self._options.consume_batch_size, now)
             if not messages or not await self._consume(messages, process_queue, queue):
                 return
 
@@ -160,7 +160,7 @@ class ConsumeMessageOrderly:
             process_queue.take_back(messages)
             suspend = context.suspend_ms
             self._turn_later(
-                process_queue, queue, self._settings.suspend_ms if suspend is None else suspend
+                process_queue, queue, self._options.suspend_ms if suspend is None else suspend
             )
             return False
         offset = process_queue.commit()
@@ -183,7 +183,7 @@ class ConsumeMessageOrderly:
     async def _must_wait(self, messages: list[MessageExt]) -> bool:
         """Count the failure of each message; whether one of them must come again (invariant 3)."""
         again = False
-        limit = self._settings.max_reconsume_times
+        limit = self._options.max_reconsume_times
         for message in messages:
             if 0 <= limit <= message.reconsume_times:
                 try:

@@ -10,19 +10,20 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pocketmq.client.allocate import AllocateStrategy
-from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from pocketmq.client.errors import CallerError
-from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
+from pocketmq.client.options import ConsumerOptions, MemberOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.client.queue_json import queue_key
 from pocketmq.client.rebalance import Rebalance
+from pocketmq.client.runner import Runner
 from pocketmq.remoting.codes import OUR_VERSION, version_name
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.names import is_retry_topic
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
@@ -36,32 +37,21 @@ log = logging.getLogger(__name__)
 DEFAULT_CONSUME_TIMESTAMP_MS = 30 * 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSettings:
-    """What both kinds of consumers are told; the group with its namespace, times in ms since 1970."""
-
-    group: str
-    consume_type: ConsumeType
-    message_model: MessageModel
-    consume_from_where: ConsumeFromWhere
-    consume_timestamp_ms: int | None
-    strategy: AllocateStrategy
-    orderly: bool = False
-    subscribe_retry_topic: bool = False
+Options = TypeVar("Options", bound=MemberOptions)
 
 
 class NoListener(CallerError):
     """A message was to be consumed directly by a consumer that has no listener."""
 
 
-class ConsumerMember:
-    """Base of both kinds; see RebalanceEnvironment and InnerConsumer for the contracts."""
+class ConsumerMember(Generic[Options]):
+    """Base of all kinds; see RebalanceEnvironment and InnerConsumer for the contracts."""
 
     def __init__(
-        self, settings: MemberSettings, instance: "MQClientInstance", offsets: OffsetStore
+        self, options: Options, instance: "MQClientInstance", offsets: OffsetStore
     ) -> None:
-        self.settings = settings
-        self.group = settings.group
+        self.options = options
+        self.group = options.inner_group
         self.instance = instance
         self.offsets = offsets
         self.clock = instance.clock
@@ -71,14 +61,14 @@ class ConsumerMember:
         self.on_queues_changed: Callable[[str, list[MessageQueue], list[MessageQueue]], None] | None
         self.on_queues_changed = None
         self.rebalance = Rebalance(
-            settings.group,
+            self.group,
             instance.client_id,
-            settings.message_model,
-            settings.strategy,
+            options.message_model,
+            options.strategy,
             self,
             instance.clock,
-            orderly=settings.orderly,
-            pushes=settings.consume_type is ConsumeType.PUSH,
+            orderly=options.orderly,
+            pushes=options.consume_type is ConsumeType.PUSH,
         )
 
     # ------------------------------------------------------------ subscriptions
@@ -96,9 +86,9 @@ class ConsumerMember:
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(
             self.group,
-            self.settings.consume_type,
-            self.settings.message_model,
-            self.settings.consume_from_where,
+            self.options.consume_type,
+            self.options.message_model,
+            self.options.consume_from_where,
             list(self.rebalance.subscriptions.values()),
         )
 
@@ -128,7 +118,7 @@ class ConsumerMember:
         stored = await self.offsets.read(queue, ReadFrom.STORE)
         if stored is not None:
             return stored
-        where = self.settings.consume_from_where
+        where = self.options.consume_from_where
         retry = is_retry_topic(queue.topic)
         if where is ConsumeFromWhere.FIRST_OFFSET:
             return 0
@@ -137,7 +127,7 @@ class ConsumerMember:
         address = await self.instance.queue_address(queue)
         if where is ConsumeFromWhere.LAST_OFFSET or retry:
             return await self.instance.api.max_offset(address, queue)
-        since = self.settings.consume_timestamp_ms
+        since = self.options.consume_timestamp_ms
         if since is None:
             since = self.started_ms - DEFAULT_CONSUME_TIMESTAMP_MS
         return await self.instance.api.search_offset(address, queue, since)
@@ -255,16 +245,73 @@ class ConsumerMember:
     def running_properties(self) -> dict[str, str]:
         return {
             "PROP_CLIENT_VERSION": version_name(OUR_VERSION),
-            "PROP_CONSUMEORDERLY": str(self.settings.orderly).lower(),
+            "PROP_CONSUMEORDERLY": str(self.options.orderly).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
-            "PROP_CONSUME_TYPE": self.settings.consume_type.value,
+            "PROP_CONSUME_TYPE": self.options.consume_type.value,
             "PROP_NAMESERVER_ADDR": ";".join(self.instance.api.name_servers),
             "PROP_THREADPOOL_CORE_SIZE": "0",
             "consumerGroup": self.group,
-            "consumeFromWhere": self.settings.consume_from_where.value,
-            "messageModel": self.settings.message_model.value,
+            "consumeFromWhere": self.options.consume_from_where.value,
+            "messageModel": self.options.message_model.value,
             "platform": f"Python {platform.python_version()} {sys.platform}",
         }
+
+
+C = TypeVar("C", bound=ConsumerOptions)
+
+
+class SharingMember(ConsumerMember[C]):
+    """A member that has queues of its own, and tasks."""
+
+    def __init__(self, options: C, instance: "MQClientInstance", offsets: OffsetStore) -> None:
+        super().__init__(options, instance, offsets)
+        self.runner = Runner(f"{type(self).__name__} {options.group}")
+        self._leaving = False
+
+    async def start(self) -> None:
+        """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal, ..."""
+        self.instance.register_consumer(self)
+        try:
+            for topic in self.subscribed_topics():
+                await self.instance.update_route(topic)
+            await self.instance.check_client_in_broker(self)
+            await self.runner.start()
+        except BaseException:
+            self.instance.consumers.pop(self.group, None)
+            raise
+        self.begin()
+
+        async def sample() -> None:
+            self.stats.sample(self.clock.monotonic_ms())
+
+        self.runner.every(SAMPLE_INTERVAL_MS, sample, first_ms=SAMPLE_INTERVAL_MS, name="stats")
+        await self.instance.heartbeat_all()
+        await self.known()
+        if self.rebalance.topic_queues:
+            self.instance.rebalance_now()
+
+    def begin(self) -> None:
+        """What starts with the member's tasks, before brokers hear of it."""
+
+    async def known(self) -> None:
+        """What is done once the brokers have had the first heartbeat."""
+
+    def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
+        """Subscribe while running: route, heartbeat and rebalance follow in the background."""
+        self.subscribe(topic, expression, expression_type)
+
+        async def spread() -> None:
+            await self.instance.update_route(topic)
+            await self.instance.heartbeat_all()
+            self.instance.rebalance_now()
+            subscription = self.rebalance.subscriptions.get(topic)
+            if subscription is not None and not subscription.is_tag:
+                try:
+                    await self.instance.check_client_in_broker(self)
+                except PocketMQError as error:
+                    log.error("the broker refuses the subscription topic=%s %s", topic, error)
+
+        self.runner.spawn(spread(), name=f"subscribe {topic}")
 
 
 def thread_stacks() -> str:

@@ -27,9 +27,10 @@ from typing import Protocol
 
 from pocketmq.client.api import MQClientApi, Remoting
 from pocketmq.client.client_processor import ClientProcessor
-from pocketmq.client.config import ClientConfig, parse_name_servers
+from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
 from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
 from pocketmq.client.route import BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
@@ -108,7 +109,7 @@ class MQClientInstance:
     def __init__(
         self,
         client_id: str,
-        config: ClientConfig,
+        config: ClientOptions,
         *,
         random_index: Callable[[], int] | None = None,
     ) -> None:

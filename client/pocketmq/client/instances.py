@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pocketmq.client.config import ClientConfig
 from pocketmq.client.errors import CallerError
+from pocketmq.client.options import ClientOptions
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import MQClientInstance
@@ -31,7 +31,7 @@ class _Shared:
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakKeyDictionary()
 
 
-async def acquire(client_id: str, config: ClientConfig) -> "MQClientInstance":
+async def acquire(client_id: str, config: ClientOptions) -> "MQClientInstance":
     """The started instance of that client id; give it back with `release`.
 
     Raises: InstanceConflict when it exists with other name servers, credentials or TLS.

@@ -13,16 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketmq.client.consumer_member import ConsumerMember, MemberSettings
-from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS
+from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, CallerError
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
+from pocketmq.client.options import LitePullConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_result import PullStatus
 from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.runner import Runner
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import PullSysFlag
@@ -45,20 +44,6 @@ class NotAssigned(CallerError):
     """The queue is not ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiteSettings:
-    """What a lite pull consumer is told, besides MemberSettings."""
-
-    namespace: str | None = None
-    auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    pull_batch_size: int = 10
-    pull_threshold_count: int = 1_000
-    pull_threshold_mib: int = 100
-    pull_threshold_count_for_all: int = 10_000
-    max_span: int = 2_000
-
-
 @dataclass(slots=True, eq=False)
 class Assigned:
     """A queue of ours. Offsets are the next to read; None where not known yet."""
@@ -77,68 +62,34 @@ class _Chunk(NamedTuple):
     messages: list[MessageExt]
 
 
-class LitePullMember(ConsumerMember):
+class LitePullMember(SharingMember[LitePullConsumerOptions]):
     """Owner: LitePullConsumer, between start() and shutdown()."""
 
     def __init__(
         self,
-        member_settings: MemberSettings,
-        settings: LiteSettings,
+        options: LitePullConsumerOptions,
         instance: "MQClientInstance",
         offsets: OffsetStore,
     ) -> None:
-        super().__init__(member_settings, instance, offsets)
-        self.lite_settings = settings
-        self.runner = Runner(f"LitePullConsumer {member_settings.group}")
+        super().__init__(options, instance, offsets)
         self.assigned: dict[MessageQueue, Assigned] = {}
         self.assign_expressions: dict[str, str] = {}
         self._ready: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._ready_count = 0
         self._room = asyncio.Event()
-        self._next_commit_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
-        self._leaving = False
+        self._next_commit_ms = instance.clock.monotonic_ms() + options.auto_commit_interval_ms
 
     # ------------------------------------------------------------ life
-
-    async def start(self) -> None:
-        """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal."""
-        self.instance.register_consumer(self)
-        try:
-            for topic in self.subscribed_topics():
-                await self.instance.update_route(topic)
-            await self.instance.check_client_in_broker(self)
-            await self.runner.start()
-        except BaseException:
-            self.instance.consumers.pop(self.group, None)
-            raise
-
-        async def sample() -> None:
-            self.stats.sample(self.clock.monotonic_ms())
-
-        self.runner.every(SAMPLE_INTERVAL_MS, sample, first_ms=SAMPLE_INTERVAL_MS, name="stats")
-        await self.instance.heartbeat_all()
-        if self.rebalance.topic_queues:
-            self.instance.rebalance_now()
 
     async def shutdown(self, *, commit_polled: bool) -> None:
         """Stop fetching, commit, unregister; commit_polled: what the last poll() gave is done, too."""
         self._leaving = True
-        if commit_polled and self.lite_settings.auto_commit:
+        if commit_polled and self.options.auto_commit:
             self.note_consumed()
         await self.offsets.persist(list(self.assigned), final=True)
         self.rebalance.destroy()
         await self.instance.unregister_consumer(self.group)
         await self.runner.stop()
-
-    def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
-        self.subscribe(topic, expression, expression_type)
-
-        async def spread() -> None:
-            await self.instance.update_route(topic)
-            await self.instance.heartbeat_all()
-            self.instance.rebalance_now()
-
-        self.runner.spawn(spread(), name=f"subscribe {topic}")
 
     # ------------------------------------------------------------ which queues
 
@@ -211,12 +162,12 @@ class LitePullMember(ConsumerMember):
                 await asyncio.sleep(delay / 1000)
 
     def _too_much_cached(self, process_queue: ProcessQueue) -> bool:
-        settings = self.lite_settings
+        options = self.options
         return (
-            self._ready_count > settings.pull_threshold_count_for_all
-            or process_queue.message_count > settings.pull_threshold_count
-            or process_queue.message_size > settings.pull_threshold_mib << 20
-            or process_queue.span_exceeds(settings.max_span)
+            self._ready_count > options.pull_threshold_count_for_all
+            or process_queue.message_count > options.pull_threshold_count
+            or process_queue.message_size > options.pull_threshold_mib << 20
+            or process_queue.span_exceeds(options.max_span)
         )
 
     async def _wait_for_room(self) -> None:
@@ -239,7 +190,7 @@ class LitePullMember(ConsumerMember):
             queue,
             subscription,
             offset,
-            self.lite_settings.pull_batch_size,
+            self.options.pull_batch_size,
             flag,
             BROKER_SUSPEND_MS_MAX,
         )
@@ -293,7 +244,7 @@ class LitePullMember(ConsumerMember):
         if offset >= 0:
             assigned.consume_offset = offset
         self._room.set()
-        namespace = self.lite_settings.namespace
+        namespace = self.options.namespace
         if namespace:
             for message in chunk.messages:
                 message.topic = without_namespace(namespace, message.topic)
@@ -301,12 +252,12 @@ class LitePullMember(ConsumerMember):
         return chunk.messages
 
     def _commit_if_due(self) -> None:
-        if not self.lite_settings.auto_commit:
+        if not self.options.auto_commit:
             return
         now = self.clock.monotonic_ms()
         if now >= self._next_commit_ms:
             self.note_consumed()
-            self._next_commit_ms = now + self.lite_settings.auto_commit_interval_ms
+            self._next_commit_ms = now + self.options.auto_commit_interval_ms
 
     def note_consumed(self) -> None:
         """What poll() has given counts as done; the timer or commit() tells the broker."""

@@ -9,24 +9,25 @@ Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pocketmq.client import batch
 from pocketmq.client.errors import IllegalMessage, MessageTooLarge
 from pocketmq.client.namespace import with_namespace
+from pocketmq.client.options import SendOptions
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, encode_header
-from pocketmq.remoting.flags import Compression, MessageSysFlag
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageQueue, Property
 from pocketmq.remoting.message_codec import compress, properties_to_text
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC, is_retry_topic
+from pocketmq.remoting.names import is_retry_topic
 from pocketmq.remoting.record import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.unique_key import UniqueKeys
 
 REPLY = "reply"
+COMPRESS_LEVEL = 5
 # Plain strings: asking an enum member for its value costs as much as the look-up it is for.
 _TAGS = Property.TAGS.value
 _KEYS = Property.KEYS.value
@@ -45,24 +46,6 @@ _DELAYING = (
     Property.TIMER_DELIVER_MS.value,
     "__STARTDELIVERTIME",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SendSettings:
-    """What a producer is told about sending; sizes in bytes, times in ms."""
-
-    send_timeout_ms: int = 3_000
-    retry_times: int = 2
-    max_message_size: int = 4 * 1024 * 1024
-    compress_over: int = 4096
-    compression: Compression = Compression.ZLIB
-    compress_level: int = 5
-    retry_when_not_stored_ok: bool = False
-    wait_for_broker: bool = True
-    create_topic_key: str = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: int = 4
-    in_flight_max: int = 1_000
-    in_flight_size_max: int = 64 * 1024 * 1024
 
 
 class Outgoing:
@@ -138,14 +121,14 @@ class Packer:
     def __init__(
         self,
         group: str,
-        settings: SendSettings,
+        options: SendOptions,
         clock: Clock,
         client_ip: str,
         *,
         namespace: str | None = None,
     ) -> None:
         self.group = group
-        self.settings = settings
+        self.options = options
         self._namespace = namespace
         self._clock = clock
         self._keys = UniqueKeys(client_ip, clock)
@@ -160,12 +143,12 @@ class Packer:
         self._check_body(body, message.topic)
         properties = self._properties(message)
         body_size = len(body)
-        settings = self.settings
-        if body_size >= settings.compress_over:
-            packed = compress(body, settings.compression, settings.compress_level)
+        options = self.options
+        if body_size >= options.compress_over:
+            packed = compress(body, options.compression, COMPRESS_LEVEL)
             if len(packed) < body_size:
                 body = packed
-                sys_flag |= _COMPRESSED | int(settings.compression) << 8
+                sys_flag |= _COMPRESSED | int(options.compression) << 8
         more: dict[str, str] | None = None
         unique_key = properties[_UNIQ_KEY]
         if is_retry_topic(topic):
@@ -230,9 +213,9 @@ class Packer:
             raise IllegalMessage(f"the body must be bytes, not {type(body).__name__}: encode it")
         if not body:
             raise IllegalMessage(f"a message to topic {topic!r} has no body; it needs one byte")
-        if len(body) > self.settings.max_message_size:
+        if len(body) > self.options.max_message_size:
             raise MessageTooLarge(
-                f"the body has {len(body)} bytes; at most {self.settings.max_message_size} are sent. "
+                f"the body has {len(body)} bytes; at most {self.options.max_message_size} are sent. "
                 "Split it, or raise max_message_size here and maxMessageSize at the broker"
             )
 
@@ -240,12 +223,12 @@ class Packer:
 
     def ext(self, outgoing: Outgoing, queue: MessageQueue) -> dict[str, str]:
         """The fields of SendMessageV2Header for one queue."""
-        settings = self.settings
+        options = self.options
         ext = {
             "a": self.group,
             "b": outgoing.topic,
-            "c": settings.create_topic_key,
-            "d": str(settings.default_topic_queue_nums),
+            "c": options.create_topic_key,
+            "d": str(options.default_topic_queue_nums),
             "e": str(queue.queue_id),
             "f": str(outgoing.sys_flag),
             "g": str(outgoing.born_ms),

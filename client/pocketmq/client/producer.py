@@ -13,27 +13,19 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING
 
-from pocketmq.client import batch, instances, request_reply
-from pocketmq.client.config import ClientConfig, ClientOptions, own_instance_name
-from pocketmq.client.errors import IllegalMessage, NotRunning
-from pocketmq.client.namespace import (
-    check_group,
-    check_send_topic,
-    with_namespace,
-    without_namespace,
-)
-from pocketmq.client.outgoing import SendSettings
+from pocketmq.client import batch, request_reply
+from pocketmq.client.errors import IllegalMessage
+from pocketmq.client.group_client import GroupClient
+from pocketmq.client.namespace import check_send_topic, with_namespace
+from pocketmq.client.options import ProducerOptions, takes
 from pocketmq.client.send import SendEngine
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.trace_dispatcher import ProduceTrace, TraceDispatcher
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
@@ -47,156 +39,51 @@ SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues."""
 
 
-class ProducerOptions(ClientOptions, total=False):
-    """Keyword arguments of Producer, for classes that hand them on."""
-
-    send_timeout_ms: int
-    retry_times: int
-    max_message_size: int
-    compress_over: int
-    compression: Compression
-    latency_fault_tolerance: bool
-    retry_when_not_stored_ok: bool
-    wait_for_broker: bool
-    in_flight_max: int
-    in_flight_size_max: int
-    create_topic_key: str
-    default_topic_queue_nums: int
-    trace: bool
-    trace_topic: str | None
-
-
-class Producer:
+class Producer(GroupClient[ProducerOptions, "Member"]):
     """A producer of one group; start it by `async with`, or by start() and shutdown().
 
-    Args: group names this kind of producer; transactions are checked with any member of it.
-    send_timeout_ms: for all attempts of a send. retry_times: further attempts after the first.
-    max_message_size, compress_over: bytes of a body; compression: how bodies of that size are packed.
-    latency_fault_tolerance: leave slow brokers alone for a while. retry_when_not_stored_ok: try another
-    broker when the first stored the message less safely than asked. wait_for_broker: while none can be
-    reached (it restarts, say), try again until the time-out. in_flight_max, in_flight_size_max: how
-    many messages with how many bytes may be under way; a send beyond that waits. trace: tell the trace
-    topic of each message. name_server and further options: see ClientOptions.
+    group names this kind of producer; transactions are checked with any member of it. Options: see
+    ProducerOptions.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        send_timeout_ms: int = 3_000,
-        retry_times: int = 2,
-        max_message_size: int = 4 * 1024 * 1024,
-        compress_over: int = 4096,
-        compression: Compression = Compression.ZLIB,
-        latency_fault_tolerance: bool = False,
-        retry_when_not_stored_ok: bool = False,
-        wait_for_broker: bool = True,
-        in_flight_max: int = 1_000,
-        in_flight_size_max: int = 64 * 1024 * 1024,
-        create_topic_key: str = AUTO_CREATE_TOPIC,
-        default_topic_queue_nums: int = 4,
-        trace: bool = False,
-        trace_topic: str | None = None,
-        **options: Unpack[ClientOptions],
-    ) -> None:
+    _noun = "producer"
+
+    @takes(ProducerOptions)
+    def __init__(self, options: ProducerOptions) -> None:
         """Raises: IllegalGroup, IllegalArgument."""
-        self.config = ClientConfig.of(options)
-        self.group = check_group(group)
-        if in_flight_max < 1 or in_flight_size_max < 1:
-            raise IllegalArgument("in_flight_max and in_flight_size_max must be at least 1")
-        self._inner_group = with_namespace(self.config.namespace, group)
-        self._settings = SendSettings(
-            send_timeout_ms=send_timeout_ms,
-            retry_times=retry_times,
-            max_message_size=max_message_size,
-            compress_over=compress_over,
-            compression=compression,
-            retry_when_not_stored_ok=retry_when_not_stored_ok,
-            wait_for_broker=wait_for_broker,
-            in_flight_max=in_flight_max,
-            in_flight_size_max=in_flight_size_max,
-            create_topic_key=create_topic_key,
-            default_topic_queue_nums=default_topic_queue_nums,
-        )
-        self._latency_fault_tolerance = latency_fault_tolerance
-        self._trace = trace
-        self._trace_topic = trace_topic
-        self._client_id = self.config.client_id(own_instance_name())
-        self._instance: MQClientInstance | None = None
-        self._engine: SendEngine | None = None
+        self._set_up(options)
+
+    def _set_up(self, options: ProducerOptions, instance_name: str | None = None) -> None:
+        super()._set_up(options, instance_name)
         self._tracer: TraceDispatcher | None = None
         self._requested: set[str] = set()
 
-    @property
-    def client_id(self) -> str:
-        """Who this producer is at the brokers."""
-        return self._client_id
-
     # ------------------------------------------------------------ life
 
-    async def start(self) -> None:
-        """Join the client instance; connections are made when first needed.
+    async def _join(self, instance: "MQClientInstance") -> "Member":
+        options = self.config
+        engine = SendEngine(instance, options.inner_group, options, namespace=options.namespace)
+        member = Member(instance, engine, self._start_check)
+        instance.register_producer(member)
+        return member
 
-        Raises: GroupInUse, InstanceConflict.
-        """
-        if self._instance is not None:
-            raise NotRunning(f"producer {self.group!r} is started already")
-        instance = await instances.acquire(self._client_id, self.config)
-        try:
-            engine = SendEngine(
-                instance,
-                self._inner_group,
-                self._settings,
-                namespace=self.config.namespace,
-                latency_fault_tolerance=self._latency_fault_tolerance,
-            )
-            instance.register_producer(_Member(self, engine))
-        except BaseException:
-            await instances.release(instance)
-            raise
-        self._instance, self._engine = instance, engine
+    async def _joined(self, member: "Member") -> None:
         # Whoever joins an instance that knows brokers is told to them now, not by the next timer.
-        await instance.heartbeat_all()
-        if self._trace:
+        await member.instance.heartbeat_all()
+        options = self.config
+        if options.trace:
             self._tracer = TraceDispatcher(
-                self.group, "PRODUCE", self.config, trace_topic=self._trace_topic
+                self.group, "PRODUCE", options, trace_topic=options.trace_topic
             )
             await self._tracer.start()
-            engine.hooks.append(ProduceTrace(self._tracer, self.group, self.config.clock))
-        log.info("producer started group=%s client=%s", self.group, self._client_id)
+            member.engine.hooks.append(ProduceTrace(self._tracer, self.group, options.clock))
 
-    async def shutdown(self) -> None:
-        """Wait for what is under way, unregister, close what nobody else uses. May be called twice."""
-        instance, engine = self._instance, self._engine
-        self._instance = self._engine = None
-        if instance is None or engine is None:
-            return
-        await engine.room.empty()
+    async def _leave(self, member: "Member") -> None:
+        await member.engine.room.empty()
         if self._tracer is not None:
             await self._tracer.shutdown()
             self._tracer = None
-        await instance.unregister_producer(self._inner_group)
-        await instances.release(instance)
-        log.info("producer shut down group=%s client=%s", self.group, self._client_id)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.shutdown()
-
-    def _running(self) -> "tuple[MQClientInstance, SendEngine]":
-        if self._instance is None or self._engine is None:
-            raise NotRunning(
-                f"producer {self.group!r} is not started: use `async with Producer(...)`, or start()"
-            )
-        return self._instance, self._engine
+        await member.instance.unregister_producer(member.group)
 
     # ------------------------------------------------------------ sending
 
@@ -220,7 +107,7 @@ class Producer:
         Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NoRoute, TopicNotExist, NoPermission,
         Unauthorised, SendFailed (nothing stored), SendOutcomeUnknown (may be stored).
         """
-        _, engine = self._running()
+        engine = self._running().engine
         check_send_topic(message.topic)
         if delay_level is not None or deliver_at_ms is not None:
             message = delayed(message, delay_level, deliver_at_ms)
@@ -228,7 +115,7 @@ class Producer:
         if select is not None or sharding_key is not None:
             queue = self._choose(await self.queues(message.topic), select, sharding_key)
         result = await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms)
-        return self._shown(result)
+        return self._result(result)
 
     async def submit(
         self,
@@ -245,7 +132,7 @@ class Producer:
         tried again comes behind later ones: where order matters, await each send().
         Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NotRunning; all else is in the future.
         """
-        _, engine = self._running()
+        engine = self._running().engine
         check_send_topic(message.topic)
         outgoing = engine.outgoing(message)
         if sharding_key is not None:
@@ -264,7 +151,7 @@ class Producer:
             if error is not None:
                 shown.set_exception(error)
             else:
-                shown.set_result(self._shown(inner.result()))
+                shown.set_result(self._result(inner.result()))
 
         future.add_done_callback(settle)
         return shown
@@ -288,7 +175,7 @@ class Producer:
 
         Raises: what send() raises before anything leaves.
         """
-        _, engine = self._running()
+        engine = self._running().engine
         check_send_topic(message.topic)
         outgoing = engine.outgoing(message)
         if sharding_key is not None:
@@ -307,15 +194,15 @@ class Producer:
         Returns: one result a request; its msg_id holds the ids joined by commas. When a request fails, those
         before it are stored. Raises: as send().
         """
-        _, engine = self._running()
+        engine = self._running().engine
         listed = list(messages)
         batch.check_batch(listed)
         check_send_topic(listed[0].topic)
         results = []
-        for chunk in batch.split(listed, self._settings.max_message_size - _BATCH_ROOM):
+        for chunk in batch.split(listed, self.config.max_message_size - _BATCH_ROOM):
             outgoing = engine.outgoing_batch(chunk)
             results.append(
-                self._shown(await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms))
+                self._result(await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms))
             )
         return results
 
@@ -324,7 +211,8 @@ class Producer:
 
         Raises: ReplyTimeout, and what send() raises.
         """
-        instance, engine = self._running()
+        member = self._running()
+        instance = member.instance
         check_send_topic(message.topic)
         topic = with_namespace(self.config.namespace, message.topic)
         if topic not in self._requested:
@@ -333,7 +221,7 @@ class Producer:
             await instance.heartbeat_all()
             self._requested.add(topic)
         return await request_reply.exchange(
-            instance.processor.replies, engine, message, self._client_id, timeout_ms
+            instance.processor.replies, member.engine, message, self._client_id, timeout_ms
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:
@@ -342,28 +230,26 @@ class Producer:
         recall_handle: of the SendResult. Raises: IllegalMessage for what is no handle; BrokerRefused when the
         time is over or the broker does not allow it.
         """
-        instance, _ = self._running()
+        instance = self._running().instance
         inner = with_namespace(self.config.namespace, topic)
         try:
             broker_name = RecallHandle.decode(recall_handle).broker
         except IllegalArgument as error:
             raise IllegalMessage(str(error)) from None
         address = await instance.master_address(inner, broker_name)
-        return await instance.api.recall(address, inner, self._inner_group, recall_handle)
+        return await instance.api.recall(address, inner, self.config.inner_group, recall_handle)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to. Raises: NoRoute."""
-        _, engine = self._running()
+        engine = self._running().engine
         found = await engine.publish_queues(topic)
-        return [replace_topic(queue, topic) for queue in found]
+        return [queue._replace(topic=topic) for queue in found]
 
-    def _shown(self, result: SendResult) -> SendResult:
-        namespace = self.config.namespace
-        if not namespace:
+    def _result(self, result: SendResult) -> SendResult:
+        """The result as the caller names topics."""
+        if not self.config.namespace:
             return result
-        queue = result.message_queue
-        topic = without_namespace(namespace, queue.topic)
-        return replace(result, message_queue=replace_topic(queue, topic))
+        return replace(result, message_queue=self._shown(result.message_queue))
 
     def _start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
         log.warning(
@@ -376,21 +262,22 @@ class Producer:
 _BATCH_ROOM = 4096
 
 
-class _Member:
-    """The producer as its instance sees it."""
+class Member:
+    """The producer as its instance sees it; start_check: called when a broker asks about a transaction."""
 
-    def __init__(self, producer: Producer, engine: SendEngine) -> None:
+    def __init__(
+        self,
+        instance: "MQClientInstance",
+        engine: SendEngine,
+        start_check: Callable[[str, MessageExt, dict[str, str]], None],
+    ) -> None:
+        self.instance = instance
+        self.engine = engine
         self.group = engine.group
-        self._producer = producer
-        self._engine = engine
+        self.start_check = start_check
 
     def publish_topics(self) -> Iterable[str]:
-        return self._engine.topics
-
-    def start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
-        self._producer._start_check(  # pyright: ignore[reportPrivateUsage]
-            address, message, fields
-        )
+        return self.engine.topics
 
 
 def delayed(message: Message, delay_level: int | None, deliver_at_ms: int | None) -> Message:
@@ -418,10 +305,6 @@ def queue_index(sharding_key: str, count: int) -> int:
     value = string_hash(sharding_key)
     # Java's % keeps the sign of the dividend.
     return abs(value) % count
-
-
-def replace_topic(queue: MessageQueue, topic: str) -> MessageQueue:
-    return queue if queue.topic == topic else queue._replace(topic=topic)
 
 
 async def send_all(

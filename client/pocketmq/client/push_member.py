@@ -14,8 +14,8 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 4.9.8.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -23,24 +23,21 @@ from pocketmq.client.consume import (
     Call,
     ConsumeContext,
     ConsumeResult,
-    Listener,
     Outcome,
     make_pool,
 )
-from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently, ConsumeSettings
+from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume_orderly import ConsumeMessageOrderly
-from pocketmq.client.consumer_member import ConsumerMember, MemberSettings
-from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS
+from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.namespace import with_namespace, without_namespace
 from pocketmq.client.offset_store import OffsetStore
-from pocketmq.client.outgoing import SendSettings
+from pocketmq.client.options import PushConsumerOptions, SendOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_result import PullResult, PullStatus
 from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.runner import Runner
 from pocketmq.client.send import SendEngine
 from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
 from pocketmq.remoting.codes import ResponseCode
@@ -66,32 +63,6 @@ UNLOCK_DELAY_MS = 20_000
 CONSUME_LOCK_WAIT_MS = 1_000
 RECONSUME_TIMES_MAX = 16
 FIRST_RETRY_LEVEL = 3
-
-FilterHook = Callable[[list[MessageExt], MessageQueue, bool], list[MessageExt]]
-"""filter_hook(messages, queue, unit_mode): the messages that pass (S50)."""
-
-
-@dataclass(slots=True)
-class PushSettings:
-    """What a push consumer is told, besides MemberSettings."""
-
-    listener: Listener
-    namespace: str | None = None
-    concurrency: int = 20
-    consume_batch_size: int = 1
-    pull_batch_size: int = 32
-    pull_interval_ms: int = 0
-    pull_threshold_count: int = 1_000
-    pull_threshold_mib: int = 100
-    pull_threshold_count_for_topic: int | None = None
-    pull_threshold_mib_for_topic: int | None = None
-    max_span: int = 2_000
-    max_reconsume_times: int = -1
-    consume_timeout_ms: int = 15 * 60_000
-    suspend_ms: int = 1_000
-    post_subscription_when_pull: bool = False
-    filter_hook: FilterHook | None = None
-    drain_timeout_ms: int = 30_000
 
 
 class Wait(Enum):
@@ -121,80 +92,54 @@ def why_wait(
     return Wait.CACHED if process_queue.span_exceeds(span_max) else None
 
 
-class PushMember(ConsumerMember):
+class PushMember(SharingMember[PushConsumerOptions]):
     """Owner: PushConsumer, between start() and shutdown()."""
 
     def __init__(
         self,
-        member_settings: MemberSettings,
-        settings: PushSettings,
+        options: PushConsumerOptions,
         instance: "MQClientInstance",
         offsets: OffsetStore,
         tracer: TraceDispatcher | None = None,
     ) -> None:
-        super().__init__(member_settings, instance, offsets)
-        self.push_settings = settings
-        self.runner = Runner(f"PushConsumer {member_settings.group}")
+        super().__init__(options, instance, offsets)
         self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
-        self._clustering = member_settings.message_model is MessageModel.CLUSTERING
+        self._clustering = options.message_model is MessageModel.CLUSTERING
         self._retry_topic = retry_topic(self.group)
         self._pull_from: dict[MessageQueue, int] = {}
-        self._count_max = settings.pull_threshold_count
-        self._size_max = settings.pull_threshold_mib << 20
+        self._count_max = options.pull_threshold_count
+        self._size_max = options.pull_threshold_mib << 20
         self._flow_control_times = 0
-        self._leaving = False
-        self._tracer = tracer
-        self._trace = (
-            None
-            if tracer is None
-            else ConsumeTrace(
+        self._trace: ConsumeTrace | None = None
+        if tracer is not None:
+            self._trace = ConsumeTrace(
                 tracer,
-                without_namespace(settings.namespace, self.group),
-                settings.namespace,
+                without_namespace(options.namespace, self.group),
+                options.namespace,
                 self.clock,
             )
-        )
-        self._sender = SendEngine(instance, INNER_PRODUCER_GROUP, SendSettings())
-        self._pool = make_pool(settings.listener, self, settings.concurrency, self.runner)
+        self._sender = SendEngine(instance, INNER_PRODUCER_GROUP, SendOptions())
+        self._pool = make_pool(options.listener, self, options.concurrency, self.runner)
 
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal, ..."""
+        """See SharingMember."""
         self.consume = self._make_consume_service()
-        self.instance.register_consumer(self)
-        try:
-            for topic in self.subscribed_topics():
-                await self.instance.update_route(topic)
-            await self.instance.check_client_in_broker(self)
-            await self.runner.start()
-        except BaseException:
-            self.instance.consumers.pop(self.group, None)
-            raise
+        await super().start()
+
+    def begin(self) -> None:
         self.consume.start()
-        self.runner.every(
-            SAMPLE_INTERVAL_MS, self._sample, first_ms=SAMPLE_INTERVAL_MS, name="stats"
-        )
-        await self.instance.heartbeat_all()
+
+    async def known(self) -> None:
         if self._retry_topic in self.rebalance.subscriptions:
             # The first heartbeat of a group creates its retry topic: look again, not in half a minute.
             await self.instance.update_route(self._retry_topic)
-        if self.rebalance.topic_queues:
-            self.instance.rebalance_now()
 
     def _make_consume_service(self) -> ConsumeMessageConcurrently | ConsumeMessageOrderly:
-        settings = self.push_settings
-        consume_settings = ConsumeSettings(
-            self.group,
-            self.settings.message_model,
-            settings.consume_batch_size,
-            settings.consume_timeout_ms,
-            settings.suspend_ms,
-            settings.max_reconsume_times,
-        )
-        if self.settings.orderly:
+        if self.options.orderly:
             return ConsumeMessageOrderly(
-                consume_settings,
+                self.options,
                 self._pool,
                 self.offsets.table,
                 self._send_to_retry_orderly,
@@ -205,7 +150,7 @@ class PushMember(ConsumerMember):
                 room=self._room,
             )
         return ConsumeMessageConcurrently(
-            consume_settings,
+            self.options,
             self._pool,
             self.offsets.table,
             self.send_back,
@@ -216,42 +161,20 @@ class PushMember(ConsumerMember):
             room=self._room,
         )
 
-    async def _sample(self) -> None:
-        self.stats.sample(self.clock.monotonic_ms())
-
     async def shutdown(self) -> None:
         """Stop pulling, let listeners end, commit, unregister."""
         self._leaving = True
-        drained = await self.consume.stop(self.push_settings.drain_timeout_ms)
+        drained = await self.consume.stop(self.options.drain_timeout_ms)
         if not drained:
             log.warning(
                 "listeners did not end within %s ms, their messages come again group=%s",
-                self.push_settings.drain_timeout_ms,
+                self.options.drain_timeout_ms,
                 self.group,
             )
         await self.offsets.persist(self.owned_queues(), final=True)
         self.rebalance.destroy()
         await self.instance.unregister_consumer(self.group)
         await self.runner.stop()
-
-    # ------------------------------------------------------------ subscriptions
-
-    def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
-        """Subscribe while running: route, heartbeat and rebalance follow in the background."""
-        self.subscribe(topic, expression, expression_type)
-
-        async def spread() -> None:
-            await self.instance.update_route(topic)
-            await self.instance.heartbeat_all()
-            self.instance.rebalance_now()
-            subscription = self.rebalance.subscriptions.get(topic)
-            if subscription is not None and not subscription.is_tag:
-                try:
-                    await self.instance.check_client_in_broker(self)
-                except PocketMQError as error:
-                    log.error("the broker refuses the subscription topic=%s %s", topic, error)
-
-        self.runner.spawn(spread(), name=f"subscribe {topic}")
 
     # ------------------------------------------------------------ rebalance
 
@@ -270,14 +193,14 @@ class PushMember(ConsumerMember):
 
     def _share_thresholds(self) -> None:
         """A limit for a topic is shared out among its queues."""
-        settings = self.push_settings
+        options = self.options
         queues = len(self.rebalance.table)
         if not queues:
             return
-        if settings.pull_threshold_count_for_topic is not None:
-            self._count_max = max(1, settings.pull_threshold_count_for_topic // queues)
-        if settings.pull_threshold_mib_for_topic is not None:
-            self._size_max = max(1, settings.pull_threshold_mib_for_topic // queues) << 20
+        if options.pull_threshold_count_for_topic is not None:
+            self._count_max = max(1, options.pull_threshold_count_for_topic // queues)
+        if options.pull_threshold_mib_for_topic is not None:
+            self._size_max = max(1, options.pull_threshold_mib_for_topic // queues) << 20
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """Store the offset; in order: wait for the listener, then unlock, later if messages wait."""
@@ -318,10 +241,10 @@ class PushMember(ConsumerMember):
         wait = why_wait(
             process_queue,
             paused=self.paused,
-            orderly=self.settings.orderly,
+            orderly=self.options.orderly,
             count_max=self._count_max,
             size_max=self._size_max,
-            span_max=self.push_settings.max_span,
+            span_max=self.options.max_span,
         )
         if wait is not None:
             self._hold(request, wait)
@@ -331,7 +254,7 @@ class PushMember(ConsumerMember):
             self._pull_later(request, EXCEPTION_DELAY_MS)
             return
         try:
-            if self.settings.orderly and not request.previously_locked:
+            if self.options.orderly and not request.previously_locked:
                 await self._fix_offset(request)
             await self._pull(request, subscription)
         except PocketMQError as error:
@@ -363,7 +286,7 @@ class PushMember(ConsumerMember):
             isinstance(held, PullRequest)
             and process_queue.message_count <= self._count_max // 2
             and process_queue.message_size <= self._size_max // 2
-            and not process_queue.span_exceeds(self.push_settings.max_span)
+            and not process_queue.span_exceeds(self.options.max_span)
         ):
             self._take_up(process_queue, held)
 
@@ -422,7 +345,7 @@ class PushMember(ConsumerMember):
         self, request: PullRequest, subscription: SubscriptionData, *, slave: bool
     ) -> dict[str, str]:
         """The fields of PullMessageHeader for this pull."""
-        settings = self.push_settings
+        options = self.options
         queue = request.queue
         flag = int(PullSysFlag.SUSPEND)
         commit_offset = 0
@@ -435,7 +358,7 @@ class PushMember(ConsumerMember):
             "topic": queue.topic,
             "queueId": str(queue.queue_id),
             "queueOffset": str(request.next_offset),
-            "maxMsgNums": str(settings.pull_batch_size),
+            "maxMsgNums": str(options.pull_batch_size),
             "commitOffset": str(commit_offset),
             "suspendTimeoutMillis": str(BROKER_SUSPEND_MS_MAX),
             "subVersion": str(subscription.sub_version),
@@ -444,7 +367,7 @@ class PushMember(ConsumerMember):
         }
         if subscription.class_filter_mode:
             flag |= PullSysFlag.CLASS_FILTER
-        elif settings.post_subscription_when_pull:
+        elif options.post_subscription_when_pull:
             flag |= PullSysFlag.SUBSCRIPTION
             ext["subscription"] = subscription.sub_string
         ext["sysFlag"] = str(int(flag))
@@ -462,8 +385,8 @@ class PushMember(ConsumerMember):
         messages = decode_messages(body, queue.broker_name, result.offset_delta)
         kept = filter_by_tags(messages, subscription)
         complete(kept, result.min_offset, result.max_offset)
-        if self.push_settings.filter_hook is not None:
-            kept = self.push_settings.filter_hook(kept, queue, False)
+        if self.options.filter_hook is not None:
+            kept = self.options.filter_hook(kept, queue, False)
         before, request.next_offset = request.next_offset, result.next_begin_offset
         if messages and messages[0].queue_offset < before:
             log.warning(
@@ -477,14 +400,14 @@ class PushMember(ConsumerMember):
             self.stats.pulled(queue.topic, len(kept), cost)
             self._restore_names(kept)
             self.consume.put(kept, request.process_queue, queue)
-        if self.push_settings.pull_interval_ms and kept:
-            self._pull_later(request, self.push_settings.pull_interval_ms)
+        if self.options.pull_interval_ms and kept:
+            self._pull_later(request, self.options.pull_interval_ms)
         else:
             self.instance.pulls.execute_immediately(request)
 
     def _restore_names(self, messages: list[MessageExt]) -> None:
         """A message of the retry topic shows its own topic again, and none its namespace."""
-        namespace = self.push_settings.namespace
+        namespace = self.options.namespace
         retry = self._retry_topic
         for message in messages:
             topic = message.topic
@@ -548,7 +471,7 @@ class PushMember(ConsumerMember):
 
         self._pool.submit([Call([message], ConsumeContext(queue), done)])
         outcome = await finished
-        return direct_result(outcome, orderly=self.settings.orderly)
+        return direct_result(outcome, orderly=self.options.orderly)
 
     # ------------------------------------------------------------ giving back
 
@@ -581,12 +504,12 @@ class PushMember(ConsumerMember):
             await self._sender.send(self._sender.outgoing(retry))
 
     def _stored_name(self, message: MessageExt) -> MessageExt:
-        topic = with_namespace(self.push_settings.namespace, message.topic)
+        topic = with_namespace(self.options.namespace, message.topic)
         return message if topic == message.topic else replace(message, topic=topic)
 
     @property
     def _reconsume_times_max(self) -> int:
-        configured = self.push_settings.max_reconsume_times
+        configured = self.options.max_reconsume_times
         return RECONSUME_TIMES_MAX if configured == -1 else configured
 
     def retry_message(
@@ -605,19 +528,19 @@ class PushMember(ConsumerMember):
 
     async def _send_to_retry_orderly(self, message: MessageExt) -> None:
         """The retries of an orderly message are used up: the broker makes a dead letter of it."""
-        limit = self.push_settings.max_reconsume_times
+        limit = self.options.max_reconsume_times
         retry = self.retry_message(message, message.reconsume_times, limit)
         await self._sender.send(self._sender.outgoing(retry))
 
     def running_properties(self) -> dict[str, str]:
-        settings = self.push_settings
+        options = self.options
         return {
             **super().running_properties(),
-            "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
-            "consumeMessageBatchMaxSize": str(settings.consume_batch_size),
-            "pullBatchSize": str(settings.pull_batch_size),
+            "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
+            "consumeMessageBatchMaxSize": str(options.consume_batch_size),
+            "pullBatchSize": str(options.pull_batch_size),
             "pullThresholdForQueue": str(self._count_max),
-            "postSubscriptionWhenPull": str(settings.post_subscription_when_pull).lower(),
+            "postSubscriptionWhenPull": str(options.post_subscription_when_pull).lower(),
         }
 
 

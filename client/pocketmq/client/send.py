@@ -31,7 +31,8 @@ from pocketmq.client.errors import (
 from pocketmq.client.fault_strategy import FaultStrategy
 from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
 from pocketmq.client.namespace import with_namespace
-from pocketmq.client.outgoing import Outgoing, Packer, SendSettings
+from pocketmq.client.options import SendOptions
+from pocketmq.client.outgoing import Outgoing, Packer
 from pocketmq.client.route import NoQueueToSendTo, TopicPublishInfo, TopicRoute
 from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.remoting.clock import Clock
@@ -165,20 +166,19 @@ class SendEngine:
         self,
         instance: "MQClientInstance",
         group: str,
-        settings: SendSettings,
+        options: SendOptions,
         *,
         namespace: str | None = None,
-        latency_fault_tolerance: bool = False,
     ) -> None:
         self.group = group
-        self.settings = settings
+        self.options = options
         self.hooks: list[SendHook] = []
         self.strategy = FaultStrategy(
-            instance.clock, instance.random_index, enabled=latency_fault_tolerance
+            instance.clock, instance.random_index, enabled=options.latency_fault_tolerance
         )
-        self.room = Room(settings.in_flight_max, settings.in_flight_size_max)
+        self.room = Room(options.in_flight_max, options.in_flight_size_max)
         self.packer = Packer(
-            group, settings, instance.clock, instance.config.client_ip, namespace=namespace
+            group, options, instance.clock, instance.config.client_ip, namespace=namespace
         )
         self.instance = instance
         self.clock = instance.clock
@@ -193,7 +193,7 @@ class SendEngine:
         The template's route keeps the brokers that it names known, and so told of this producer, when no
         other route does: before the first send, and after one that created its topic.
         """
-        return [self.settings.create_topic_key, *self._infos]
+        return [self.options.create_topic_key, *self._infos]
 
     def outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
@@ -315,10 +315,10 @@ class SendEngine:
             info,
             self.strategy,
             self.clock,
-            attempts_max=1 + self.settings.retry_times,
-            timeout_ms=self.settings.send_timeout_ms,
+            attempts_max=1 + self.options.retry_times,
+            timeout_ms=self.options.send_timeout_ms,
             began_ms=flight.began_ms,
-            waits=self.settings.wait_for_broker,
+            waits=self.options.wait_for_broker,
         )
         plan.went_to(flight.queue.broker_name)
         if not plan.failed(error):
@@ -337,12 +337,12 @@ class SendEngine:
         *,
         first: MessageQueue | None = None,
     ) -> SendResult:
-        timeout = timeout_ms if timeout_ms is not None else self.settings.send_timeout_ms
+        timeout = timeout_ms if timeout_ms is not None else self.options.send_timeout_ms
         if queue is not None:
             queue = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
             return await self._send_to(outgoing, queue, timeout)
         info, guessed = await self._publish_info(outgoing.topic)
-        retries = self.settings.retry_times if retry_times is None else retry_times
+        retries = self.options.retry_times if retry_times is None else retry_times
         plan = SendAttempts(
             info,
             self.strategy,
@@ -350,7 +350,7 @@ class SendEngine:
             attempts_max=1 + retries,
             timeout_ms=timeout,
             first=first,
-            waits=self.settings.wait_for_broker,
+            waits=self.options.wait_for_broker,
         )
         result = await self._follow(plan, outgoing)
         if guessed:
@@ -382,7 +382,7 @@ class SendEngine:
 
     def stored_too_loosely(self, result: SendResult) -> bool:
         """Whether another broker shall be tried, though this one has stored the message."""
-        return result.status is not SendStatus.SEND_OK and self.settings.retry_when_not_stored_ok
+        return result.status is not SendStatus.SEND_OK and self.options.retry_when_not_stored_ok
 
     def _next(self, plan: SendAttempts, topic: str) -> MessageQueue:
         try:
@@ -459,10 +459,10 @@ class SendEngine:
         """The brokers that create topics by themselves. Raises: NoRoute of the topic itself."""
         instance = self.instance
         try:
-            template = await instance.fetch_route(self.settings.create_topic_key)
+            template = await instance.fetch_route(self.options.create_topic_key)
         except NoRoute as error:
             raise NoRoute(topic, instance.api.name_servers) from error
-        limited = template.limited_to(self.settings.default_topic_queue_nums)
+        limited = template.limited_to(self.options.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())
 
 
@@ -510,7 +510,7 @@ class Flight:
         self.future = future
         self.size = size
         self.began_ms = engine.clock.monotonic_ms()
-        self.deadline_ms = self.began_ms + engine.settings.send_timeout_ms
+        self.deadline_ms = self.began_ms + engine.options.send_timeout_ms
         self.settled = False
         self.chosen = False
         self.tokens: Sequence[object] = ()
@@ -560,7 +560,7 @@ class Flight:
         outgoing = self.outgoing
         if outgoing is not None:
             what = request_name(outgoing.code)
-            timeout_ms = self.engine.settings.send_timeout_ms
+            timeout_ms = self.engine.options.send_timeout_ms
             self.set_exception(RequestTimeout(self.address, what, timeout_ms))
 
     def _failed(self, error: PocketMQError) -> None:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pocketmq.client import trace
-from pocketmq.client.config import ClientConfig
 from pocketmq.client.consume import Call, ConsumeResult, Outcome
 from pocketmq.client.namespace import without_namespace
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
@@ -41,7 +41,7 @@ class TraceDispatcher:
     """Owner: the producer or consumer that is traced."""
 
     def __init__(
-        self, group: str, kind: str, config: ClientConfig, *, trace_topic: str | None = None
+        self, group: str, kind: str, config: ClientOptions, *, trace_topic: str | None = None
     ) -> None:
         """kind: PRODUCE or CONSUME."""
         self.topic = trace_topic or TRACE_TOPIC

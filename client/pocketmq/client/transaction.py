@@ -19,20 +19,18 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Annotated, Any, TypeVar
 
 from pocketmq.client import trace
 from pocketmq.client.namespace import check_send_topic, without_namespace
-from pocketmq.client.producer import Producer, ProducerOptions
+from pocketmq.client.options import ProducerOptions, takes
+from pocketmq.client.producer import Producer
 from pocketmq.client.runner import Runner
 from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageExt, Property
 from pocketmq.remoting.message_codec import parse_offset_msg_id
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +62,22 @@ class TransactionResult:
     state: TransactionState
 
 
-class TransactionProducer(Producer):
-    """A producer whose messages can be part of a transaction. Options: see Producer."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TransactionOptions(ProducerOptions):
+    """Options of a TransactionProducer."""
 
-    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None:
-        super().__init__(group, **options)
-        self._check = check
-        self._runner = Runner(f"TransactionProducer {group}")
+    check: Annotated[Check, "asked how a transaction ended whose end the broker was not told"]
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages can be part of a transaction. Options: see TransactionOptions."""
+
+    @takes(TransactionOptions)
+    def __init__(self, options: TransactionOptions) -> None:
+        """Raises: IllegalGroup, IllegalArgument."""
+        self._set_up(options)
+        self._check = options.check
+        self._runner = Runner(f"TransactionProducer {options.group}")
         self._known = False
 
     async def start(self) -> None:
@@ -95,7 +102,7 @@ class TransactionProducer(Producer):
         was not stored as safely as asked is rolled back without running it.
         Raises: what send() raises; then nothing was run.
         """
-        _, engine = self._running()
+        engine = self._running().engine
         check_send_topic(message.topic)
         properties = {
             name: value
@@ -103,7 +110,7 @@ class TransactionProducer(Producer):
             if name != Property.DELAY.value
         }
         properties[Property.TRAN_MSG.value] = "true"
-        properties[Property.PGROUP.value] = self._inner_group
+        properties[Property.PGROUP.value] = self.config.inner_group
         half = replace(message, properties=properties)
         outgoing = engine.outgoing(half, int(MessageSysFlag.TRANSACTION_PREPARED))
         sent = await engine.send(outgoing, timeout_ms=timeout_ms)
@@ -124,10 +131,10 @@ class TransactionProducer(Producer):
                 error,
             )
         self._trace_end(half, sent.msg_id, sent.offset_msg_id, state, from_check=False)
-        return TransactionResult(self._shown(sent), state)
+        return TransactionResult(self._result(sent), state)
 
     async def _make_known(self) -> None:
-        instance, _ = self._running()
+        instance = self._running().instance
         if not self._known:
             await instance.heartbeat_all()
             self._known = True
@@ -156,14 +163,14 @@ class TransactionProducer(Producer):
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
         from pocketmq.remoting.headers import EndTransactionHeader
 
-        instance, _ = self._running()
+        instance = self._running().instance
         _, position = parse_offset_msg_id(sent.offset_msg_id)
         queue = sent.message_queue
         address = await instance.master_address(queue.topic, queue.broker_name)
         await instance.api.end_transaction(
             address,
             EndTransactionHeader(
-                producer_group=self._inner_group,
+                producer_group=self.config.inner_group,
                 tran_state_table_offset=sent.queue_offset,
                 commit_log_offset=position,
                 commit_or_rollback=state.value,
@@ -187,9 +194,9 @@ class TransactionProducer(Producer):
         message.topic = without_namespace(self.config.namespace, message.topic)
         message.transaction_id = asked.transaction_id or message.msg_id
         state = await self._ask(self._check, message)
-        instance, _ = self._running()
+        instance = self._running().instance
         header: EndTransactionHeader = EndTransactionHeader(
-            producer_group=self._inner_group,
+            producer_group=self.config.inner_group,
             tran_state_table_offset=asked.tran_state_table_offset,
             commit_log_offset=asked.commit_log_offset,
             commit_or_rollback=state.value,

@@ -15,14 +15,13 @@ import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.remoting.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.client.config import ClientOptions
     from pocketmq.console.elsewhere import BrokerElsewhere
     from pocketmq.console.state import Console
     from pocketmq.console.web_server import WebServer
@@ -47,7 +46,7 @@ class ConsoleServer:
     def __init__(
         self,
         config: ConsoleConfig,
-        options: "ClientOptions",
+        options: dict[str, Any],
         clock: Clock | None = None,
         *,
         here: "Sequence[Broker]" = (),

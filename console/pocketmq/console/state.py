@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
 from pocketmq.console.circuit_breaker import CircuitBreaker
@@ -18,7 +18,6 @@ from pocketmq.remoting.message import MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.client.config import ClientOptions
     from pocketmq.console.elsewhere import BrokerElsewhere
 
 _REQUEST_TIMEOUT_MS = 3_000
@@ -49,14 +48,14 @@ class Console:
 @asynccontextmanager
 async def opened(
     config: ConsoleConfig,
-    options: "ClientOptions",
+    options: dict[str, Any],
     clock: Clock,
     here: "Sequence[Broker]",
     elsewhere: "Sequence[BrokerElsewhere]",
 ) -> AsyncIterator[Console]:
     """A console with its connections to name servers and brokers."""
     # A broker that hangs must not hold up a page for longer than a person waits.
-    given: ClientOptions = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
+    given: dict[str, Any] = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
     usual_ms = given["request_timeout_ms"]
     async with Admin(around=lambda inner: CircuitBreaker(inner, clock, usual_ms), **given) as admin:
         yield Console(

@@ -3,10 +3,13 @@
 All clients of a process share one background thread with an event loop; see loop_thread.py.
 """
 
-from pocketmq.client.sync.lite_pull_consumer import LitePullConsumer
-from pocketmq.client.sync.producer import Producer, TransactionProducer
-from pocketmq.client.sync.pull_consumer import PullConsumer
-from pocketmq.client.sync.push_consumer import PushConsumer
+from pocketmq.client.sync.clients import (
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+)
 
 __all__ = [
     "LitePullConsumer",

@@ -1,40 +1,57 @@
-"""Blocking: start, shutdown and `with` of a blocking client over an asyncio one."""
+"""Blocking: a blocking client over an asyncio one: start, shutdown, `with`, and `twin` for the methods."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from pocketmq.client.group_client import GroupClient
 from pocketmq.client.sync import loop_thread
 from pocketmq.client.sync.loop_thread import LoopThread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Client(Protocol):
-    @property
-    def client_id(self) -> str: ...
+@overload
+def twin(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]: ...
+@overload
+def twin(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]: ...
+def twin(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], Any]:
+    """The method once more, for an object that has the asyncio one as `_client`: it waits for the value.
 
-    async def start(self) -> None: ...
+    A coroutine is run by the object's `_call`, a plain function by its `_do`.
+    """
+    waits = iscoroutinefunction(method)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    @wraps(method)
+    def blocking(self: Any, /, *args: P.args, **options: P.kwargs) -> Any:
+        if waits:
+            return self._call(method(self._client, *args, **options))
+        return self._do(partial(method, self._client, *args, **options))
+
+    return blocking
 
 
 class Blocking:
     """Base of the blocking clients. A client may be used from several threads."""
 
-    def __init__(self, client: _Client) -> None:
-        self._client = client
+    def __init__(self, client: GroupClient[Any, Any]) -> None:
+        self._client: Any = client
         self._thread: LoopThread | None = None
 
     @property
     def client_id(self) -> str:
         """Who this client is at the brokers."""
-        return self._client.client_id
+        return str(self._client.client_id)
+
+    @property
+    def group(self) -> str:
+        """The group as the caller named it."""
+        return str(self._client.group)
 
     def start(self) -> None:
         """See the asyncio client. Raises: what its start() raises."""

@@ -1,0 +1,218 @@
+"""GroupClient: what producers and consumers have in common: options, a group, the way in and out.
+
+GroupClient        start, shutdown, `async with`; names with and without the namespace
+  ReadingConsumer  looks at queues and offsets by hand: pull and lite pull
+  SharingConsumer  subscribes, and shares queues with its group: push and lite pull
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from pocketmq.client import instances
+from pocketmq.client.config import own_instance_name
+from pocketmq.client.consumer_member import SharingMember
+from pocketmq.client.errors import NotRunning
+from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.namespace import check_topic, with_namespace, without_namespace
+from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from pocketmq.client.options import ConsumerOptions, GroupOptions
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.subscription import ALL, TAG, build_subscription
+
+if TYPE_CHECKING:
+    from pocketmq.client.instance import MQClientInstance
+
+log = logging.getLogger(__name__)
+
+
+class Joined(Protocol):
+    """What a client has while it runs."""
+
+    @property
+    def instance(self) -> "MQClientInstance": ...
+
+
+Options = TypeVar("Options", bound=GroupOptions)
+M = TypeVar("M", bound=Joined)
+
+
+class GroupClient(ABC, Generic[Options, M]):
+    """Attributes: config (the options), group (as the caller names it)."""
+
+    _noun = "consumer"
+
+    def _set_up(self, options: Options, instance_name: str | None = None) -> None:
+        self.config = options
+        self.group = options.group
+        self._client_id = options.client_id(instance_name or own_instance_name())
+        self._member: M | None = None
+
+    @property
+    def client_id(self) -> str:
+        """Who this client is at the brokers."""
+        return self._client_id
+
+    async def start(self) -> None:
+        """Join the group; connections are made when first needed.
+
+        Raises: GroupInUse, InstanceConflict; SubscriptionIllegal (SQL92), OffsetFileBroken (BROADCASTING).
+        """
+        if self._member is not None:
+            raise NotRunning(f"{self._noun} {self.group!r} is started already")
+        instance = await instances.acquire(self._client_id, self.config)
+        try:
+            member = await self._join(instance)
+        except BaseException:
+            await instances.release(instance)
+            raise
+        self._member = member
+        await self._joined(member)
+        log.info("%s started group=%s client=%s", self._noun, self.group, self._client_id)
+
+    @abstractmethod
+    async def _join(self, instance: "MQClientInstance") -> M: ...
+
+    async def _joined(self, member: M) -> None:
+        """What is done when nothing can go wrong any more."""
+
+    async def shutdown(self) -> None:
+        """Finish what is under way, unregister, close what nobody else uses. May be called twice."""
+        member, self._member = self._member, None
+        if member is None:
+            return
+        await self._leave(member)
+        await instances.release(member.instance)
+        log.info("%s shut down group=%s client=%s", self._noun, self.group, self._client_id)
+
+    @abstractmethod
+    async def _leave(self, member: M) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    def _running(self) -> M:
+        if self._member is None:
+            raise NotRunning(
+                f"{self._noun} {self.group!r} is not started: use `async with {type(self).__name__}(...)`, "
+                "or start()"
+            )
+        return self._member
+
+    # ------------------------------------------------------------ names
+
+    def _inner_topic(self, topic: str) -> str:
+        return with_namespace(self.config.namespace, topic)
+
+    def _inner(self, queue: MessageQueue) -> MessageQueue:
+        return queue._replace(topic=self._inner_topic(queue.topic))
+
+    def _shown(self, queue: MessageQueue) -> MessageQueue:
+        return queue._replace(topic=without_namespace(self.config.namespace, queue.topic))
+
+
+class ReadingConsumer(GroupClient[Options, M]):
+    """A consumer that looks at queues by hand."""
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic that can be read. Raises: NoRoute."""
+        inner = self._inner_topic(topic)
+        route = await self._running().instance.fetch_route(inner)
+        return [self._shown(queue) for queue in route.subscribe_queues(inner)]
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's first message that is still stored."""
+        instance = self._running().instance
+        inner = self._inner(queue)
+        return await instance.api.min_offset(await instance.queue_address(inner), inner)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """One behind the queue's last message."""
+        instance = self._running().instance
+        inner = self._inner(queue)
+        return await instance.api.max_offset(await instance.queue_address(inner), inner)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after the time, ms since 1970."""
+        instance = self._running().instance
+        inner = self._inner(queue)
+        address = await instance.queue_address(inner)
+        return await instance.api.search_offset(address, inner, timestamp_ms)
+
+
+C = TypeVar("C", bound=ConsumerOptions)
+S = TypeVar("S", bound=SharingMember[Any])
+
+
+class SharingConsumer(GroupClient[C, S]):
+    """A consumer that gets its queues from rebalance."""
+
+    def _set_up(self, options: C, instance_name: str | None = None) -> None:
+        self.message_model = options.message_model
+        # A broadcasting consumer finds its offset file again by its client id, so that stays the same.
+        broadcasts = options.message_model is MessageModel.BROADCASTING
+        super()._set_up(options, "DEFAULT" if broadcasts else instance_name)
+        self._subscriptions: dict[str, tuple[str, str]] = {}
+
+    def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
+        """Get messages of a topic: all, those with one of the tags `A || B`, or those of a SQL92 condition.
+
+        May be called before and after start(); afterwards brokers are told at once. A SQL92 text is checked
+        by a broker in start(). Raises: IllegalTopic, IllegalArgument.
+        """
+        inner = self._inner_topic(check_topic(topic))
+        build_subscription(inner, expression, expression_type)  # raises where it is wrong
+        self._subscriptions[inner] = (expression, expression_type)
+        if self._member is not None:
+            self._member.subscribe_now(inner, expression, expression_type)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Get no more messages of the topic; its queues are given up at the next rebalance."""
+        inner = self._inner_topic(topic)
+        self._subscriptions.pop(inner, None)
+        if self._member is not None:
+            self._member.unsubscribe(inner)
+            self._member.instance.rebalance_now()
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours now; of a push consumer those of the retry topic, too."""
+        return sorted(self._shown(queue) for queue in self._running().owned_queues())
+
+    async def _offset_store(self, instance: "MQClientInstance") -> OffsetStore:
+        options = self.config
+        offsets: OffsetStore
+        if options.message_model is MessageModel.BROADCASTING:
+            offsets = LocalFileOffsetStore(
+                self._client_id, options.inner_group, options.offset_folder
+            )
+        else:
+            offsets = RemoteBrokerOffsetStore(instance, options.inner_group)
+        await offsets.load()
+        return offsets
+
+    async def _start_member(self, member: S) -> S:
+        member.on_queues_changed = self._queues_changed
+        for topic, (expression, expression_type) in self._subscriptions.items():
+            member.subscribe(topic, expression, expression_type)
+        await member.start()
+        return member
+
+    def _queues_changed(
+        self, topic: str, all_queues: list[MessageQueue], own: list[MessageQueue]
+    ) -> None:
+        if self.config.on_queues_changed is not None:
+            self.config.on_queues_changed(
+                without_namespace(self.config.namespace, topic),
+                [self._shown(queue) for queue in all_queues],
+                [self._shown(queue) for queue in own],
+            )

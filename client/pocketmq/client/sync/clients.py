@@ -1,0 +1,152 @@
+"""The blocking clients: each public method of an asyncio client, once more without `await`.
+
+    with Producer("my_producers", name_server="127.0.0.1:9876") as producer:
+        producer.send(Message("TopicTest", b"hello"))
+
+`twin` makes a blocking method out of an asyncio one, so arguments, types and documentation are those of
+pocketmq.client; only what differs is written here. Options and errors are the same.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import TracebackType
+
+from pocketmq.client import lite_pull_consumer, producer, pull_consumer, push_consumer, transaction
+from pocketmq.client.errors import NotRunning
+from pocketmq.client.options import takes
+from pocketmq.client.send_result import SendResult
+from pocketmq.client.signals import block_until_signal
+from pocketmq.client.sync.blocking import Blocking, twin
+from pocketmq.client.sync.submissions import Submissions
+from pocketmq.remoting.message import Message, MessageExt, MessageQueue
+
+
+class Producer(Blocking):
+    """pocketmq.client.Producer for programs without an event loop."""
+
+    @takes(producer.Producer)
+    def __init__(self, client: producer.Producer) -> None:
+        self._set_up(client)
+
+    def _set_up(self, client: producer.Producer) -> None:
+        super().__init__(client)
+        self._submissions = Submissions(client, client.config.in_flight_max)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.call(self._submissions.flush())
+        super()._leave(kind, error, trace)
+
+    send = twin(producer.Producer.send)
+    send_oneway = twin(producer.Producer.send_oneway)
+    send_batch = twin(producer.Producer.send_batch)
+    request = twin(producer.Producer.request)
+    recall = twin(producer.Producer.recall)
+    queues = twin(producer.Producer.queues)
+
+    def begin_send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        sharding_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> "Future[SendResult]":
+        """Send without waiting: the future gets the result or the error, and takes callbacks.
+
+        It waits while twice the producer's in_flight_max messages have no outcome yet, unless it is
+        called from such a callback. Raises: NotRunning.
+        """
+        thread = self._thread
+        if thread is None:
+            raise NotRunning(f"producer {self.group!r} is not started")
+        if timeout_ms is not None:
+            return thread.begin(
+                self._client.send(
+                    message, queue=queue, sharding_key=sharding_key, timeout_ms=timeout_ms
+                )
+            )
+        return self._submissions.put(thread, message, queue, sharding_key)
+
+
+class TransactionProducer(Producer):
+    """pocketmq.client.TransactionProducer for programs without an event loop."""
+
+    @takes(transaction.TransactionProducer)
+    def __init__(self, client: transaction.TransactionProducer) -> None:
+        self._set_up(client)
+
+    send_in_transaction = twin(transaction.TransactionProducer.send_in_transaction)
+
+
+class PushConsumer(Blocking):
+    """pocketmq.client.PushConsumer for programs without an event loop: its listener is called in threads."""
+
+    @takes(push_consumer.PushConsumer)
+    def __init__(self, client: push_consumer.PushConsumer) -> None:
+        super().__init__(client)
+
+    subscribe = twin(push_consumer.PushConsumer.subscribe)
+    unsubscribe = twin(push_consumer.PushConsumer.unsubscribe)
+    suspend = twin(push_consumer.PushConsumer.suspend)
+    resume = twin(push_consumer.PushConsumer.resume)
+    assignment = twin(push_consumer.PushConsumer.assignment)
+    committed = twin(push_consumer.PushConsumer.committed)
+    persist_offsets = twin(push_consumer.PushConsumer.persist_offsets)
+
+    def run_until_signal(self) -> None:
+        """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters."""
+        block_until_signal()
+
+
+class PullConsumer(Blocking):
+    """pocketmq.client.PullConsumer for programs without an event loop."""
+
+    @takes(pull_consumer.PullConsumer)
+    def __init__(self, client: pull_consumer.PullConsumer) -> None:
+        super().__init__(client)
+
+    queues = twin(pull_consumer.PullConsumer.queues)
+    pull = twin(pull_consumer.PullConsumer.pull)
+    send_back = twin(pull_consumer.PullConsumer.send_back)
+    committed = twin(pull_consumer.PullConsumer.committed)
+    commit = twin(pull_consumer.PullConsumer.commit)
+    min_offset = twin(pull_consumer.PullConsumer.min_offset)
+    max_offset = twin(pull_consumer.PullConsumer.max_offset)
+    offset_for_timestamp = twin(pull_consumer.PullConsumer.offset_for_timestamp)
+
+
+class LitePullConsumer(Blocking):
+    """pocketmq.client.LitePullConsumer for programs without an event loop."""
+
+    @takes(lite_pull_consumer.LitePullConsumer)
+    def __init__(self, client: lite_pull_consumer.LitePullConsumer) -> None:
+        super().__init__(client)
+
+    subscribe = twin(lite_pull_consumer.LitePullConsumer.subscribe)
+    unsubscribe = twin(lite_pull_consumer.LitePullConsumer.unsubscribe)
+    assign = twin(lite_pull_consumer.LitePullConsumer.assign)
+    assignment = twin(lite_pull_consumer.LitePullConsumer.assignment)
+    poll = twin(lite_pull_consumer.LitePullConsumer.poll)
+    commit = twin(lite_pull_consumer.LitePullConsumer.commit)
+    committed = twin(lite_pull_consumer.LitePullConsumer.committed)
+    seek = twin(lite_pull_consumer.LitePullConsumer.seek)
+    seek_to_begin = twin(lite_pull_consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = twin(lite_pull_consumer.LitePullConsumer.seek_to_end)
+    pause = twin(lite_pull_consumer.LitePullConsumer.pause)
+    resume = twin(lite_pull_consumer.LitePullConsumer.resume)
+    queues = twin(lite_pull_consumer.LitePullConsumer.queues)
+    min_offset = twin(lite_pull_consumer.LitePullConsumer.min_offset)
+    max_offset = twin(lite_pull_consumer.LitePullConsumer.max_offset)
+    offset_for_timestamp = twin(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
+
+    def messages(self, timeout_ms: int = 5_000) -> Iterator[MessageExt]:
+        """One message after the other, until none comes within the time."""
+        while found := self.poll(timeout_ms):
+            yield from found
