@@ -6,13 +6,12 @@ read `ext` directly and do not come this way.
 """
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, Self, dataclass_transform, get_args, get_type_hints
 
 from pocketmq.remoting.errors import HeaderError
 
 
-def wire(name: str, default: Any = dataclasses.MISSING) -> Any:
+def wire(name: str, *, default: Any = dataclasses.MISSING) -> Any:
     """A field whose name on the wire is not made by the rule."""
     return dataclasses.field(default=default, metadata={"wire": name})
 
@@ -23,9 +22,12 @@ def camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-@dataclass(slots=True)
+@dataclass_transform(field_specifiers=(wire,))
 class Header:
-    """Base of every header: parse(ext) and ext()."""
+    """Base of every header, which becomes a dataclass by it: parse(ext) and ext()."""
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(cls)
 
     @classmethod
     def parse(cls, ext: dict[str, str] | None) -> Self:
@@ -80,7 +82,7 @@ def _plan(cls: type[Header]) -> _Plan:
 def _make_plan(cls: type[Header]) -> _Plan:
     hints = get_type_hints(cls)
     plan = []
-    for field in dataclasses.fields(cls):
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         hint = hints[field.name]
         kind = next((arg for arg in get_args(hint) if arg is not type(None)), hint)
         required = field.default is dataclasses.MISSING

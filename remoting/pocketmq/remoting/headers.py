@@ -4,14 +4,11 @@ A field with a default is optional on the wire; names travel in camel case unles
 otherwise. Sources: *RequestHeader and *ResponseHeader, RocketMQ 4.9.7 and 5.5.0.
 """
 
-from dataclasses import dataclass
-
 from pocketmq.remoting.header import Header, wire
 
 # ------------------------------------------------------------ sending
 
 
-@dataclass(slots=True)
 class SendMessageHeader(Header):
     producer_group: str
     topic: str
@@ -29,7 +26,6 @@ class SendMessageHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class SendMessageV2Header(Header):
     producer_group: str = wire("a")
     topic: str = wire("b")
@@ -39,15 +35,14 @@ class SendMessageV2Header(Header):
     sys_flag: int = wire("f")
     born_timestamp: int = wire("g")
     flag: int = wire("h")
-    properties: str | None = wire("i", None)
-    reconsume_times: int | None = wire("j", None)
-    unit_mode: bool | None = wire("k", None)
-    max_reconsume_times: int | None = wire("l", None)
-    batch: bool | None = wire("m", None)
-    bname: str | None = wire("n", None)
+    properties: str | None = wire("i", default=None)
+    reconsume_times: int | None = wire("j", default=None)
+    unit_mode: bool | None = wire("k", default=None)
+    max_reconsume_times: int | None = wire("l", default=None)
+    batch: bool | None = wire("m", default=None)
+    bname: str | None = wire("n", default=None)
 
 
-@dataclass(slots=True)
 class SendMessageResponseHeader(Header):
     msg_id: str
     queue_id: int
@@ -55,11 +50,10 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    msg_region: str | None = wire("MSG_REGION", None)
-    trace_on: str | None = wire("TRACE_ON", None)
+    msg_region: str | None = wire("MSG_REGION", default=None)
+    trace_on: str | None = wire("TRACE_ON", default=None)
 
 
-@dataclass(slots=True)
 class ConsumerSendMsgBackHeader(Header):
     offset: int
     group: str
@@ -71,7 +65,6 @@ class ConsumerSendMsgBackHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class EndTransactionHeader(Header):
     producer_group: str
     tran_state_table_offset: int
@@ -84,7 +77,6 @@ class EndTransactionHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class CheckTransactionStateHeader(Header):
     tran_state_table_offset: int
     commit_log_offset: int
@@ -95,7 +87,6 @@ class CheckTransactionStateHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class RecallMessageHeader(Header):
     topic: str
     recall_handle: str
@@ -103,12 +94,10 @@ class RecallMessageHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class RecallMessageResponseHeader(Header):
     msg_id: str
 
 
-@dataclass(slots=True)
 class PushReplyMessageHeader(Header):
     producer_group: str
     topic: str
@@ -129,7 +118,6 @@ class PushReplyMessageHeader(Header):
 # ------------------------------------------------------------ pulling and offsets
 
 
-@dataclass(slots=True)
 class PullMessageHeader(Header):
     consumer_group: str
     topic: str
@@ -147,7 +135,6 @@ class PullMessageHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class PullMessageResponseHeader(Header):
     suggest_which_broker_id: int
     next_begin_offset: int
@@ -159,7 +146,6 @@ class PullMessageResponseHeader(Header):
     forbidden_type: int | None = None
 
 
-@dataclass(slots=True)
 class QueryConsumerOffsetHeader(Header):
     consumer_group: str
     topic: str
@@ -168,12 +154,10 @@ class QueryConsumerOffsetHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class QueryConsumerOffsetResponseHeader(Header):
     offset: int
 
 
-@dataclass(slots=True)
 class UpdateConsumerOffsetHeader(Header):
     consumer_group: str
     topic: str
@@ -182,7 +166,6 @@ class UpdateConsumerOffsetHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class SearchOffsetHeader(Header):
     topic: str
     queue_id: int
@@ -191,12 +174,10 @@ class SearchOffsetHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class SearchOffsetResponseHeader(Header):
     offset: int
 
 
-@dataclass(slots=True)
 class GetMaxOffsetHeader(Header):
     topic: str
     queue_id: int
@@ -204,60 +185,51 @@ class GetMaxOffsetHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class GetMaxOffsetResponseHeader(Header):
     offset: int
 
 
-@dataclass(slots=True)
 class GetMinOffsetHeader(Header):
     topic: str
     queue_id: int
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class GetMinOffsetResponseHeader(Header):
     offset: int
 
 
-@dataclass(slots=True)
 class GetEarliestMsgStoretimeHeader(Header):
     topic: str
     queue_id: int
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class GetEarliestMsgStoretimeResponseHeader(Header):
     timestamp: int
 
 
-@dataclass(slots=True)
 class QueryMessageHeader(Header):
     topic: str
     key: str
     max_num: int
     begin_timestamp: int
     end_timestamp: int
-    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
+    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
     index_type: str | None = None
     last_key: str | None = None
 
 
-@dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
 
 
-@dataclass(slots=True)
 class ViewMessageHeader(Header):
     offset: int
     topic: str | None = None
 
 
-@dataclass(slots=True)
 class QueryConsumeQueueHeader(Header):
     topic: str
     queue_id: int
@@ -269,7 +241,6 @@ class QueryConsumeQueueHeader(Header):
 # ------------------------------------------------------------ membership
 
 
-@dataclass(slots=True)
 class UnregisterClientHeader(Header):
     client_id: str = wire("clientID")
     producer_group: str | None = None
@@ -277,18 +248,15 @@ class UnregisterClientHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class GetConsumerListHeader(Header):
     consumer_group: str
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class NotifyConsumerIdsChangedHeader(Header):
     consumer_group: str
 
 
-@dataclass(slots=True)
 class ResetOffsetHeader(Header):
     topic: str
     group: str
@@ -298,21 +266,18 @@ class ResetOffsetHeader(Header):
     offset: int | None = None
 
 
-@dataclass(slots=True)
 class GetConsumerStatusHeader(Header):
     topic: str
     group: str
     client_addr: str | None = None
 
 
-@dataclass(slots=True)
 class GetConsumerRunningInfoHeader(Header):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
 
 
-@dataclass(slots=True)
 class ConsumeMessageDirectlyHeader(Header):
     consumer_group: str
     client_id: str | None = None
@@ -326,7 +291,6 @@ class ConsumeMessageDirectlyHeader(Header):
 # ------------------------------------------------------------ topics and groups
 
 
-@dataclass(slots=True)
 class CreateTopicHeader(Header):
     topic: str
     default_topic: str
@@ -340,85 +304,70 @@ class CreateTopicHeader(Header):
     force: bool | None = None
 
 
-@dataclass(slots=True)
 class DeleteTopicHeader(Header):
     topic: str
 
 
-@dataclass(slots=True)
 class DeleteTopicInNamesrvHeader(Header):
     topic: str
     cluster_name: str | None = None
 
 
-@dataclass(slots=True)
 class GetTopicConfigHeader(Header):
     topic: str
     lo: bool | None = None
 
 
-@dataclass(slots=True)
 class GetSubscriptionGroupConfigHeader(Header):
     group: str
 
 
-@dataclass(slots=True)
 class DeleteSubscriptionGroupHeader(Header):
     group_name: str
     remove_offset: bool | None = None
     clean_offset: bool | None = None
 
 
-@dataclass(slots=True)
 class GetTopicStatsInfoHeader(Header):
     topic: str
 
 
-@dataclass(slots=True)
 class QueryTopicConsumeByWhoHeader(Header):
     topic: str
 
 
-@dataclass(slots=True)
 class GetConsumerConnectionListHeader(Header):
     consumer_group: str
 
 
-@dataclass(slots=True)
 class GetProducerConnectionListHeader(Header):
     producer_group: str
 
 
-@dataclass(slots=True)
 class GetConsumeStatsHeader(Header):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
 
 
-@dataclass(slots=True)
 class QueryConsumeTimeSpanHeader(Header):
     topic: str
     group: str
 
 
-@dataclass(slots=True)
 class GetBrokerConsumeStatsHeader(Header):
     is_order: bool
 
 
-@dataclass(slots=True)
 class ViewBrokerStatsDataHeader(Header):
     stats_name: str
     stats_key: str
 
 
-@dataclass(slots=True)
 class GetBrokerConfigResponseHeader(Header):
     version: str
 
 
-@dataclass(slots=True)
 class CloneGroupOffsetHeader(Header):
     src_group: str
     dest_group: str
@@ -426,50 +375,42 @@ class CloneGroupOffsetHeader(Header):
     offline: bool | None = None
 
 
-@dataclass(slots=True)
 class QueryCorrectionOffsetHeader(Header):
     compare_group: str
     topic: str
     filter_groups: str | None = None
 
 
-@dataclass(slots=True)
 class ResumeCheckHalfMessageHeader(Header):
     msg_id: str | None = None
     topic: str | None = None
 
 
-@dataclass(slots=True)
 class QueryTopicsByConsumerHeader(Header):
     group: str
 
 
-@dataclass(slots=True)
 class QuerySubscriptionByConsumerHeader(Header):
     group: str
     topic: str
 
 
-@dataclass(slots=True)
 class GetAllTopicConfigHeader(Header):
     topic_seq: int | None = None
     data_version: str | None = None
     max_topic_num: int | None = None
 
 
-@dataclass(slots=True)
 class GetAllSubscriptionGroupHeader(Header):
     group_seq: int | None = None
     data_version: str | None = None
     max_group_num: int | None = None
 
 
-@dataclass(slots=True)
 class GetAllSubscriptionGroupResponseHeader(Header):
     total_group_num: int | None = None
 
 
-@dataclass(slots=True)
 class GroupForbiddenHeader(Header):
     group: str
     topic: str
@@ -479,7 +420,6 @@ class GroupForbiddenHeader(Header):
 # ------------------------------------------------------------ pop (5.x)
 
 
-@dataclass(slots=True)
 class PopMessageHeader(Header):
     consumer_group: str
     topic: str
@@ -496,7 +436,6 @@ class PopMessageHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class PopMessageResponseHeader(Header):
     pop_time: int
     invisible_time: int
@@ -507,7 +446,6 @@ class PopMessageResponseHeader(Header):
     order_count_info: str | None = None
 
 
-@dataclass(slots=True)
 class AckMessageHeader(Header):
     consumer_group: str
     topic: str
@@ -517,7 +455,6 @@ class AckMessageHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class ChangeInvisibleTimeHeader(Header):
     consumer_group: str
     topic: str
@@ -528,14 +465,12 @@ class ChangeInvisibleTimeHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(Header):
     pop_time: int
     invisible_time: int
     revive_qid: int
 
 
-@dataclass(slots=True)
 class NotificationHeader(Header):
     consumer_group: str
     topic: str
@@ -549,13 +484,11 @@ class NotificationHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class NotificationResponseHeader(Header):
     has_msg: bool
     polling_full: bool | None = None
 
 
-@dataclass(slots=True)
 class PollingInfoHeader(Header):
     consumer_group: str
     topic: str
@@ -563,12 +496,10 @@ class PollingInfoHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True)
 class PollingInfoResponseHeader(Header):
     polling_num: int
 
 
-@dataclass(slots=True)
 class PeekMessageHeader(Header):
     consumer_group: str
     topic: str
@@ -580,36 +511,30 @@ class PeekMessageHeader(Header):
 # ------------------------------------------------------------ name server
 
 
-@dataclass(slots=True)
 class PutKVConfigHeader(Header):
     namespace: str
     key: str
     value: str
 
 
-@dataclass(slots=True)
 class GetKVConfigHeader(Header):
     namespace: str
     key: str
 
 
-@dataclass(slots=True)
 class GetKVConfigResponseHeader(Header):
     value: str | None = None
 
 
-@dataclass(slots=True)
 class DeleteKVConfigHeader(Header):
     namespace: str
     key: str
 
 
-@dataclass(slots=True)
 class GetKVListByNamespaceHeader(Header):
     namespace: str
 
 
-@dataclass(slots=True)
 class RegisterBrokerHeader(Header):
     broker_name: str
     broker_addr: str
@@ -622,13 +547,11 @@ class RegisterBrokerHeader(Header):
     enable_acting_master: bool | None = None
 
 
-@dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-@dataclass(slots=True)
 class UnregisterBrokerHeader(Header):
     broker_name: str
     broker_addr: str
@@ -636,7 +559,6 @@ class UnregisterBrokerHeader(Header):
     broker_id: int
 
 
-@dataclass(slots=True)
 class QueryDataVersionHeader(Header):
     broker_name: str
     broker_addr: str
@@ -644,49 +566,40 @@ class QueryDataVersionHeader(Header):
     broker_id: int
 
 
-@dataclass(slots=True)
 class QueryDataVersionResponseHeader(Header):
     changed: bool
 
 
-@dataclass(slots=True)
 class GetRouteInfoHeader(Header):
     topic: str
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(slots=True)
 class WipeWritePermHeader(Header):
     broker_name: str
 
 
-@dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
     wipe_topic_count: int
 
 
-@dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
     add_topic_count: int
 
 
-@dataclass(slots=True)
 class GetTopicsByClusterHeader(Header):
     cluster: str
 
 
-@dataclass(slots=True)
 class RegisterTopicHeader(Header):
     topic: str
 
 
-@dataclass(slots=True)
 class GetBrokerMemberGroupHeader(Header):
     cluster_name: str
     broker_name: str
 
 
-@dataclass(slots=True)
 class BrokerHeartbeatHeader(Header):
     cluster_name: str
     broker_addr: str

@@ -44,12 +44,10 @@ class PocketRequestCode(IntEnum):
     GET_TIMERS = 900_003
 
 
-@dataclass(slots=True)
 class GetGroupFindingsHeader(Header):
     group: str | None = None
 
 
-@dataclass(slots=True)
 class GetMessageTrackHeader(Header):
     msg_id: str | None = None
     topic: str | None = None
@@ -58,7 +56,6 @@ class GetMessageTrackHeader(Header):
     group: str | None = None
 
 
-@dataclass(slots=True)
 class GetTimersHeader(Header):
     topic: str | None = None
     count: int | None = None
