@@ -3,11 +3,13 @@
 import json
 import shutil
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
@@ -153,6 +155,47 @@ def test_export_to_parquet_has_the_same_messages(unpack: Unpack, tmp_path: Path)
     words = ["store", "export", str(store), "--format", "parquet", "--topic", "GdOrder"]
     assert run([*words, "--out", str(out)]) == 0
     assert pq.read_table(out).num_rows == 20
+    assert run([*words, "--out", f"{tmp_path}/topics/"]) == 0
+    assert pq.read_table(tmp_path / "topics" / "GdOrder-00000.parquet").num_rows == 20
+
+
+def test_batch_queues_are_listed_and_dumped(unpack: Unpack, ask: Ask) -> None:
+    """RocketMQ 5.x keeps them in a folder of their own, with larger entries for several messages each."""
+    store = unpack("v550-main.clean")
+    (topic,) = {path.name for path in (store / "batchconsumequeue").iterdir()}
+    rows = [row for row in ask("ls", str(store))["queues"] if row["topic"] == topic]
+    assert rows
+    for row in rows:
+        words = ["--topic", topic, "--queue", str(row["queue"]), "--from", str(row["min"])]
+        (first, *_) = ask("dump", str(store), *words)
+        assert (first["topic"], first["queue"], first["offset"]) == (
+            topic,
+            row["queue"],
+            row["min"],
+        )
+
+
+def test_dump_follows_what_a_broker_stores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it has come to the end of the log, two more are stored; the fourth is in the next file."""
+    broker = open_store(tmp_path)
+    send(broker, "Wanted", body=b"before")
+    sent = iter(range(100))
+
+    def store_two(_: float) -> None:
+        send(broker, "Other", body=b"?")
+        send(broker, "Wanted", body=b"%d" % next(sent) * 20_000)
+
+    monkeypatch.setattr(time, "sleep", store_two)
+    words = ["dump", str(tmp_path), "--follow", "--topic", "Wanted", "-n", "4", "--json"]
+    try:
+        assert run(["store", *words]) == 0
+    finally:
+        broker.close()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["body"] for row in rows] == [str(n) * 20_000 for n in range(4)]
+    assert rows[-1]["position"] >= 64 << 10
 
 
 def test_people_get_tables_and_a_wrong_directory_a_sentence(
@@ -163,5 +206,5 @@ def test_people_get_tables_and_a_wrong_directory_a_sentence(
     shown = capsys.readouterr().out
     assert "GdBatch" in shown
     assert "stopped cleanly" in shown
-    with pytest.raises(CannotBegin, match="is no store"):
+    with pytest.raises(CannotBegin, match="cannot be opened as a store"):
         run(["store", "ls", str(tmp_path / "none")])

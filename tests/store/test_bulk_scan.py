@@ -1,5 +1,6 @@
 """Selecting and planning: topics, offsets, times, tags; damaged stores; other file systems; exports."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planner import Planner, Sizes, Topics
 from pocketmq.bulk.queue import Queue
 from pocketmq.bulk.scanner import Read, read_partition
-from pocketmq.bulk.store import Root, find_roots
+from pocketmq.bulk.side_files import offset_rows
+from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument
 
 START_MS = 1_700_000_000_000
@@ -306,6 +308,18 @@ def test_a_failed_export_leaves_no_half_file(tmp_path: Path) -> None:
     assert list(out.iterdir()) == []
 
 
+def test_offsets_come_from_the_backup_where_the_file_is_no_json(
+    written: WrittenStore, tmp_path: Path
+) -> None:
+    """As a broker starts with them; bulk reading refused such a store."""
+    root = Path(shutil.copytree(written.root, tmp_path / "store"))
+    offsets = root / "config" / "consumerOffset.json"
+    offsets.parent.mkdir(exist_ok=True)
+    offsets.write_bytes(b'{"offsetTable":{"T@G":{0:')
+    offsets.with_name("consumerOffset.json.bak").write_bytes(b'{"offsetTable":{"T@G":{0:3}}}')
+    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+
+
 def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:
     """In small: the benchmark does the same with 1 GiB."""
     count = 5000
@@ -322,7 +336,7 @@ def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path:
 
 
 def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
-    """It may import numpy, pyarrow and pocketmq.remoting only: executors get no more."""
+    """It may import numpy, pyarrow, pocketmq.files and .remoting only: executors get no more."""
     code = (
         "import sys; before = set(sys.modules); import pocketmq.bulk.api, pocketmq.bulk.export\n"
         "ours = {m.split('.')[1] for m in sys.modules if m.startswith('pocketmq.')}\n"
@@ -331,7 +345,7 @@ def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "['bulk', 'remoting'] False False"
+    assert answer.stdout.strip() == "['bulk', 'files', 'remoting'] False False"
 
 
 def test_a_file_missing_between_two_others_is_reported_with_and_without_index(

@@ -9,7 +9,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -18,8 +20,7 @@ import typer
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows, with_progress
-from pocketmq.cli.store_folder import StoreFolder
-from pocketmq.remoting import fastjson
+from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import PocketMQError, ProtocolError
 from pocketmq.remoting.message_codec import (
     decompress,
@@ -28,8 +29,9 @@ from pocketmq.remoting.message_codec import (
     unpack_host,
 )
 from pocketmq.remoting.record import read_record
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import Damage, Entry
+from pocketmq.store.doctor import diagnose
+from pocketmq.store.errors import StoreForeign
+from pocketmq.store.reader import StoreReader
 
 app = typer.Typer(
     help="Look into a store directory, check, mend and export it.", no_args_is_help=True
@@ -38,8 +40,15 @@ app = typer.Typer(
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="The broker's --data directory.")]
 Topic = Annotated[str | None, typer.Option(help="Only this topic.")]
 
-# Prepared and rolled-back messages are in no queue.
-_WITHOUT_ENTRY = 0x4
+# Between two looks at what was appended.
+_LOOK_INTERVAL_S = 0.2
+
+
+def _opened_store(folder: str) -> StoreReader:
+    try:
+        return StoreReader(folder)
+    except StoreForeign as error:
+        raise CannotBegin(str(error)) from error
 
 
 class BodyForm(StrEnum):
@@ -54,14 +63,19 @@ class BodyForm(StrEnum):
 @app.command("ls")
 def list_queues(folder: Folder, topic: Topic = None, as_json: Json = False) -> None:
     """The log and the queues with their offsets."""
-    store = StoreFolder(folder)
+    store = _opened_store(folder)
     rows = []
-    for name, queue_id in store.queues():
-        if topic is None or name == topic:
-            low, high = store.bounds(name, queue_id)
-            rows.append(
-                {"topic": name, "queue": queue_id, "min": low, "max": high, "messages": high - low}
-            )
+    for queue in store.queues(lambda name: topic in (None, name)):
+        low, high = store.offsets(queue)
+        rows.append(
+            {
+                "topic": queue.topic,
+                "queue": queue.queue_id,
+                "min": low,
+                "max": high,
+                "messages": high - low,
+            }
+        )
     summary = store.summary()
     fields = {
         "store": summary.root,
@@ -91,27 +105,50 @@ def dump(
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", help="At most so many.")] = 100,
     body: Annotated[BodyForm, typer.Option(help="How bodies are shown.")] = BodyForm.TEXT,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="What is stored from now on; --json: a line each."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Messages as they are stored: by place, by queue, or all in the order of the log."""
-    store = StoreFolder(folder)
-    rows: list[dict[str, Any]] = []
-    for entry in _chosen(store, topic, queue, first, position):
-        if len(rows) == count:
-            break
-        rows.append(message_fields(store, entry, body))
-    if as_json:
-        print_json(rows)
+    store = _opened_store(folder)
+    chosen = (
+        _appended(store, topic, queue) if follow else _chosen(store, topic, queue, first, position)
+    )
+    rows = (message_fields(store, entry, body) for entry in islice(chosen, count))
+    if as_json and not follow:
+        print_json(list(rows))
         return
+    shown = False
     for row in rows:
-        print_fields(row, as_json=False)
-        print_line("")
-    if not rows:
+        shown = True
+        if as_json:
+            print_line(json.dumps(row, ensure_ascii=False))
+        else:
+            print_fields(row, as_json=False)
+            print_line("")
+    if not shown:
         print_line("no messages")
 
 
+def _appended(store: StoreReader, topic: str | None, queue: int | None) -> Iterator[Entry]:
+    """What a broker stores from now on."""
+
+    def wait() -> bool:
+        time.sleep(_LOOK_INTERVAL_S)
+        return True
+
+    wanted = None if topic is None else topic.encode()
+    for found in store.follow(store.summary().log_end, wait=wait):
+        if not isinstance(found, Entry):
+            continue
+        if wanted in (None, found.topic) and queue in (None, found.queue_id):
+            yield found
+
+
 def _chosen(
-    store: StoreFolder, topic: str | None, queue: int | None, first: int, position: int | None
+    store: StoreReader, topic: str | None, queue: int | None, first: int, position: int | None
 ) -> Iterator[Entry]:
     if position is not None:
         found = store.record_at(position)
@@ -123,17 +160,17 @@ def _chosen(
     if topic is None:
         yield from (found for found in store.walk() if isinstance(found, Entry))
         return
-    queues = [q for t, q in store.queues() if t == topic and queue in (None, q)]
+    queues = [q for q in store.queues(topic.__eq__) if queue in (None, q.queue_id)]
     if not queues:
         raise CannotBegin(f"the store has no queue of topic {topic!r}: see `pocketmq store ls`")
-    for queue_id in queues:
-        for each in store.entries(topic, queue_id, first):
+    for chosen in queues:
+        for each in store.entries(chosen, first):
             found = store.record_at(each.position)
             if isinstance(found, Entry):
                 yield found
 
 
-def message_fields(store: StoreFolder, entry: Entry, form: BodyForm) -> dict[str, Any]:
+def message_fields(store: StoreReader, entry: Entry, form: BodyForm) -> dict[str, Any]:
     """One stored message in words; times in ms since 1970."""
     record = read_record(store.bytes_at(entry.position, entry.size), check_crc=False)
     fields: dict[str, Any] = {
@@ -172,101 +209,17 @@ def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
 @app.command()
 def verify(folder: Folder, as_json: Json = False) -> None:
     """Check every record, queue entry and side file. Exit code 1 when anything is wrong."""
-    store = StoreFolder(folder)
-    problems: list[dict[str, Any]] = []
-    ends: dict[tuple[bytes, int], int] = {}
-    records = _verify_log(store, problems, ends)
-    entries = _verify_queues(store, problems, ends)
-    files = _verify_side_files(store, problems)
+    found = diagnose(_opened_store(folder), with_progress)
+    problems = [problem._asdict() for problem in found.problems]
     if as_json:
-        print_json(
-            {"records": records, "entries": entries, "side_files": files, "problems": problems}
-        )
+        print_json({**asdict(found), "problems": problems})
     else:
-        print_line(f"{records} records, {entries} queue entries, {files} side files checked")
+        print_line(
+            f"{found.records} records, {found.entries} queue entries, {found.side_files} side files checked"
+        )
         print_rows(problems, as_json=False, empty="nothing is wrong")
     if problems:
         raise typer.Exit(int(ExitCode.FAILED))
-
-
-def _verify_log(
-    store: StoreFolder, problems: list[dict[str, Any]], ends: dict[tuple[bytes, int], int]
-) -> int:
-    """ends: filled with the next offset of each queue, as the records say it."""
-    count = 0
-    for found in with_progress(store.walk(), "records"):
-        if isinstance(found, Damage):
-            problems.append(
-                {"where": f"commitlog at {found.position}", "bytes": found.size, "what": found.why}
-            )
-        else:
-            count += 1
-            if not found.sys_flag & _WITHOUT_ENTRY:
-                key = (found.topic, found.queue_id)
-                ends[key] = max(ends.get(key, 0), found.queue_offset + 1)
-    return count
-
-
-def _verify_queues(
-    store: StoreFolder, problems: list[dict[str, Any]], ends: dict[tuple[bytes, int], int]
-) -> int:
-    count = 0
-    for topic, queue_id in with_progress(store.queues(), "queues"):
-        expected: int | None = None
-        raw_topic = topic.encode("utf-8", "surrogateescape")
-        for entry in store.entries(topic, queue_id):
-            if entry.position < store.log_first:
-                continue
-            count += 1
-            where = f"consumequeue/{topic}/{queue_id} offset {entry.queue_offset}"
-            if expected is not None and entry.queue_offset != expected:
-                problems.append(
-                    {"where": where, "bytes": 20, "what": "entries before it are missing"}
-                )
-            expected = entry.queue_offset + 1
-            record = store.record_at(entry.position, check_crc=False)
-            if not isinstance(record, Entry):
-                what = "nothing" if record is None else record
-                problems.append(
-                    {"where": where, "bytes": 20, "what": f"points to no record: {what}"}
-                )
-            elif (record.topic, record.queue_id, record.queue_offset, record.size) != (
-                raw_topic,
-                queue_id,
-                entry.queue_offset,
-                entry.size,
-            ):
-                problems.append(
-                    {"where": where, "bytes": 20, "what": "points to a record of another place"}
-                )
-        missing = ends.pop((raw_topic, queue_id), 0) - (expected or 0)
-        if missing > 0 and expected is not None:
-            _missing(problems, topic, queue_id, missing)
-    for (topic_bytes, queue_id), end in ends.items():
-        topic = topic_bytes.decode("utf-8", "replace")
-        # RocketMQ 5's batch queues are elsewhere and of another layout.
-        if not (store.root / "batchconsumequeue" / topic).is_dir():
-            _missing(problems, topic, queue_id, end)
-    return count
-
-
-def _missing(problems: list[dict[str, Any]], topic: str, queue_id: int, count: int) -> None:
-    what = f"the last {count} records have no entry; the broker adds them when it starts"
-    where = f"consumequeue/{topic}/{queue_id}"
-    problems.append({"where": where, "bytes": 20 * count, "what": what})
-
-
-def _verify_side_files(store: StoreFolder, problems: list[dict[str, Any]]) -> int:
-    folder = store.root / "config"
-    names = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    for path in names:
-        try:
-            fastjson.loads(path.read_bytes())
-        except (OSError, fastjson.FastjsonError) as error:
-            problems.append(
-                {"where": f"config/{path.name}", "bytes": path.stat().st_size, "what": str(error)}
-            )
-    return len(names)
 
 
 @app.command()
@@ -274,12 +227,11 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     """Build queues and index again from the log. The old ones are kept beside; stop the broker first."""
     import asyncio
 
-    store = StoreFolder(folder)
+    store = _opened_store(folder)
     damages = [
         found for found in with_progress(store.walk(), "records") if isinstance(found, Damage)
     ]
-    ours = Checkpoint.load(str(store.root / "checkpoint")).ours
-    if damages and not ours:
+    if damages and not store.checkpoint.ours:
         raise CannotBegin(
             f"the log is damaged at {damages[0].position} ({damages[0].why}), and a RocketMQ broker "
             "wrote it last: what is behind could be stale. Take the messages out with `pocketmq store "
@@ -287,7 +239,7 @@ def repair(folder: Folder, as_json: Json = False) -> None:
         )
     kept = asyncio.run(_rebuild(store.root))
     result = {
-        "queues": len(StoreFolder(folder).queues()),
+        "queues": sum(1 for _ in _opened_store(folder).queues()),
         "damaged places": len(damages),
         "old files": str(kept),
     }
@@ -336,7 +288,10 @@ class ExportForm(StrEnum):
 def export(
     folder: Folder,
     out: Annotated[
-        str, typer.Option("--out", "-o", help="File to write; - is standard output.")
+        str,
+        typer.Option(
+            "--out", "-o", help="File to write; - is standard output. Parquet: or a folder/."
+        ),
     ] = "-",
     form: Annotated[
         ExportForm, typer.Option("--format", help="One JSON line a message, or Parquet.")
@@ -356,7 +311,7 @@ def export(
     if form is ExportForm.PARQUET:
         count = _export_parquet(folder, out, topic)
     else:
-        store = StoreFolder(folder)
+        store = _opened_store(folder)
         with _opened(out) as file:
             count = _export_lines(store, file, topic, body)
     if as_json:
@@ -365,7 +320,7 @@ def export(
         sys.stderr.write(f"{count} messages exported\n")
 
 
-def _export_lines(store: StoreFolder, file: TextIO, topic: str | None, body: BodyForm) -> int:
+def _export_lines(store: StoreReader, file: TextIO, topic: str | None, body: BodyForm) -> int:
     wanted = None if topic is None else topic.encode()
     count = 0
     for found in with_progress(store.walk(), "records"):
@@ -388,21 +343,15 @@ def _opened(out: str) -> TextIO:
 
 def _export_parquet(folder: str, out: str, topic: str | None) -> int:
     try:
-        import pyarrow.parquet as pq
-
-        from pocketmq import bulk
+        from pocketmq.bulk.export import export_parquet
     except ImportError as error:
         raise CannotBegin(
             "Parquet needs pyarrow: pip install 'pocketmq[spark]', or export JSON lines"
         ) from error
     if out == "-":
         raise CannotBegin("Parquet goes to a file: name it with --out")
-    reader = bulk.scan(
-        folder, columns="all", topics=() if topic is None else (topic,), fail_on_data_loss=False
-    )
-    count = 0
-    with pq.ParquetWriter(out, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+    topics = () if topic is None else (topic,)
+    by_topic = out.endswith("/") or os.path.isdir(out)
+    return export_parquet(
+        folder, out, by_topic=by_topic, topics=topics, fail_on_data_loss=False
+    ).rows

@@ -119,7 +119,7 @@ def numpy_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     >>> numpy_fields(TAIL_FIELDS)
     [('reconsume_times', '>i4'), ('prepared_offset', '>i8'), ('body_size', '>i4')]
     """
-    return [(name, {"i": ">i4", "q": ">i8"}[code]) for name, code in fields]
+    return [(name, {"h": ">i2", "i": ">i4", "q": ">i8"}[code]) for name, code in fields]
 
 
 # ---------------------------------------------------------------- one field of a record

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.scanner import Read, decode_joined
 from pocketmq.bulk.walk import record_starts
+from pocketmq.files.layout import partition
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
@@ -279,10 +280,5 @@ def first_at_time(
             low += step
             step *= 2
         high = min(high, low + step)
-    while low < high:
-        middle = (low + high) // 2
-        if reached(middle):
-            high = middle
-        else:
-            low = middle + 1
+    low = partition(low, high, reached)
     return None if low >= end else low

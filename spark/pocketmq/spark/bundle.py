@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def members() -> dict[str, bytes]:
     """Path in the zip -> content."""
     found: dict[str, bytes] = {}
-    for package in ("remoting", "bulk", "spark"):
+    for package in ("remoting", "files", "bulk", "spark"):
         for source in sorted(_modules(package), key=lambda s: s.name):
             if _belongs(package, source.name):
                 found[f"pocketmq/{package}/{source.name}"] = source.read_bytes()

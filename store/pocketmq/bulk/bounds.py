@@ -11,8 +11,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from pocketmq.bulk.offsets import LossRule, QueueKey
-from pocketmq.bulk.queue import IndexEntry, Queue
-from pocketmq.bulk.store import LogFile, Store
+from pocketmq.bulk.queue import Queue
+from pocketmq.bulk.store import Store
+from pocketmq.files.layout import FileSpan
+from pocketmq.files.queue_files import IndexEntry
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
 
@@ -196,7 +198,7 @@ def _first_file_reaching(store: Store, ms: int) -> int | None:
     return store.log_files[low].first if low < len(store.log_files) else None
 
 
-def _file_before(store: Store, position: int | None) -> LogFile | None:
+def _file_before(store: Store, position: int | None) -> FileSpan | None:
     """The file before that position; the last file for None."""
     files = [f for f in store.log_files if position is None or f.first < position]
     return files[-1] if files else None

@@ -1,7 +1,7 @@
-"""Stores to Parquet files without Spark: what `pocketmq store export --parquet` does.
+"""Stores to Parquet files without Spark: what `pocketmq store export --format parquet` does.
 
-One file per topic and part, written as the log is walked once; several topics are open at the same time. A
-file appears under its name when it is whole.
+One file for all, or one per topic and part, written as the log is walked once; several topics are open at the
+same time. A file appears under its name when it is whole.
 """
 
 import os
@@ -19,6 +19,8 @@ from pocketmq.remoting.errors import IllegalArgument
 
 _OPEN_MAX = 64
 _ROW_GROUP_BYTES = 64 << 20
+# In the place of a topic: no topic is empty.
+_ALL = ""
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
@@ -67,12 +69,14 @@ def export_parquet(
     path: str | Iterable[str],
     out: str | os.PathLike[str],
     *,
+    by_topic: bool = True,
     columns: str | Iterable[str] | None = "all",
     compression: str = "zstd",
     **selection: Any,
 ) -> Exported:
-    """Writes the messages of stores to `out`/TOPIC-NNNNN.parquet.
+    """Writes the messages of stores to `out`/TOPIC-NNNNN.parquet, or to the file `out`.
 
+    by_topic: false makes `out` one file.
     selection: what bulk.scan takes (topics, tags, starting_ms ...).
     Raises: IllegalArgument, NotAStore, DataLoss; then nothing but whole files is left in `out`.
     """
@@ -84,7 +88,7 @@ def export_parquet(
     read = wanted if "topic" in wanted else (*wanted, "topic")
     folder = Path(out)
     reader = bulk.scan(path, columns=read, **selection)
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder if by_topic else folder.parent).mkdir(parents=True, exist_ok=True)
     schema = bulk.schema_of(wanted)
     opened: dict[str, _TopicFile] = {}
     done: dict[str, int] = {}
@@ -96,8 +100,10 @@ def export_parquet(
         done[str(file.path)] = file.rows
 
     try:
+        if not by_topic:
+            opened[_ALL] = _TopicFile(folder, schema, compression)
         for batch in reader:
-            for topic, rows in _by_topic(batch):
+            for topic, rows in _by_topic(batch) if by_topic else [(_ALL, batch)]:
                 file = opened.get(topic)
                 if file is None:
                     if len(opened) >= _OPEN_MAX:

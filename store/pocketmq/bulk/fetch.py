@@ -2,19 +2,19 @@
 
 Two calls are all that bulk reading needs: list a folder, and read a range of a file. A local file that is
 read through is mapped, and ranges are slices of the map (an open map survives the file's deletion, so a
-reader that has begun is not cut off by retention). One that is looked into here and there is read by pread:
-a map costs more than the few bytes, and a plan looks into each of 200,000 queues. Elsewhere a range is one
-request.
+reader that has begun is not cut off by retention). Elsewhere a range is one request.
 """
 
 import mmap
 import os
 import re
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from pocketmq.bulk.errors import NotAStore
+from pocketmq.files.layout import Listed
+from pocketmq.files.local import LocalFiles, LookedFile
 
 # URIs that pyarrow knows nothing of, and what works in their place.
 _HINTS = {
@@ -25,13 +25,6 @@ _HINTS = {
     "s3n": "pyarrow's name of it is s3://",
 }
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-
-
-class Entry(NamedTuple):
-    """One name in a folder; size is bytes, -1 for a folder."""
-
-    name: str
-    size: int
 
 
 class File(Protocol):
@@ -60,7 +53,7 @@ class File(Protocol):
 class Folders(Protocol):
     """A file system, as far as bulk reading needs it. Missing folders raise FileNotFoundError."""
 
-    def list(self, path: str) -> list[Entry]: ...
+    def list(self, path: str) -> list[Listed]: ...
 
     def open(self, path: str) -> File:
         """For reading through."""
@@ -71,45 +64,16 @@ class Folders(Protocol):
         ...
 
 
-class PeekedFile:
-    """A local file by pread; small neighbours come from one block."""
+class PeekedFile(LookedFile):
+    """A local file by pread."""
 
-    __slots__ = ("_base", "_block", "_descriptor")
-    _BLOCK = 4096
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._base = 0
-        self._block = b""
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+    __slots__ = ()
 
     def read(self, start: int, end: int) -> pa.Buffer:
         return pa.py_buffer(self.look(start, end))
 
-    def look(self, start: int, end: int) -> bytes:
-        if end - start > self._BLOCK // 4:
-            return os.pread(self._descriptor, max(0, end - start), start)
-        at = start - self._base
-        if at < 0 or end - self._base > len(self._block):
-            # Half of it lies before the place: a binary search ends by steps to either side.
-            self._base = max(0, (start & ~511) - self._BLOCK // 2)
-            self._block = os.pread(self._descriptor, self._BLOCK, self._base)
-            at = start - self._base
-        return self._block[at : at + end - start]
-
     def advise(self, *, sequential: bool) -> None:
         pass
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class LocalFile:
@@ -139,25 +103,14 @@ class LocalFile:
         """The map goes with its last slice."""
 
 
-class LocalFolders:
+class LocalFolders(LocalFiles):
     """The machine's own files (or anything mounted there)."""
-
-    def list(self, path: str) -> list[Entry]:
-        with os.scandir(path) as entries:
-            return sorted(Entry(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries)
 
     def open(self, path: str) -> LocalFile:
         return LocalFile(path)
 
     def peek(self, path: str) -> PeekedFile:
         return PeekedFile(path)
-
-
-def _size_or_zero(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat().st_size
-    except FileNotFoundError:  # deleted between the listing and the look
-        return 0
 
 
 class ArrowFile:
@@ -202,12 +155,12 @@ class ArrowFolders:
     def __init__(self, file_system: Any) -> None:
         self._fs = file_system
 
-    def list(self, path: str) -> list[Entry]:
+    def list(self, path: str) -> list[Listed]:
         from pyarrow import fs
 
         infos = self._fs.get_file_info(fs.FileSelector(path))
         return sorted(
-            Entry(i.base_name, -1 if i.type == fs.FileType.Directory else i.size) for i in infos
+            Listed(i.base_name, -1 if i.type == fs.FileType.Directory else i.size) for i in infos
         )
 
     def open(self, path: str) -> ArrowFile:
@@ -233,11 +186,3 @@ def folders_of(path: str) -> tuple[Folders, str]:
             return LocalFolders(), inner
         return ArrowFolders(file_system), inner
     return LocalFolders(), path
-
-
-def list_or_empty(folders: Folders, path: str) -> list[Entry]:
-    """The entries of a folder, none when it is missing."""
-    try:
-        return folders.list(path)
-    except FileNotFoundError:
-        return []

@@ -19,8 +19,9 @@ from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
 from pocketmq.bulk.planner import Filters, Partition, QueueRange
 from pocketmq.bulk.queue import Entries, Queue
 from pocketmq.bulk.schema import parts_of
-from pocketmq.bulk.store import LogFile, Store
+from pocketmq.bulk.store import Store
 from pocketmq.bulk.walk import walk
+from pocketmq.files.layout import FileSpan
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 
@@ -235,7 +236,7 @@ def _decode_filtered(
     known: Known | None,
     read: Read,
     loss: LossRule,
-    file: LogFile,
+    file: FileSpan,
     *,
     first: int = 0,
     may_hold_batches: bool = False,
@@ -383,7 +384,7 @@ def _read_walked(
                 yield batch
 
 
-def _report_torn(loss: LossRule, file: LogFile, position: int, reason: str) -> None:
+def _report_torn(loss: LossRule, file: FileSpan, position: int, reason: str) -> None:
     loss.lost(reason, file.path, position)
 
 

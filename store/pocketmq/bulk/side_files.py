@@ -1,7 +1,4 @@
-"""Side files of a store that a reader uses: consumer offsets, topics. fastjson's dialect (disk.md 9).
-
-Read only. A file that is missing or empty falls back to its .bak, as in RocketMQ.
-"""
+"""Side files of a store that a reader uses: consumer offsets, topics. Read only."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 from pocketmq.bulk.errors import BulkError
 from pocketmq.bulk.offsets import Offsets, QueueKey, store_at
 from pocketmq.bulk.store import Store
-from pocketmq.remoting import fastjson
+from pocketmq.files.side_file import SideFileBroken, read_or_backup
 
 
 def read_side_file(store: Store, name: str) -> Any:
@@ -17,19 +14,15 @@ def read_side_file(store: Store, name: str) -> Any:
 
     Raises: BulkError when there is one that cannot be read.
     """
-    for candidate in (name, f"{name}.bak"):
-        path = f"{store.base}/config/{candidate}"
-        try:
-            opened = store.folders.open(path)
-        except FileNotFoundError:
-            continue
-        text = opened.read(0, opened.size).to_pybytes().decode("utf-8", "replace").strip()
-        if text:
-            try:
-                return fastjson.loads(text)
-            except ValueError as error:
-                raise BulkError(f"{path} cannot be read: {error}") from error
-    return {}
+
+    def read(path: str) -> bytes:
+        opened = store.folders.open(path)
+        return bytes(opened.read(0, opened.size))
+
+    try:
+        return read_or_backup(f"{store.base}/config/{name}", read)[0] or {}
+    except SideFileBroken as error:
+        raise BulkError(f"{error} cannot be read") from error
 
 
 def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:

@@ -25,10 +25,9 @@ from pocketmq.bulk.gather import Int64s
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.store import Store
 from pocketmq.bulk.walk import walk
+from pocketmq.files.layout import CHECKPOINT_TIMES, surely_indexed_ms
 from pocketmq.remoting.record import WRAPPED_BATCH
 
-_TIMES = struct.Struct(">qq")
-_SLACK_MS = 3000
 _ASKED = 16
 _NEVER = 1 << 62
 _COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "commitLogOffset", "sysFlag")
@@ -159,10 +158,10 @@ def _walk_start(store: Store, bounds: list[FileBounds]) -> int:
     """A record's position that everything unindexed lies behind (invariant 2)."""
     try:
         opened = store.folders.open(f"{store.base}/checkpoint")
-        log_ms, queue_ms = _TIMES.unpack(opened.read(0, _TIMES.size).to_pybytes())
+        times = CHECKPOINT_TIMES.unpack(opened.read(0, CHECKPOINT_TIMES.size).to_pybytes())
     except (FileNotFoundError, struct.error):
         return store.log_start
-    indexed_ms = min(log_ms, queue_ms) - _SLACK_MS
+    indexed_ms = surely_indexed_ms(*times)
     start = store.log_start
     if indexed_ms <= 0:
         return start

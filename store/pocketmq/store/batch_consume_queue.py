@@ -1,14 +1,6 @@
 """BatchConsumeQueue: the index of a queue whose records hold several messages each (RocketMQ 5.x).
 
-    offset  size  entry (big-endian) of batchconsumequeue/{topic}/{queue_id}/{first byte, 20 digits}
-         0     8  position in the commit log
-         8     4  size of the record, bytes
-        12     8  tags code
-        20     8  store time, ms
-        28     8  base offset: queue offset of the record's first message
-        36     2  messages in the record
-        38     4  compact offset, always -1
-        42     4  reserved, 0
+The entry's layout: files.layout.
 
 1. Queue offsets count messages, entries count records; the next entry's base is base + messages.
 2. A read at any offset inside a batch gives the whole record.
@@ -16,17 +8,12 @@ A topic has such queues when its attribute queue.type is BatchCQ. PocketMQ reads
 makes no such topics. Source: BatchConsumeQueue, RocketMQ 5.5.0.
 """
 
-import struct
-
+from pocketmq.files.layout import BATCH_ENTRY, BATCH_ENTRY_SIZE
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.mapped_file import MappedFile
 
-BATCH_ENTRY = struct.Struct(">qiqqqhii")
-BATCH_ENTRY_SIZE = 46
 INNER_BATCH = 0x80
-
-assert BATCH_ENTRY.size == BATCH_ENTRY_SIZE
 
 
 def messages_in(sys_flag: int, properties: bytes) -> int:

@@ -10,13 +10,13 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.record import (
     BATCH_COUNT_MAX,
     BATCH_MEMBER,
     BEFORE_MIDDLE,
     PROPERTIES_SIZE_MAX,
 )
-from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.errors import MessageIllegal, MessageTooLarge
 from pocketmq.store.tags_code import tags_code
 

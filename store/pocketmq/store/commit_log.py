@@ -14,22 +14,17 @@ Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7.
 """
 
 import mmap
-import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
+from pocketmq.files.records import Damage, Entry, check_record, ends_here
 from pocketmq.remoting.record import (
-    HEAD,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_SIZE_MIN,
     SIZE_AND_MAGIC,
-    body_at,
-    body_size_of,
     magic_of,
     store_ms_of,
-    topic_length_size,
 )
 from pocketmq.store.errors import DiskFull, MessageTooLarge
 from pocketmq.store.folder import sync_folder
@@ -41,76 +36,6 @@ BLANK = SIZE_AND_MAGIC
 STRETCH = 8 << 20
 # The writer says how far it got each time it has written this much; see Preallocation.
 STEP = 512 << 10
-
-
-class Entry(NamedTuple):
-    """What the rest of the store wants to know of a record in the log; topic and properties in bytes."""
-
-    position: int
-    size: int
-    topic: bytes
-    queue_id: int
-    queue_offset: int
-    sys_flag: int
-    store_ms: int
-    properties: bytes
-    magic: int
-
-
-class Damage(NamedTuple):
-    """Bytes of the log that are no record: where, how many (0: unknown), and why."""
-
-    position: int
-    size: int
-    why: str
-
-
-def check_record(
-    view: memoryview, at: int, end: int, position: int, *, check_crc: bool = True
-) -> Entry | str | None:
-    """The record at byte `at` of a file's view, whose bytes end at `end`.
-
-    Returns: the record; None where nothing was written yet; else in words what is wrong with it.
-    """
-    if end - at < RECORD_SIZE_MIN:
-        return None if not any(view[at:end]) else "the bytes left are too few for a record"
-    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _ = HEAD.unpack_from(
-        view, at
-    )
-    if magic != MAGIC_V1 and magic != MAGIC_V2:
-        return None if magic == 0 and size == 0 else f"magic {magic & 0xFFFF_FFFF:08X}"
-    topic_prefix = topic_length_size(magic)
-    if size < RECORD_SIZE_MIN or at + size > end:
-        return f"a size of {size} bytes"
-    if own_position != position:
-        return f"it says that its position is {own_position}"
-    where = at + body_at(sys_flag)
-    record_end = at + size
-    if where > record_end:
-        return "its lengths do not add up"
-    body_size = body_size_of(view, sys_flag, at)
-    body_end = where + body_size
-    if body_size < 0 or body_end + topic_prefix + 2 > record_end:
-        return f"a body of {body_size} bytes"
-    if check_crc and body_size and zlib.crc32(view[where:body_end]) & 0x7FFF_FFFF != crc:
-        return "its body does not match its CRC"
-    where = body_end + topic_prefix
-    topic_end = where + int.from_bytes(view[body_end:where], "big")
-    if topic_end + 2 > record_end:
-        return "its lengths do not add up"
-    if topic_end + 2 + int.from_bytes(view[topic_end : topic_end + 2], "big") != record_end:
-        return "its lengths do not add up"
-    return Entry(
-        position,
-        size,
-        bytes(view[where:topic_end]),
-        queue_id,
-        queue_offset,
-        sys_flag,
-        store_ms_of(view, at),
-        bytes(view[topic_end + 2 : record_end]),
-        magic,
-    )
 
 
 class CommitLog:
@@ -348,7 +273,7 @@ class CommitLog:
                     if position >= start + size:
                         break
                     continue
-                if size - at < BLANK.size or BLANK.unpack_from(view, at)[1] == MAGIC_BLANK:
+                if ends_here(view, at, size):
                     position = file.end
                     break
                 if found is not None:

@@ -5,7 +5,7 @@
 2. A load takes NAME, and NAME.bak when NAME is missing, empty or no JSON: a note says so.
 3. Read: JSON and fastjson's dialect (integer keys without quotes); written: integer keys without quotes,
    as RocketMQ writes and reads them.
-Owner: who made it; one writer a file. Source: ConfigManager, RocketMQ 4.9.7; disk.md 9.
+Owner: who made it; one writer a file. Source: ConfigManager, RocketMQ 4.9.7.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import logging
 import os
 from typing import Any
 
+from pocketmq.files.side_file import SideFileBroken, read_or_backup
 from pocketmq.remoting import fastjson
 from pocketmq.store.descriptors import open_file
 from pocketmq.store.errors import StoreUnreadable
@@ -33,31 +34,15 @@ class ConfigFile:
         Raises: StoreUnreadable when there is content but none of it can be read: starting with nothing
         would throw topics, groups or offsets away.
         """
-        problems: list[str] = []
-        for path in (self.path, self.path + ".bak"):
-            try:
-                with open(path, "rb") as file:
-                    data = file.read()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreUnreadable(path, error) from error
-            if not data.strip():
-                continue
-            try:
-                value = fastjson.loads(data)
-            except fastjson.FastjsonError as error:
-                problems.append(f"{path}: {error}")
-                continue
-            if path != self.path:
-                log.warning("using the previous version of a file path=%s", path)
-            return value
-        if problems:
+        try:
+            value, path = read_or_backup(self.path, _content)
+        except SideFileBroken as error:
             raise StoreUnreadable(
-                self.path,
-                "; ".join(problems) + ". Repair it, or move it away to start without it",
-            )
-        return None
+                self.path, f"{error}. Repair it, or move it away to start without it"
+            ) from error
+        if path not in (None, self.path):
+            log.warning("using the previous version of a file path=%s", path)
+        return value
 
     @staticmethod
     def encode(value: Any) -> bytes:
@@ -89,3 +74,13 @@ class ConfigFile:
                     os.replace(self.path, backup)
         os.replace(temporary, self.path)
         sync_folder(folder)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreUnreadable(path, error) from error

@@ -1,10 +1,7 @@
-"""ConsumeQueue: the index of one queue into the commit log. Source: ConsumeQueue, RocketMQ 4.9.7; disk.md 4.
+"""ConsumeQueue: the index of one queue into the commit log. Source: ConsumeQueue, RocketMQ 4.9.7.
 
-    offset  size  entry (big-endian) of consumequeue/{topic}/{queue_id}/{first byte, 20 digits}
-         0     8  position in the commit log
-         8     4  size of the record, bytes
-        12     8  tags code: Java String.hashCode sign-extended; the delivery time in SCHEDULE_TOPIC_XXXX;
-                  an address in consumequeue_ext when <= -2147483649
+The entry's layout: files.layout. Its tags code is Java's String.hashCode, sign-extended; the delivery time in
+SCHEDULE_TOPIC_XXXX.
 
 1. Entry n starts at byte n * 20, so a queue offset is an array index.
 2. An entry is written only after its record is readable in the commit log.
@@ -16,24 +13,19 @@ Owner: MessageStore, on the event loop; it writes entries in place through `map`
 """
 
 import mmap
-import struct
 
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
-ENTRY = struct.Struct(">qiq")
-ENTRY_SIZE = 20
-BLANK_SIZE = 0x7FFF_FFFF
 _BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
 _CHUNK = 200 * ENTRY_SIZE
 _ZEROS = bytes(_CHUNK)
 _LOST_MAX = 1_000
 _STRETCH_MAX = 256 << 10
 _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
-
-assert ENTRY.size == ENTRY_SIZE
 
 
 class ConsumeQueue:

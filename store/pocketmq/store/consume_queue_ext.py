@@ -6,20 +6,18 @@
 
 1. The queue's entry holds the unit's position + Long.MIN_VALUE instead of a tags code.
 2. Bit p of the map is byte p // 8, bit p % 8 from the least significant side (the broker makes the map).
-Owner: MessageStore. Source: ConsumeQueueExt, RocketMQ 4.9.7; disk.md 5.
+Owner: MessageStore. Source: ConsumeQueueExt, RocketMQ 4.9.7.
 """
 
 import struct
 from typing import NamedTuple
 
+from pocketmq.files.layout import EXT_ADDRESS_BASE, EXT_ADDRESS_MAX
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
 _UNIT = struct.Struct(">hqqh")
-_ADDRESS_BASE = -(1 << 63)
-# Every entry at or below this is an address.
-EXT_ADDRESS_MAX = -0x8000_0001
 _END_SPACE = 4
 
 assert _UNIT.size == 20
@@ -47,7 +45,7 @@ class ConsumeQueueExt:
 
     def get(self, code: int) -> ExtUnit | None:
         """The unit at an entry's address; None when it is not there."""
-        position = code - _ADDRESS_BASE
+        position = code - EXT_ADDRESS_BASE
         file = self.files.file_at(position)
         if file is None:
             return None
@@ -89,7 +87,7 @@ class ConsumeQueueExt:
         file.reserve(at + size)
         file.map[at : at + size] = _UNIT.pack(size, tags_code, store_ms, len(bit_map)) + bit_map
         self._end = file.start + at + size
-        return file.start + at + _ADDRESS_BASE
+        return file.start + at + EXT_ADDRESS_BASE
 
     def truncate(self, queue: ConsumeQueue) -> None:
         """Drop what no entry points to: the queue's last address decides."""
@@ -101,7 +99,7 @@ class ConsumeQueueExt:
             if entry[2] <= EXT_ADDRESS_MAX:
                 unit = self.get(entry[2])
                 if unit is not None:
-                    self._end = entry[2] - _ADDRESS_BASE + unit.size
+                    self._end = entry[2] - EXT_ADDRESS_BASE + unit.size
                     self.files.cut(self._end)
                     return
             offset -= 1
@@ -110,7 +108,7 @@ class ConsumeQueueExt:
         """Delete files that lie wholly before the unit of the queue's first entry."""
         if first_code > EXT_ADDRESS_MAX:
             return
-        position = first_code - _ADDRESS_BASE
+        position = first_code - EXT_ADDRESS_BASE
         while len(self.files.files) > 1 and self.files.files[0].end <= position:
             self.files.files[0].delete()
             self.files.files.pop(0)

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
+from pocketmq.files.layout import EXT_ADDRESS_MAX
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.remoting.record import read_record, store_ms_of
 from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import Appended, MessageStore
 from pocketmq.store.side_tasks import SURVIVED

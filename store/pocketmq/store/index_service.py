@@ -20,9 +20,10 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.store.commit_log import CommitLog, Entry
+from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.side_tasks import SideTasks

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 
+from pocketmq.files.layout import is_file_name
 from pocketmq.store.errors import StoreForeign, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile, refusal
@@ -46,7 +47,7 @@ class MappedFileQueue:
                 found.extend(
                     (int(entry.name), entry.path, entry.stat().st_size)
                     for entry in entries
-                    if len(entry.name) == 20 and entry.name.isdecimal() and entry.is_file()
+                    if is_file_name(entry.name) and entry.is_file()
                 )
         except FileNotFoundError:
             return

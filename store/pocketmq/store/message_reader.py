@@ -13,11 +13,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pocketmq.files.layout import ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
 from pocketmq.remoting.record import sys_flag_of
 from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.verification import Verification
 
 SCAN_MAX = 65_536

@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
+from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import (
@@ -36,9 +38,8 @@ from pocketmq.remoting.record import (
 )
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.batch_record import RecordFrame, batch_records
-from pocketmq.store.commit_log import Entry
-from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX, ExtUnit
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.errors import (
     MessageIllegal,
     MessageTooLarge,

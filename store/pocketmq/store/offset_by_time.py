@@ -11,7 +11,8 @@ when that is off, as after a copy. Here the file is picked by the store times of
 from collections.abc import Callable
 from typing import Literal
 
-from pocketmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from pocketmq.files.layout import ENTRY_SIZE, partition
+from pocketmq.store.consume_queue import ConsumeQueue
 
 Boundary = Literal["NEAREST", "LOWER", "UPPER"]
 
@@ -29,27 +30,16 @@ def offset_by_time(
         # No record of the queue is left.
         return low
     if boundary == "LOWER":
-        return _first(low, high, lambda offset: store_ms(offset) >= time_ms)
+        return partition(low, high, lambda offset: store_ms(offset) >= time_ms)
     if boundary == "UPPER":
-        return max(low, _first(low, high, lambda offset: store_ms(offset) > time_ms) - 1)
+        return max(low, partition(low, high, lambda offset: store_ms(offset) > time_ms) - 1)
     return _nearest(queue, low, high, time_ms, store_ms)
-
-
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first offset in low..high-1 for which `holds`, which stays true behind it; high if none."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _nearest(
     queue: ConsumeQueue, low: int, high: int, time_ms: int, store_ms: Callable[[int], int]
 ) -> int:
-    first = _first(low, high, lambda offset: store_ms(offset) >= time_ms)
+    first = partition(low, high, lambda offset: store_ms(offset) >= time_ms)
     if first == high:
         return high - 1
     found_ms = store_ms(first)

@@ -14,7 +14,7 @@
 3. A record's header has no checksum. When a queue's entry points to a record that says it belongs
    elsewhere, the entry is believed and the record counts as damaged: nothing is renumbered.
 4. Entries that point behind the end are dropped. Bytes that are cut off the log are kept in dropped/.
-Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7; disk.md 13.
+Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7.
 """
 
 import bisect
@@ -24,13 +24,20 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pocketmq.files.layout import (
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_SIZE,
+    EXT_ADDRESS_MAX,
+    surely_indexed_ms,
+)
+from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.remoting.names import SCHEDULE_TOPIC
-from pocketmq.remoting.record import MAGIC_AT, MAGIC_BLANK, MAGIC_START, magic_of
+from pocketmq.remoting.record import MAGIC_BLANK, magic_of
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog, Damage, Entry, check_record
-from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
 from pocketmq.store.tags_code import entry_code
@@ -169,7 +176,7 @@ class Recovery:
 
     def _first_file_to_check(self) -> int:
         """RocketMQ's rule after a crash: the newest file whose first record surely was flushed."""
-        safe_ms = min(self._checkpoint.log_ms, self._checkpoint.queue_ms) - 3000
+        safe_ms = surely_indexed_ms(self._checkpoint.log_ms, self._checkpoint.queue_ms)
         for file in reversed(self._log.files.files):
             first_ms = self._log.first_store_ms(file)
             if first_ms and first_ms <= safe_ms:
@@ -239,17 +246,9 @@ class Recovery:
             if file is None:
                 return None
             at = position - file.start
-            end = file.data_end(at)
-            while True:
-                magic_at = file.map.find(MAGIC_START, at, end)
-                if magic_at < 0:
-                    break
-                start = magic_at - MAGIC_AT
-                if start >= position - file.start and isinstance(
-                    check_record(file.view, start, file.size, file.start + start), Entry
-                ):
-                    return file.start + start
-                at = magic_at + 1
+            found = next_record(file.map, file.view, at, file.data_end(at), file.start)
+            if found is not None:
+                return file.start + found
             position = file.end
         return None
 

@@ -10,10 +10,12 @@ Owner: MessageStore.
 
 import logging
 
+from pocketmq.files.layout import BLANK_SIZE
+from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import HEAD, RECORD_SIZE_MIN, body_at, body_size_of
-from pocketmq.store.commit_log import CommitLog, Damage, Entry
-from pocketmq.store.consume_queue import BLANK_SIZE, ConsumeQueue
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.recovery import RecoveryReport
 from pocketmq.store.tags_code import tags_code
 

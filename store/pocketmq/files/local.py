@@ -1,0 +1,91 @@
+"""Files of this machine, looked into here and there.
+
+A look is one pread of a block: a map costs more than the few bytes, and a plan looks into each of 200,000
+queues.
+"""
+
+import os
+from typing import Protocol
+
+from pocketmq.files.layout import Listed
+
+
+class Looked(Protocol):
+    """An open file for a look at a few places."""
+
+    def look(self, start: int, end: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Lookup(Protocol):
+    """A file system, as far as an index is looked into. Missing ones raise FileNotFoundError."""
+
+    def list(self, path: str) -> list[Listed]: ...
+
+    def peek(self, path: str) -> Looked:
+        """For a look at a few places; close it soon."""
+        ...
+
+
+class LookedFile:
+    """A local file by pread; small neighbours come from one block."""
+
+    __slots__ = ("_base", "_block", "_descriptor")
+    _BLOCK = 4096
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._base = 0
+        self._block = b""
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def look(self, start: int, end: int) -> bytes:
+        """Bytes start <= b < end; fewer at the end of the file."""
+        if end - start > self._BLOCK // 4:
+            return os.pread(self._descriptor, max(0, end - start), start)
+        at = start - self._base
+        if at < 0 or end - self._base > len(self._block):
+            # Half of it lies before the place: a binary search ends by steps to either side.
+            self._base = max(0, (start & ~511) - self._BLOCK // 2)
+            self._block = os.pread(self._descriptor, self._BLOCK, self._base)
+            at = start - self._base
+        return self._block[at : at + end - start]
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalFiles:
+    """The machine's own files (or anything mounted there)."""
+
+    def list(self, path: str) -> list[Listed]:
+        """Names in order. Raises: FileNotFoundError."""
+        with os.scandir(path) as entries:
+            return sorted(Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries)
+
+    def peek(self, path: str) -> Looked:
+        return LookedFile(path)
+
+
+def _size_or_zero(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # deleted between the listing and the look
+        return 0
+
+
+def list_or_empty(files: Lookup, path: str) -> list[Listed]:
+    """The entries of a folder, none when it is missing."""
+    try:
+        return files.list(path)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,165 @@
+"""QueueFiles: the index of one queue, ConsumeQueue or 5.x batch queue, looked into by binary search.
+
+Layout and invariants: layout.py. An index is an entry's number, not its queue offset; they differ in batch
+queues only. Read only; the broker's store writes these files.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple, TypeVar
+
+from pocketmq.files.layout import (
+    BATCH_ENTRY,
+    BATCH_ENTRY_SIZE,
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_SIZE,
+    FileSpan,
+    partition,
+    row_of_files,
+)
+from pocketmq.files.local import Looked, Lookup, list_or_empty
+
+_HEAD_SIZE = 1000
+
+
+class IndexEntry(NamedTuple):
+    """One entry; `offset` is its first message's queue offset."""
+
+    position: int
+    size: int
+    code: int
+    offset: int
+    messages: int
+
+
+class QueueFiles:
+    """Bounds are looked up once and then stand, whatever a broker appends.
+
+    Files are opened when they are looked into; close() after a look, since a store has many queues.
+    """
+
+    __slots__ = (
+        "_ext_folder",
+        "_files",
+        "_firsts",
+        "_folders",
+        "_open",
+        "batch",
+        "queue_id",
+        "topic",
+        "width",
+    )
+
+    def __init__(
+        self, folders: Lookup, folder: str, topic: str, queue_id: int, *, batch: bool, ext: str = ""
+    ) -> None:
+        """ext: the folder of its units in consumequeue_ext."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.batch = batch
+        self._folders = folders
+        self.width = BATCH_ENTRY_SIZE if batch else ENTRY_SIZE
+        self._ext_folder = ext
+        self._files = row_of_files(list_or_empty(folders, folder), folder)
+        self._firsts = [f.first // self.width for f in self._files]
+        self._open: dict[str, Looked] = {}
+
+    @property
+    def first_index(self) -> int:
+        return self._firsts[0] if self._files else 0
+
+    def end_index(self) -> int:
+        """One behind the last used entry."""
+        for number in range(len(self._files) - 1, -1, -1):
+            file = self._files[number]
+            first = self._firsts[number]
+            count = file.size // self.width
+            used = self._used_at_the_head(file, count)
+            if used is None:
+                used = partition(first + 1, first + count, self._is_unused) - first
+            if used:
+                return first + used
+        return self.first_index
+
+    def _used_at_the_head(self, file: FileSpan, count: int) -> int | None:
+        """Used entries of a file that has only a few; None for one with more."""
+        seen = min(count, _HEAD_SIZE // self.width)
+        layout = BATCH_ENTRY if self.batch else ENTRY
+        head = self._file(file.path).look(0, seen * self.width)
+        for used, entry in enumerate(
+            layout.iter_unpack(head[: len(head) // self.width * self.width])
+        ):
+            if entry[1] <= 0:
+                return used
+        return seen if seen >= count else None
+
+    def _is_unused(self, index: int) -> bool:
+        return self.entry(index).size <= 0
+
+    def entry(self, index: int) -> IndexEntry:
+        """One entry. Raises: IndexError outside of the files."""
+        number = bisect_right(self._firsts, index) - 1
+        if number < 0:
+            raise IndexError(index)
+        file = self._files[number]
+        at = (index - self._firsts[number]) * self.width
+        raw = self._file(file.path).look(at, at + self.width)
+        if len(raw) < self.width:
+            raise IndexError(index)
+        if self.batch:
+            position, size, code, _, base, count, _, _ = BATCH_ENTRY.unpack_from(raw)
+            return IndexEntry(position, size, code, base, max(count, 1))
+        position, size, code = ENTRY.unpack_from(raw)
+        return IndexEntry(position, size, code, index, 1)
+
+    def bounds(self, log_start: int) -> tuple[int, int]:
+        """Entry numbers [first with a record in the log, end); equal when nothing is left."""
+        end = self.end_index()
+        return self.at_position(log_start, self.first_index, end), end
+
+    def at_position(self, position: int, low: int, high: int) -> int:
+        """First entry in [low, high) whose record is at or behind `position`."""
+
+        def reached(index: int) -> bool:
+            entry = self.entry(index)
+            return entry.size != BLANK_SIZE and entry.position >= position
+
+        # Mostly nothing was deleted.
+        return low if low < high and reached(low) else partition(low, high, reached)
+
+    def at_offset(self, offset: int, low: int, high: int) -> int:
+        """First entry in [low, high) that holds `offset` or a later one."""
+        if not self.batch:
+            return min(max(offset, low), high)
+
+        def reached(index: int) -> bool:
+            entry = self.entry(index)
+            return entry.offset + entry.messages > offset
+
+        return partition(low, high, reached)
+
+    def offset_at(self, index: int, low: int, high: int) -> int:
+        """The queue offset of entry `index`; behind the last one that of the next message."""
+        if not self.batch:
+            return index
+        if low == high:
+            return 0
+        if index < high:
+            return self.entry(index).offset
+        last = self.entry(high - 1)
+        return last.offset + last.messages
+
+    def _file(self, path: str) -> Looked:
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = self._folders.peek(path)
+        return file
+
+    def close(self) -> None:
+        """Gives the open files back; entries that were handed out stay valid."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+QueueT = TypeVar("QueueT", bound=QueueFiles)

@@ -1,0 +1,108 @@
+"""StoreFiles: what lies in a store's folder as it was when it was opened; file lists are taken once.
+
+The folder is the broker's storePathRootDir (it holds `commitlog`), or a commitlog folder itself when only the
+log was copied.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Generic
+
+from pocketmq.files.layout import FileSpan, partition, row_of_files
+from pocketmq.files.local import Lookup, list_or_empty
+from pocketmq.files.queue_files import QueueT
+
+
+class StoreFiles(Generic[QueueT]):
+    """See the head of the file. QueueT: how a queue's files are read."""
+
+    def __init__(self, folders: Lookup, base: str, queue_class: type[QueueT]) -> None:
+        self.base = base
+        self._folders = folders
+        self._queue_class = queue_class
+        top = {e.name: e for e in list_or_empty(folders, base)}
+        self._log_folder = f"{base}/commitlog" if "commitlog" in top else base
+        self.log_files: list[FileSpan] = []
+        self.list_log()
+        self.was_not_stopped = "abort" in top
+        # Why this is no store; None for one.
+        self.why_not: str | None = None
+        if not self.log_files and "commitlog" not in top:
+            self.why_not = "it has no folder `commitlog`" if top else "there is no such folder"
+        self._queue_folders = [
+            (name, name == "batchconsumequeue")
+            for name in ("consumequeue", "batchconsumequeue")
+            if name in top and self._log_folder != base
+        ]
+
+    # ------------------------------------------------------------ the log
+
+    def list_log(self) -> None:
+        """Look again which files there are."""
+        listed = list_or_empty(self._folders, self._log_folder)
+        self.log_files = row_of_files(listed, self._log_folder)
+
+    @property
+    def log_start(self) -> int:
+        """Position of the first byte that is still there."""
+        return self.log_files[0].first if self.log_files else 0
+
+    @property
+    def log_end(self) -> int:
+        """Position behind the last file; the used part ends before."""
+        return self.log_files[-1].end if self.log_files else 0
+
+    def log_file_of(self, position: int) -> FileSpan | None:
+        """The file that holds `position`."""
+        files = self.log_files
+        number = partition(0, len(files), lambda n: files[n].end > position)
+        return files[number] if number < len(files) and files[number].first <= position else None
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """(first byte, byte behind the last) of every file and of every gap between two files.
+
+        Retention deletes from the front and never cuts a file off: records in a gap are lost.
+        """
+        at = self.log_start
+        for file in self.log_files:
+            if at < file.first:
+                yield at, file.first
+            yield file.first, file.end
+            at = file.end
+
+    def missing_file(self, position: int) -> str:
+        """Where the file would be that holds `position`: behind the one before it."""
+        behind = [f for f in self.log_files if f.first <= position]
+        folder = os.path.dirname(behind[-1].path) if behind else f"{self.base}/commitlog"
+        return f"{folder}/{behind[-1].end if behind else position:020d}"
+
+    # ------------------------------------------------------------ queues
+
+    def has_queues(self) -> bool:
+        """Whether any ConsumeQueue is there; if not, the log has to be walked."""
+        return any(
+            list_or_empty(self._folders, f"{self.base}/{name}") for name, _ in self._queue_folders
+        )
+
+    def queues(self, wanted: Callable[[str], bool] = lambda topic: True) -> Iterator[QueueT]:
+        """The queues of the topics that `wanted` says yes to, by topic and queue id."""
+        for kind, batch in self._queue_folders:
+            for topic in list_or_empty(self._folders, f"{self.base}/{kind}"):
+                if topic.size >= 0 or not wanted(topic.name):
+                    continue
+                folder = f"{self.base}/{kind}/{topic.name}"
+                ids = [int(e.name) for e in self._folders.list(folder) if e.name.isdecimal()]
+                for queue_id in sorted(ids):
+                    yield self.queue(topic.name, queue_id, batch=batch)
+
+    def queue(self, topic: str, queue_id: int, *, batch: bool = False) -> QueueT:
+        """One queue; a missing one is empty."""
+        kind = "batchconsumequeue" if batch else "consumequeue"
+        return self._queue_class(
+            self._folders,
+            f"{self.base}/{kind}/{topic}/{queue_id}",
+            topic,
+            queue_id,
+            batch=batch,
+            ext="" if batch else f"{self.base}/consumequeue_ext/{topic}/{queue_id}",
+        )

@@ -1,0 +1,104 @@
+"""Doctor: every record, queue entry and side file of a store checked, without serving or changing it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pocketmq.files.queue_files import IndexEntry, QueueFiles
+from pocketmq.files.records import Damage, Entry
+from pocketmq.remoting import fastjson
+from pocketmq.store.reader import StoreReader
+
+# Prepared and rolled-back messages are in no queue.
+_WITHOUT_ENTRY = 0x4
+
+
+class Problem(NamedTuple):
+    """Something that is wrong; `bytes`: how many of the file it concerns."""
+
+    where: str
+    bytes: int
+    what: str
+
+
+@dataclass
+class Diagnosis:
+    """What was looked at, and what is wrong with it."""
+
+    records: int = 0
+    entries: int = 0
+    side_files: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+def diagnose(
+    store: StoreReader,
+    progress: Callable[[Iterable[Any], str], Iterable[Any]] = lambda each, _: each,
+) -> Diagnosis:
+    """Check everything. progress: is given what is walked through, and the plural of its things."""
+    found = Diagnosis()
+    # The next offset of each queue, as the records say it.
+    ends: dict[tuple[bytes, int], int] = {}
+    for record in progress(store.walk(), "records"):
+        if isinstance(record, Damage):
+            where = f"commitlog at {record.position}"
+            found.problems.append(Problem(where, record.size, record.why))
+            continue
+        found.records += 1
+        if not record.sys_flag & _WITHOUT_ENTRY:
+            key = (record.topic, record.queue_id)
+            ends[key] = max(ends.get(key, 0), record.queue_offset + 1)
+    for queue in progress(store.queues(), "queues"):
+        _check_queue(store, queue, ends, found)
+    for (topic, queue_id), end in ends.items():
+        _missing(found, f"consumequeue/{topic.decode('utf-8', 'replace')}/{queue_id}", end)
+    _check_side_files(store, found)
+    return found
+
+
+def _check_queue(
+    store: StoreReader, queue: QueueFiles, ends: dict[tuple[bytes, int], int], found: Diagnosis
+) -> None:
+    topic = queue.topic.encode("utf-8", "surrogateescape")
+    folder = "batchconsumequeue" if queue.batch else "consumequeue"
+    name = f"{folder}/{queue.topic}/{queue.queue_id}"
+    expected: int | None = None
+    for entry in store.entries(queue):
+        if entry.position < store.log_start:
+            continue
+        found.entries += 1
+        where = f"{name} offset {entry.offset}"
+        if expected is not None and entry.offset != expected:
+            found.problems.append(Problem(where, queue.width, "entries before it are missing"))
+        expected = entry.offset + entry.messages
+        what = _wrong_with(store.record_at(entry.position, check_crc=False), topic, queue, entry)
+        if what:
+            found.problems.append(Problem(where, queue.width, what))
+    missing = ends.pop((topic, queue.queue_id), 0) - (expected or 0)
+    if missing > 0 and expected is not None:
+        _missing(found, name, missing)
+
+
+def _wrong_with(
+    record: Entry | str | None, topic: bytes, queue: QueueFiles, entry: IndexEntry
+) -> str | None:
+    if not isinstance(record, Entry):
+        return f"points to no record: {'nothing' if record is None else record}"
+    claimed = (record.topic, record.queue_id, record.queue_offset, record.size)
+    if claimed != (topic, queue.queue_id, entry.offset, entry.size):
+        return "points to a record of another place"
+    return None
+
+
+def _missing(found: Diagnosis, where: str, count: int) -> None:
+    what = f"the last {count} records have no entry; the broker adds them when it starts"
+    found.problems.append(Problem(where, 20 * count, what))
+
+
+def _check_side_files(store: StoreReader, found: Diagnosis) -> None:
+    for path in sorted((store.root / "config").glob("*.json")):
+        found.side_files += 1
+        try:
+            fastjson.loads(path.read_bytes())
+        except (OSError, fastjson.FastjsonError) as error:
+            found.problems.append(Problem(f"config/{path.name}", path.stat().st_size, str(error)))

@@ -1,0 +1,159 @@
+"""StoreReader: a store on this machine that nobody needs to serve, record by record.
+
+Works beside a running broker: what is appended later is seen by follow() only. Nothing is locked or written.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketmq.files.layout import BLANK_SIZE, FileSpan
+from pocketmq.files.local import LocalFiles
+from pocketmq.files.queue_files import IndexEntry, QueueFiles
+from pocketmq.files.records import Damage, Entry, check_record, ends_here, next_record
+from pocketmq.files.store_files import StoreFiles
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.errors import StoreForeign
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A store at a glance; sizes in bytes."""
+
+    root: str
+    written_by: str
+    stopped_cleanly: bool
+    log_first: int
+    log_end: int
+    log_files: int
+    disk_size: int
+
+
+class StoreReader(StoreFiles[QueueFiles]):
+    """One store directory. Raises: StoreForeign when it is none."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root).expanduser().resolve()
+        super().__init__(LocalFiles(), str(self.root), QueueFiles)
+        if self.why_not:
+            raise StoreForeign(
+                str(self.root),
+                f"{self.why_not}. Name the broker's --data directory (storePathRootDir)",
+            )
+        self._maps: dict[str, tuple[mmap.mmap, memoryview]] = {}
+
+    # ------------------------------------------------------------ the log
+
+    def _map(self, file: FileSpan) -> tuple[mmap.mmap, memoryview]:
+        found = self._maps.get(file.path)
+        if found is None:
+            with open(file.path, "rb") as opened:
+                data = mmap.mmap(opened.fileno(), file.size, access=mmap.ACCESS_READ)
+            found = self._maps[file.path] = data, memoryview(data)
+        return found
+
+    def record_at(self, position: int, *, check_crc: bool = True) -> Entry | str | None:
+        """The record at a position; None when nothing is there; else what is wrong."""
+        file = self.log_file_of(position)
+        if file is None:
+            return None
+        view = self._map(file)[1]
+        return check_record(view, position - file.first, file.size, position, check_crc=check_crc)
+
+    def bytes_at(self, position: int, size: int) -> memoryview:
+        """Bytes of a record that is known to be there."""
+        file = self.log_file_of(position)
+        assert file is not None
+        at = position - file.first
+        return self._map(file)[1][at : at + size]
+
+    def walk(self, position: int | None = None) -> Iterator[Entry | Damage]:
+        """Every record from `position` on; behind damage it goes on at the next record of the file."""
+        at = self.log_start if position is None else position
+        while (file := self.log_file_of(at)) is not None:
+            data, view = self._map(file)
+            found = check_record(view, at - file.first, file.size, at)
+            if isinstance(found, Entry):
+                yield found
+                at += found.size
+                continue
+            if not ends_here(view, at - file.first, file.size):
+                if found is not None:
+                    following = next_record(data, view, at + 1 - file.first, file.size, file.first)
+                    end = file.end if following is None else file.first + following
+                    yield Damage(at, end - at, found)
+                    at = end
+                    continue
+                if file is self.log_files[-1]:
+                    return
+            at = file.end
+
+    def follow(
+        self, position: int | None = None, *, wait: Callable[[], bool]
+    ) -> Iterator[Entry | Damage]:
+        """walk(), then what a broker appends. `wait` is called at the end of the log; False ends it.
+
+        Bytes at the end that are no record yet are asked again: they are being written.
+        """
+        at = self.log_start if position is None else position
+        while True:
+            for found in self.walk(at):
+                if isinstance(found, Damage):
+                    if found.position + found.size >= self.log_end:
+                        break
+                elif found.properties.endswith(b"\0"):
+                    # The body's CRC is right, and the properties are not there yet.
+                    break
+                yield found
+                at = found.position + found.size
+            if not wait():
+                return
+            self.list_log()
+            # Retention may have taken what was not read yet.
+            at = max(at, self.log_start)
+
+    # ------------------------------------------------------------ queues
+
+    def entries(self, queue: QueueFiles, first: int = 0) -> Iterator[IndexEntry]:
+        """A queue's entries from offset `first` on, without those of records long deleted."""
+        end = queue.end_index()
+        for index in range(queue.at_offset(first, queue.first_index, end), end):
+            entry = queue.entry(index)
+            if entry.size != BLANK_SIZE:
+                yield entry
+        queue.close()
+
+    def offsets(self, queue: QueueFiles) -> tuple[int, int]:
+        """[min, max) offset: messages whose record is still in the log. O(log n) reads."""
+        low, high = queue.bounds(self.log_start)
+        found = queue.offset_at(low, low, high), queue.offset_at(high, low, high)
+        queue.close()
+        return found
+
+    # ------------------------------------------------------------ side files
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint.load(str(self.root / "checkpoint"))
+
+    def summary(self) -> Summary:
+        """See Summary; walks the last log file to find its end."""
+        end = self.log_files[-1].first if self.log_files else 0
+        for found in self.walk(end):
+            end = found.position + found.size
+        disk = sum(
+            (Path(folder) / name).stat().st_blocks * 512
+            for folder, _, names in os.walk(self.root)
+            for name in names
+        )
+        return Summary(
+            str(self.root),
+            "PocketMQ" if self.checkpoint.ours else "RocketMQ",
+            not self.was_not_stopped,
+            self.log_start,
+            end,
+            len(self.log_files),
+            disk,
+        )
