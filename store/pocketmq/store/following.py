@@ -19,9 +19,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pocketmq.files.records import Entry, check_record
 from pocketmq.remoting.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
-from pocketmq.store.commit_log import BLANK, CommitLog, Entry, check_record
+from pocketmq.store.commit_log import BLANK, CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import Diverged, MessageIllegal
