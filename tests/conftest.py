@@ -1,9 +1,12 @@
 """Options that every test folder shares."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import acceptance
 from tests.kit.spread import ByRoom
+from tests.kit.tidy import changes, state_of_process
 
 # A slow machine is no failure: no time limit for an example, nor for making one.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -110,6 +113,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         help="how many seeds of the simulator are run (default 100; 10,000 for the reported figures)",
     )
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_changed() -> Iterator[None]:
+    """A test that changes its process for those after it fails itself, and not they."""
+    before = state_of_process()
+    yield
+    left = changes(before, state_of_process())
+    assert not left, "the test left changed: " + "; ".join(left)
 
 
 def pytest_configure(config: pytest.Config) -> None:

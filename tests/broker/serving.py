@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -280,18 +280,6 @@ def number(answer: RemotingCommand, name: str) -> int:
     """A field of an answer as a number."""
     assert answer.ext is not None
     return int(answer.ext[name])
-
-
-async def until(
-    state: Callable[[], bool | Awaitable[bool]], within_ms: int = WAIT_MS, what: str = ""
-) -> None:
-    """Wait for a state, looking again every few milliseconds."""
-    async with asyncio.timeout(within_ms / 1000):
-        while True:
-            found = state()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.005)
 
 
 def batch(*members: tuple[bytes, bytes]) -> bytes:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving, until
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.addresses import advertise
 from pocketmq.broker.broker import Broker
@@ -120,7 +121,7 @@ async def test_a_stop_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
             ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
             before = broker.parts.messages.store.put_count
             opaques = [peer.send(310, {**ext, "i": "a\x01b"}, b"x") for _ in range(100)]
-            await until(lambda: broker.parts.messages.store.put_count == before + 100)
+            await until_async(lambda: broker.parts.messages.store.put_count == before + 100)
             await broker._stack.aclose()
             for opaque in opaques:
                 assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
@@ -134,7 +135,7 @@ async def test_a_stop_answers_held_pulls_and_ends_connections(tmp_path: Path) ->
         peer = await Peer.at(broker)
         await peer.produce("T")
         opaque = peer.send_pull("g", "T", 1, sys_flag=6, subscription="*")
-        await until(lambda: broker.parts.services.long_polling.count == 1)
+        await until_async(lambda: broker.parts.services.long_polling.count == 1)
     assert (await peer.answer(opaque)).code == ResponseCode.PULL_NOT_FOUND
     assert await peer.ended()
     await peer.close()
@@ -157,7 +158,7 @@ async def test_a_broker_that_is_killed_keeps_its_topics(tmp_path: Path) -> None:
         assert table["topicConfigTable"]["T"]["writeQueueNums"] == 4
         await peer.heartbeat("g", {"T": "*"})
         path = tmp_path / "config" / "subscriptionGroup.json"
-        await until(lambda: path.exists() and b'"g"' in path.read_bytes())
+        await until_async(lambda: path.exists() and b'"g"' in path.read_bytes())
 
 
 async def test_offsets_are_saved_while_it_runs(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ async def test_offsets_are_saved_while_it_runs(tmp_path: Path) -> None:
             ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 5}
             await peer.ask(15, ext)
             path = tmp_path / "config" / "consumerOffset.json"
-            await until(lambda: path.exists() and b"T@g" in path.read_bytes())
+            await until_async(lambda: path.exists() and b"T@g" in path.read_bytes())
             assert path.read_bytes() == b'{"offsetTable":{"T@g":{0:5}}}'
 
 
@@ -189,7 +190,7 @@ async def test_a_table_that_cannot_be_saved_is_tried_again(
         broker.parts.tables.offsets.commit("g", "T", 0, 5, "test")
         path = tmp_path / "config" / "consumerOffset.json"
         troubles = broker.parts.messages.store.side_tasks.troubles
-        await until(lambda: path.exists() and b"T@g" in path.read_bytes() and not troubles)
+        await until_async(lambda: path.exists() and b"T@g" in path.read_bytes() and not troubles)
     assert "failed and is tried again task=consumerOffset.json" in caplog.text
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.broker.bare import Asker
-from tests.broker.serving import Peer, body_of, number, serving, until
+from tests.broker.serving import Peer, body_of, number, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.broker import Broker
@@ -91,7 +92,7 @@ async def test_a_connection_that_ends_leaves_at_once_and_the_others_are_told(
             await one.request(CODE.NOTIFY_CONSUMER_IDS_CHANGED)
             assert body_of(await members(one, "g")) == {"consumerIdList": ["c1"]}
             assert broker.parts.members.producers.groups == {}
-    await until(lambda: broker.parts.members.consumers.groups == {})
+    await until_async(lambda: broker.parts.members.consumers.groups == {})
 
 
 async def test_a_client_that_unregisters_leaves(broker: Broker, peer: Peer) -> None:
@@ -237,7 +238,7 @@ async def test_offsets_are_kept_per_topic_group_and_queue(broker: Broker, peer: 
         {"consumerGroup": "g", "topic": "T", "queueId": 2, "commitOffset": 9},
         oneway=True,
     )
-    await until(lambda: broker.parts.tables.offsets.query("g", "T", 2) == 9)
+    await until_async(lambda: broker.parts.tables.offsets.query("g", "T", 2) == 9)
 
 
 async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.broker.metrics import NODE_LABELS, Metric, metrics, snapshot
 from pocketmq.client import (

@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, number, serving, until
+from tests.broker.serving import Peer, number, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting import fastjson
@@ -28,7 +29,7 @@ async def rounds_are_over(broker: Broker, folder: Path) -> None:
         # The table is written at intervals of the clock, and the clock is the test's.
         assert isinstance(broker.clock, ManualClock)
         broker.clock.advance_ms(60_000)
-        await until(partial(is_offset, file, "M@mark", mark))
+        await until_async(partial(is_offset, file, "M@mark", mark))
 
 
 def is_offset(file: Path, key: str, offset: int) -> bool:

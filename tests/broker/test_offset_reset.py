@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, body_of, number, records, serving, until
+from tests.broker.serving import Peer, body_of, number, records, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -86,7 +87,7 @@ async def test_a_pull_that_waits_is_told_at_once(broker: Broker) -> None:
     async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
         await member.heartbeat("g", {"T": "*"})
         waiting = member.send_pull("g", "T", 40, sys_flag=SUSPEND, suspendTimeoutMillis=60_000)
-        await until(lambda: broker.parts.services.long_polling.polling("T", 0) == 1)
+        await until_async(lambda: broker.parts.services.long_polling.polling("T", 0) == 1)
         await reset(admin, offset=35)
         told = await member.answer(waiting)
         assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")

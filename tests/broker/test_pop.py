@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, batch, body_of, number, records, serving, until
+from tests.broker.serving import Peer, batch, body_of, number, records, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.topic_config import TopicConfig
@@ -115,7 +116,7 @@ async def test_a_pop_waits_for_a_message_that_it_lets_through(tmp_path: Path) ->
         now_ms = broker.clock.now_ms
         broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         opaque = Popper(peer, now_ms).send(pollTime=15_000, expType="TAG", exp="a || c")
-        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 1)
         info = await other.ask(
             RequestCode.POLLING_INFO, {"consumerGroup": "g", "topic": "T", "queueId": -1}
         )
@@ -138,7 +139,7 @@ async def test_one_message_wakes_one_of_the_pops_that_wait(tmp_path: Path) -> No
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         for peer in (one, two):
             Popper(peer, broker.clock.now_ms).send(pollTime=15_000)
-        await until(lambda: broker.parts.services.pop.polling.count == 2)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 2)
         async with await Peer.at(broker) as producer:
             await producer.produce("T")
         await one.next()
@@ -176,7 +177,7 @@ async def test_too_many_waiting_pops_are_sent_away_with_209(tmp_path: Path) -> N
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         popper = Popper(peer, broker.clock.now_ms)
         popper.send(pollTime=15_000)
-        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 1)
         assert (await popper.answer(pollTime=15_000)).code == ResponseCode.POLLING_FULL
 
 
@@ -184,7 +185,7 @@ async def test_the_broker_that_stops_answers_the_pops_that_wait(tmp_path: Path) 
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         opaque = Popper(peer, broker.clock.now_ms).send(pollTime=15_000)
-        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 1)
         broker.parts.services.pop.release()
         assert (await peer.answer(opaque)).code == ResponseCode.POLLING_TIMEOUT
 
@@ -295,7 +296,7 @@ async def test_a_notification_tells_that_there_is_something_to_pop(tmp_path: Pat
         broker.parts.tables.topics.update(TopicConfig("T", 2, 2))
         ext = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 15_000, "bornTime": 0}
         opaque = peer.send(RequestCode.NOTIFICATION, ext)
-        await until(lambda: broker.parts.services.pop.notifications.count == 1)
+        await until_async(lambda: broker.parts.services.pop.notifications.count == 1)
         async with await Peer.at(broker) as producer:
             await producer.produce("T", queue_id=1)
         answer = await peer.answer(opaque)
@@ -468,9 +469,9 @@ async def test_pulls_wait_and_are_woken_as_before_while_pops_wait(tmp_path: Path
     ):
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         pop = Popper(peer, broker.clock.now_ms, group="pops").send(pollTime=15_000)
-        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 1)
         pull = puller.send_pull("pulls", "T", 0, sys_flag=6, subscription="*")
-        await until(lambda: broker.parts.services.long_polling.count == 1)
+        await until_async(lambda: broker.parts.services.long_polling.count == 1)
         both = batch((b"one", b""), (b"two", b""))
         code, more = RequestCode.SEND_BATCH_MESSAGE, {"m": True}
         assert (await producer.produce("T", both, code=code, more=more)).code == 0

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, number, serving, until
+from tests.broker.serving import Peer, number, serving
 from tests.broker.test_pop_model import Bench
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.remoting.clock import ManualClock
@@ -130,7 +131,7 @@ async def test_a_waiting_pop_is_woken_when_its_queue_is_free(tmp_path: Path) -> 
         async with await Peer.at(broker) as other:
             waiting = Popper(other, broker.clock.now_ms)
             opaque = waiting.send(order=True, maxMsgNums=1, pollTime=15_000, invisibleTime=300)
-            await until(lambda: broker.parts.services.pop.polling.count == 1)
+            await until_async(lambda: broker.parts.services.pop.polling.count == 1)
             assert (await popper.ack(first)).code == 0
             answer = await other.answer(opaque)
             assert (answer.code, bytes(answer.body).count(b"1\x01T")) == (0, 1)
@@ -158,7 +159,7 @@ async def test_a_waiting_pop_is_woken_when_the_clock_has_jumped_past_the_block(
         assert await Popper(peer, clock.now_ms).bodies(order=True, invisibleTime=5_000) == [b"0"]
         waiting = Popper(other, clock.now_ms)
         opaque = waiting.send(order=True, pollTime=15_000)
-        await until(lambda: broker.parts.services.pop.polling.count == 1)
+        await until_async(lambda: broker.parts.services.pop.polling.count == 1)
         broker.parts.services.pop.step()
         clock.jump_ms(6_000)
         broker.parts.services.pop.step()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.broker.popping import Popped, Popper
-from tests.broker.serving import Peer, serving, until
+from tests.broker.serving import Peer, serving
 from tests.golden.golden_stores import unpack
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.clock import SystemClock
@@ -48,7 +49,7 @@ async def test_everything_that_was_not_acknowledged_is_popped_once(
         store={"mapped_file_size_commit_log": 65_536},
         broker_cluster_name="GoldenCluster",
     ) as broker:
-        await until(lambda: handed_over(broker), 60_000)
+        await until_async(lambda: handed_over(broker))
         async with await Peer.at(broker) as peer:
             popper = Popper(peer, broker.clock.now_ms, "GdPop", "GdGidPop")
             messages: list[Popped] = []

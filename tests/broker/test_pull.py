@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, number, records, serving, until
+from tests.broker.serving import Peer, number, records, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.subscription_group import SubscriptionGroupConfig
@@ -368,7 +369,7 @@ async def test_lite_pull_can_be_switched_off(broker: Broker, peer: Peer) -> None
 async def test_a_held_pull_is_answered_by_the_next_message(broker: Broker, peer: Peer) -> None:
     """Not before, and other requests of the same connection are not held up by it."""
     opaque = peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
-    await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 1)
     await fill(peer, "a")
     answer = await peer.answer(opaque)
     assert [bytes(record.body) for record in records(answer)] == [b"0"]
@@ -378,7 +379,7 @@ async def test_a_held_pull_is_answered_by_the_next_message(broker: Broker, peer:
 async def test_a_held_pull_is_not_woken_by_another_tag(broker: Broker, peer: Peer) -> None:
     await peer.heartbeat("g", {"T": "B"})
     opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
-    await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 1)
     await fill(peer, "A", "A")
     assert broker.parts.services.long_polling.count == 1
     await fill(peer, "B")
@@ -389,7 +390,7 @@ async def test_a_held_pull_is_not_woken_by_another_tag(broker: Broker, peer: Pee
 async def test_a_held_sql_pull_is_woken_by_its_properties_only(broker: Broker, peer: Peer) -> None:
     await peer.heartbeat("g", {"T": "price > 3"}, expression_type="SQL92")
     opaque = peer.send_pull("g", "T", 0, sys_flag=HOLD)
-    await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 1)
     await peer.produce("T", b"cheap", price="1")
     assert broker.parts.services.long_polling.count == 1
     await peer.produce("T", b"dear", price="9")
@@ -400,7 +401,7 @@ async def test_messages_of_one_read_wake_a_pull_once(broker: Broker, peer: Peer)
     """Invariant 2 of long_polling.py: the answer holds all of them."""
     await fill(peer, "a")
     opaque = peer.send_pull("g", "T", 1, sys_flag=OWN | HOLD, subscription="*")
-    await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 1)
     ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
     async with await Peer.at(broker) as other:
         for place in range(5):
@@ -439,8 +440,8 @@ async def test_only_what_may_come_later_is_held(broker: Broker, peer: Peer) -> N
 async def test_the_pulls_of_a_closed_connection_are_forgotten(broker: Broker) -> None:
     async with await Peer.at(broker) as peer:
         peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")
-        await until(lambda: broker.parts.services.long_polling.count == 1)
-    await until(lambda: broker.parts.services.long_polling.count == 0)
+        await until_async(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 0)
 
 
 # ---------------------------------------------------------------- offsets that come with a pull
@@ -452,7 +453,7 @@ async def test_a_pull_commits_its_offset_even_when_it_is_held(broker: Broker, pe
     await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=1)
     assert broker.parts.tables.offsets.query("g", "T", 0) == 1
     peer.send_pull("g", "T", 2, sys_flag=OWN | HOLD | 1, subscription="*", commitOffset=2)
-    await until(lambda: broker.parts.services.long_polling.count == 1)
+    await until_async(lambda: broker.parts.services.long_polling.count == 1)
     assert broker.parts.tables.offsets.query("g", "T", 0) == 2
     await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", commitOffset=0)
     await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=-1)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving, until
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -57,11 +58,11 @@ async def test_a_new_topic_is_told_at_once(tmp_path: Path) -> None:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             async with await Peer.at(broker) as peer:
                 await peer.produce("T")
-                await until(lambda: route(server, "T") == (4, 4, 6))
+                await until_async(lambda: route(server, "T") == (4, 4, 6))
                 await peer.heartbeat("g", {"T": "*"})
-                await until(lambda: route(server, "%RETRY%g") == (1, 1, 6))
+                await until_async(lambda: route(server, "%RETRY%g") == (1, 1, 6))
                 broker.parts.tables.topics.update(TopicConfig("T", 2, 1, perm=4))
-                await until(lambda: route(server, "T") == (2, 1, 4))
+                await until_async(lambda: route(server, "T") == (2, 1, 4))
 
 
 async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(
@@ -82,9 +83,9 @@ async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path)
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             broker.registration._client.close_address(server.address)
-            await until(lambda: "b" not in server.routes._brokers)
+            await until_async(lambda: "b" not in server.routes._brokers)
             broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
-            await until(lambda: "b" in server.routes._brokers)
+            await until_async(lambda: "b" in server.routes._brokers)
 
 
 async def test_unchanged_tables_are_not_sent_when_the_settings_say_so(tmp_path: Path) -> None:

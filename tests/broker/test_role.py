@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, number, serving, until
+from tests.broker.serving import Peer, number, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
@@ -64,7 +65,7 @@ async def test_a_follower_is_silent(tmp_path: Path) -> None:
         assert broker.parts.tables.topics.get("%RETRY%g") is None
         assert broker.parts.tables.offsets.query("g", "T", 0) == -1
         broker.role.lead()
-        await until(lambda: broker.parts.messages.store.max_offset("T", 0) == 2)
+        await until_async(lambda: broker.parts.messages.store.max_offset("T", 0) == 2)
 
 
 async def test_the_services_of_a_master_are_those_of_the_role(tmp_path: Path) -> None:

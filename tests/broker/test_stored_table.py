@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving, until
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
@@ -73,7 +74,7 @@ async def test_a_send_to_a_topic_that_cannot_be_saved_is_refused(
             assert "No space left" in (answer.remark or "")
             assert broker.parts.tables.topics.get("New") is None
         files.full = ""
-        await until(lambda: not broker.parts.messages.store.side_tasks.troubles)
+        await until_async(lambda: not broker.parts.messages.store.side_tasks.troubles)
         assert (await peer.produce("New")).code == ResponseCode.SUCCESS
         shutil.copytree(folder, tmp_path / "crashed")
     async with serving(tmp_path / "crashed") as broker, await Peer.at(broker) as peer:
@@ -105,7 +106,7 @@ async def test_all_sends_to_a_new_topic_wait_for_it(tmp_path: Path, files: Files
         codes = {(await peer.answer(opaque)).code for opaque in asked}
         assert codes == {ResponseCode.SUCCESS}
         assert "New" in topic_names(tmp_path)
-        await until(lambda: not broker.parts.messages.store.side_tasks.troubles)
+        await until_async(lambda: not broker.parts.messages.store.side_tasks.troubles)
 
 
 async def test_a_change_that_cannot_be_saved_is_rolled_back(tmp_path: Path, files: Files) -> None:
@@ -143,7 +144,7 @@ async def test_a_change_that_cannot_be_saved_is_rolled_back(tmp_path: Path, file
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert tables.request_modes.get("T", "g").mode == "PULL"
         files.full = ""
-        await until(lambda: not broker.parts.messages.store.side_tasks.troubles)
+        await until_async(lambda: not broker.parts.messages.store.side_tasks.troubles)
 
 
 async def test_a_heartbeat_of_many_new_groups_costs_few_writes(
@@ -191,7 +192,7 @@ async def test_members_go_on_when_their_group_cannot_be_saved(tmp_path: Path, fi
         assert await peer.bodies("g", "T") == [b"hello"]
         assert "topics.json" in broker.parts.messages.store.side_tasks.troubles
         files.full = ""
-        await until(lambda: "%RETRY%g" in topic_names(tmp_path))
+        await until_async(lambda: "%RETRY%g" in topic_names(tmp_path))
 
 
 async def test_internal_topics_come_back_with_their_queues(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ import os
 import re
 import signal
 import socket
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.servers import Server
 from tests.interop.processes import free_ports
+from tests.kit.waiting import until
 
 from pocketmq.cli.app import run
 from pocketmq.cli.broker_process import ending, pause_ms
@@ -45,14 +45,6 @@ def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Se
     server = Server(folder, "up", *ports, *words, environment=variables)
     started.append(server)
     return server
-
-
-def until(state: Callable[[], bool], what: str) -> None:
-    """Wait for a state of another process."""
-    end = time.monotonic() + PATIENCE_S
-    while not state():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

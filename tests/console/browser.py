@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from tests.interop.toolchain import program
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 T = TypeVar("T")
 

@@ -1,8 +1,7 @@
 """A name server, brokers and a console in this process, and a user of the console's API over real HTTP."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,15 +154,3 @@ async def browser(server: ConsoleServer) -> AsyncIterator[User]:
     address = server.address.replace("0.0.0.0", "127.0.0.1")
     async with httpx.AsyncClient(base_url=address, timeout=WAIT_S, trust_env=False) as http:
         yield User(http)
-
-
-async def until(
-    condition: Callable[[], Awaitable[Any]], within_s: float = WAIT_S, step_s: float = 0.05
-) -> Any:
-    """Wait for what `condition` answers to be true; returns it."""
-    async with asyncio.timeout(within_s):
-        while True:
-            found = await condition()
-            if found:
-                return found
-            await asyncio.sleep(step_s)

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.console.console_peer import Site, site, until
+from tests.console.console_peer import Site, site
+from tests.kit.waiting import until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -72,12 +73,12 @@ async def test_what_the_article_saw_on_four_screens_and_the_verdict_that_it_lack
             return reply.json if reply.status == 200 else None
 
         async with member(running, "A", "tagA") as got_a:
-            await until(lambda: _stored(group, "tagA"))
+            await until_async(lambda: _stored(group, "tagA"))
             async with member(running, "B", "tagB") as got_b:
-                await until(lambda: _two_each(group))
+                await until_async(lambda: _two_each(group))
                 # A has told the broker anew when it gave queues up; now B is the last one to tell.
                 got_b.consumer.subscribe("T", "tagB")
-                await until(lambda: _kept_is_the_last(group))
+                await until_async(lambda: _kept_is_the_last(group))
                 await send(running, "T", *["tagB"] * 8)
 
                 async def consumed() -> Any:
@@ -86,7 +87,7 @@ async def test_what_the_article_saw_on_four_screens_and_the_verdict_that_it_lack
                     done = [row["consumerOffset"] for row in rows] == [2, 2, 2, 2]
                     return found if done else None
 
-                found = await until(consumed)
+                found = await until_async(consumed)
                 # S85: who is there, and what each asks for beside what the broker keeps.
                 own = {
                     each["clientId"]: [s["expression"] for s in each["subscriptions"][:1]]
@@ -119,7 +120,7 @@ async def test_what_the_article_saw_on_four_screens_and_the_verdict_that_it_lack
                 assert sorted(got_b) == ["B2", "B3", "B6", "B7"]
                 assert got_a == []
                 # The overview warns, and the list shows it.
-                overview = await until(lambda: _warned(user))
+                overview = await until_async(lambda: _warned(user))
                 assert "tagB" in overview["text"]
                 listed = (await user.read("/groups", q="S", type="NORMAL"))["items"]
                 assert [(each["name"], each["members"], each["differs"]) for each in listed] == [
@@ -164,7 +165,7 @@ async def test_offsets_are_shown_before_they_are_moved(tmp_path: Path) -> None:
             async def all_got() -> bool:
                 return len(got) == 6
 
-            await until(all_got)
+            await until_async(all_got)
         step = {"topic": "T", "broker": "b"}
 
         async def offsets(group: str) -> list[int]:
@@ -246,7 +247,7 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
                 reply = await user.get("/groups/S/members/127.0.0.1%40A", stack="true")
                 return reply.json if reply.status == 200 and reply.json["queues"] else None
 
-            found = await until(info)
+            found = await until_async(info)
             assert found["queues"][0]["topic"] == "T"
             assert found["subscriptions"][0]["tags"] == ["tagA", "tagB"]
             assert found["properties"]
@@ -257,7 +258,7 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
             async def listed() -> Any:
                 return (await user.read("/producers", group="P"))["items"]
 
-            rows = await until(listed)
+            rows = await until_async(listed)
             assert [(each["group"], each["language"]) for each in rows] == [("P", "PYTHON")]
             assert rows[0]["address"].startswith("127.0.0.1:")
             everybody = (await user.read("/producers"))["items"]
@@ -282,7 +283,7 @@ async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_pa
                 active = [each for each in found["subGroups"] if each["state"] == "active"]
                 return found if len(active) == 2 else None
 
-            found = await until(two)
+            found = await until_async(two)
             assert found["mode"] == "isolate"
             wishes = {
                 each["clientIds"][0]: each["subscriptions"][0]["expression"]
@@ -304,5 +305,5 @@ async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_pa
             async def all_got() -> bool:
                 return (len(got_a), len(got_b)) == (4, 4)
 
-            await until(all_got)
-            await until(owned_twice)
+            await until_async(all_got)
+            await until_async(owned_twice)

@@ -6,8 +6,9 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from tests.console.console_peer import Site, User, site, until
+from tests.console.console_peer import Site, User, site
 from tests.console.test_api_groups import member
+from tests.kit.waiting import until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -151,10 +152,10 @@ async def test_what_became_of_a_message_is_told_by_type_and_verdict_and_it_can_b
                 found = await tracked(number)
                 return found if found and found["verdict"] == wanted else None
 
-            consumed = await until(lambda: verdict_is(0, "CONSUMED"))
+            consumed = await until_async(lambda: verdict_is(0, "CONSUMED"))
             assert consumed["trackType"] == "CONSUMED"
             assert consumed["deliveries"][0]["clientId"] == "127.0.0.1@A"
-            filtered = await until(lambda: verdict_is(1, "FILTERED"))
+            filtered = await until_async(lambda: verdict_is(1, "FILTERED"))
             assert filtered["trackType"] == "CONSUMED_BUT_FILTERED"
             assert got == ["tagA"]
             path = f"/messages/{sent[0]['msgId']}/consume"
@@ -187,7 +188,7 @@ async def _dead_letters(running: Site, count: int) -> None:
             items = (await running.user.read("/dlq"))["items"]
             return bool(items and items[0]["messages"] == count)
 
-        await until(all_dead)
+        await until_async(all_dead)
 
 
 async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> None:
@@ -227,13 +228,13 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
             async def came() -> bool:
                 return sorted(got) == wanted
 
-            await until(came)
+            await until_async(came)
 
         async def warned() -> bool:
             rows = (await user.read("/overview"))["warnings"]
             return [each["subject"] for each in rows if each["kind"] == "DEAD_LETTERS"] == ["D"]
 
-        await until(warned)
+        await until_async(warned)
 
 
 async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: Path) -> None:

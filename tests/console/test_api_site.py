@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.console_peer import browser, site, until
+from tests.console.console_peer import browser, site
+from tests.kit.waiting import until_async
 
 from pocketmq.client import Credentials, Message, Producer
 from pocketmq.console.config import ConsoleConfig
@@ -27,7 +28,7 @@ async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_pat
                 top = [each for each in found["topTopics"] if each["in"] > 0]
                 return found if found["rates"]["in"] > 0 and top else None
 
-            found = await until(busy)
+            found = await until_async(busy)
         broker = found["brokers"][0]
         assert (broker["name"], broker["role"], broker["isPocketMq"]) == ("b", "MASTER", True)
         assert broker["reachable"]
@@ -149,7 +150,7 @@ async def test_a_broker_that_is_gone_is_a_warning_and_the_rest_goes_on(tmp_path:
             warnings = (await user.read("/overview"))["warnings"]
             return [each for each in warnings if each["kind"] == "BROKER_UNREACHABLE"]
 
-        found = await until(warned)
+        found = await until_async(warned)
         assert [(each["subject"], each["severity"]) for each in found] == [("c", "error")]
         assert {each["broker"] for each in (await user.read("/topics/T"))["status"]} == {"b"}
         assert (await user.read("/groups", type="NORMAL"))["items"][0]["name"] == "G"

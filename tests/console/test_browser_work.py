@@ -6,7 +6,7 @@ import pytest
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, Mixed, Stage, make_topic
 from tests.interop.driver import message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 # Set up first, so that its queues move on (after 15 s of long polling) before the last test looks.
 pytestmark = pytest.mark.usefixtures("leaving")

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.console.console_peer import Site, site, until
+from tests.console.console_peer import Site, site
+from tests.kit.waiting import until_async
 
 from pocketmq.admin import Admin
 from pocketmq.broker.metrics import snapshot
@@ -58,7 +59,7 @@ async def test_members_that_write_the_same_tags_differently_agree_on_every_face(
             async with Producer("P", name_server=running.name_server) as producer:
                 for queue in await producer.queues("T"):
                     await producer.send(Message("T", b"x", tags="A"), queue=queue)
-            found = await until(both)
+            found = await until_async(both)
             assert found["verdict"]["agree"] is True
             assert [each["differs"] for each in found["members"]] == [[], []]
             broker = running.brokers["b"]
@@ -93,7 +94,7 @@ async def test_a_tracks_type_is_the_same_from_the_broker_and_from_administration
             async def online() -> bool:
                 return running.brokers["b"].parts.members.consumers.get("S") is not None
 
-            await until(online)
+            await until_async(online)
             told = await admin.doctor.track(msg_id=sent.offset_msg_id, group="S")
             assert told is not None
             message = await admin.messages.by_offset_id(sent.offset_msg_id)
@@ -154,7 +155,7 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(tmp_path: Pa
                 }
                 return sick if {name: set(each) for name, each in sick.items()} == wanted else None
 
-            sick = await until(told)
+            sick = await until_async(told)
             for name, symptoms in sick.items():
                 assert _words((await user.read(f"/groups/{name}"))["warnings"]) == symptoms
 
@@ -166,7 +167,7 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(tmp_path: Pa
                 }
                 return bool(seen == sick)
 
-            await until(on_the_overview)
+            await until_async(on_the_overview)
             listed = {each["name"]: each for each in (await user.read("/groups"))["items"]}
             assert (listed["Stuck"]["state"], listed["Dying"]["state"]) == ("sick", "sick")
 
@@ -177,4 +178,4 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(tmp_path: Pa
                 text = to_text([snapshot(running.brokers["b"])]).decode()
                 return set(line.findall(text)) == wanted
 
-            await until(measured)
+            await until_async(measured)

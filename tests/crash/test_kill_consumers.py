@@ -20,7 +20,7 @@ import pytest
 from tests.interop.asking import ask, make_topic_at
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.processes import Process
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 

@@ -1,13 +1,13 @@
 """One command, a whole site: what is sent is there for consumers, tools and the next start."""
 
-import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.servers import Server
+from tests.kit.waiting import until_async
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
@@ -78,16 +78,6 @@ class Site:
         )
         assert answer.code == ResponseCode.SUCCESS, answer
         return [bytes(record.body) for record in read_records(bytes(answer.body))]
-
-
-async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask again until it holds; a slow machine may take its time."""
-    try:
-        async with asyncio.timeout(60):
-            while not await holds():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(f"not within a minute: {what}")
 
 
 @pytest.fixture
@@ -161,7 +151,7 @@ async def test_two_brokers_share_a_topic_behind_one_name_server(site: Site) -> N
         brokers[:] = fastjson.loads(route.body)["brokerDatas"]
         return len(brokers) == 2
 
-    await until(both_are_routed, "both brokers in the route")
+    await until_async(both_are_routed, "both brokers in the route")
     assert [broker["brokerName"] for broker in brokers] == ["a", "b"]
     for broker in brokers:
         address = broker["brokerAddrs"]["0"]
@@ -187,7 +177,7 @@ async def test_a_broker_whose_process_dies_is_out_of_the_routes_at_once(site: Si
         route = await site.ask(namesrv["namesrv"], CODE.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
         return route.code == ResponseCode.TOPIC_NOT_EXIST
 
-    await until(is_gone, "the route of the dead broker gone")
+    await until_async(is_gone, "the route of the dead broker gone")
 
 
 async def test_a_broker_comes_back_to_a_name_server_that_was_restarted(site: Site) -> None:
@@ -229,4 +219,4 @@ async def test_a_broker_comes_back_to_a_name_server_that_was_restarted(site: Sit
         route = await site.ask(address, CODE.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
         return route.code == ResponseCode.SUCCESS
 
-    await until(is_back, "the broker back at its name server")
+    await until_async(is_back, "the broker back at its name server")

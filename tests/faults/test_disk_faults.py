@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from tests.broker.popping import Popper, popped
-from tests.broker.serving import Peer, number, records, serving, until
+from tests.broker.serving import Peer, number, records, serving
 from tests.faults.faulty_disk import BY_PATH, FaultyDisk
+from tests.kit.waiting import until_async
 
 from pocketmq.broker import housekeeping
 from pocketmq.broker.broker import Broker
@@ -151,7 +152,7 @@ async def run(folder: Path, disk: FaultyDisk, *, rounds: int = 0) -> None:
         if store.exists():
             async with serving(store) as broker, await Peer.at(broker) as peer:
                 if work is not None:
-                    await until(partial(_nothing, work, peer), what="acknowledged and lost")
+                    await until_async(partial(_nothing, work, peer), what="acknowledged and lost")
 
 
 async def _worked(
@@ -178,11 +179,11 @@ async def _worked(
     ):
         assert not await work.send("Topic"), "an fsync of the log failed, and messages are taken"
         return
-    await until(lambda: store.writable, what="the store takes messages again")
-    await until(lambda: work.send("Last"), what="a new topic can be made again")
-    await until(lambda: not store.side_tasks.troubles.keys() - _UNTIL_RESTART)
+    await until_async(lambda: store.writable, what="the store takes messages again")
+    await until_async(lambda: work.send("Last"), what="a new topic can be made again")
+    await until_async(lambda: not store.side_tasks.troubles.keys() - _UNTIL_RESTART)
     # The delayed ones come too.
-    await until(partial(_nothing, work, work.peer))
+    await until_async(partial(_nothing, work, work.peer))
 
 
 async def _nothing(work: "Work", peer: Peer) -> bool:
@@ -255,6 +256,6 @@ async def test_a_disk_that_refuses_for_a_while(
         store = broker.parts.messages.store
         store.side_tasks.retry_ms = 5
         disk.heal()
-        await until(lambda: work.send("Last"), what="messages are taken again")
-        await until(lambda: not store.side_tasks.troubles)
-        await until(partial(_nothing, work, peer))
+        await until_async(lambda: work.send("Last"), what="messages are taken again")
+        await until_async(lambda: not store.side_tasks.troubles)
+        await until_async(partial(_nothing, work, peer))

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, until
+from tests.broker.serving import Peer
 from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
+from tests.kit.waiting import until_async
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, encode
@@ -119,7 +120,7 @@ async def a_crowd_that_closes_at_once(broker: Watched, peer: Peer) -> None:
         answer = await peer.ask(CODE.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "crowd"})
         return len(json.loads(bytes(answer.body))["consumerIdList"]) == 1
 
-    await until(alone, 60_000)
+    await until_async(alone)
 
 
 @pytest.mark.parametrize(

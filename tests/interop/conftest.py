@@ -19,7 +19,7 @@ from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.driver import Driver, Session
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import CLIENT_VERSIONS, TOOLS_VERSIONS, ToolchainMissing
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 BROKERS = [
     "pocketmq",

@@ -12,7 +12,7 @@ from tests.interop.mqadmin import Mqadmin, mqadmin
 from tests.interop.test_client_send_and_consume import FIRST
 from tests.interop.test_pop import POP
 from tests.interop.toolchain import TOOLS_VERSIONS
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting.names import REPLY_SUFFIX
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
-from tests.interop.test_client_send_and_consume import Got, push, wait_for
+from tests.interop.test_client_send_and_consume import Got, push
+from tests.kit.waiting import until_async
 
 from pocketmq.admin import Admin, GroupConfig, TrackType
 from pocketmq.client import Message, NoRoute, Producer
@@ -71,7 +72,7 @@ async def test_an_operator_makes_looks_moves_and_removes(
         async with consumer:
             await got.wait(6)
             await consumer.persist_offsets()
-            await wait_for(
+            await until_async(
                 lambda: all(
                     (consumer.committed(each) or 0) == 3
                     for each in consumer.assignment()

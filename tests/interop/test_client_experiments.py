@@ -17,9 +17,9 @@ from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import Sent
 from tests.interop.processes import Process
-from tests.interop.test_client_send_and_consume import Got, wait_for
+from tests.interop.test_client_send_and_consume import Got
 from tests.interop.test_group_experiments import tracks
-from tests.interop.waiting import until
+from tests.kit.waiting import until, until_async
 
 from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, Producer, PushConsumer
 from pocketmq.client.push_member import PushMember
@@ -60,7 +60,9 @@ class Group:
         return {topic: data.tags_set for topic, data in found.items()}
 
     async def wait_until_shown(self, expected: dict[str, set[str]]) -> None:
-        await wait_for(lambda: self.shown() == expected, f"{self.name} subscribes {expected}", 60)
+        await until_async(
+            lambda: self.shown() == expected, f"{self.name} subscribes {expected}", 60
+        )
 
     async def make_last(self, consumer: PushConsumer, topic: str, tags: str) -> None:
         async with asyncio.timeout(60):
@@ -81,7 +83,7 @@ async def wait_until_shared(*halves: tuple[PushConsumer, set[int]]) -> None:
             for each, expected in halves
         )
 
-    await wait_for(state, "each member has its queues", 60)
+    await until_async(state, "each member has its queues", 60)
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ async def test_two_tags_in_one_group_lose_messages_unless_each_pull_brings_its_o
     await second_got.wait(4)
     if post:
         await first_got.wait(4)
-    await wait_for(
+    await until_async(
         lambda: offsets_of(broker.address, both.name, topic) == dict.fromkeys(range(4), (4, 4)),
         "every queue read to its end",
         60,
@@ -196,7 +198,7 @@ async def test_the_last_tag_of_a_group_decides_and_every_offset_says_consumed(
     sent = await send(producer, broker, topic, "tagB", eight("B"))
     await second_got.wait(4)
     # The first member's queues move on when its next pull returns empty: after 15 s of long polling.
-    await wait_for(
+    await until_async(
         lambda: offsets_of(broker.address, both.name, topic) == dict.fromkeys(range(4), (2, 2)),
         "every queue: broker offset 2, group offset 2",
         90,
@@ -240,8 +242,8 @@ async def test_a_killed_consumer_goes_on_at_the_message_that_was_not_done(
     command = [sys.executable, "-m", "tests.interop.client_peer", broker.namesrv, group, topic]
     victim = Process([*command, "--stuck", "7"], tmp_path / "victim.log", cwd=ROOT)
     try:
-        await wait_for(lambda: victim.printed().count('"body"') == 8, "all but the seventh")
-        await wait_for(
+        await until_async(lambda: victim.printed().count('"body"') == 8, "all but the seventh")
+        await until_async(
             lambda: offsets_of(broker.address, group, topic)[0] == (9, 7), "the offset stays at 7"
         )
     finally:

@@ -9,7 +9,7 @@ from tests.interop.brokers import JavaBroker, RunningBroker, make_broker
 from tests.interop.conftest import MakeTopic, Shared, or_missing
 from tests.interop.driver import PeerError, Session, message
 from tests.interop.test_client_send_and_consume import FIRST, FROM_FIRST
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.admin import Admin, GroupConfig
 from pocketmq.client import (

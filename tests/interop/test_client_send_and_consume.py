@@ -13,7 +13,7 @@ from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import PushConsumer as JavaPushConsumer
 from tests.interop.driver import Session, message
 from tests.interop.processes import Process
-from tests.interop.waiting import until
+from tests.kit.waiting import until, until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -68,13 +68,8 @@ class Got:
         return [each.body.decode() for each in self.messages]
 
     async def wait(self, count: int, within_s: float = 40) -> list[MessageExt]:
-        await wait_for(lambda: len(self.messages) >= count, f"{count} messages", within_s)
+        await until_async(lambda: len(self.messages) >= count, f"{count} messages", within_s)
         return self.messages
-
-
-async def wait_for(state: Callable[[], object], what: str, within_s: float = 40) -> None:
-    """As `until`, without holding up the event loop."""
-    await asyncio.to_thread(until, lambda: bool(state()), what, within_s)
 
 
 def push(broker: RunningBroker, group: str, listener: object, **more: object) -> PushConsumer:
@@ -165,7 +160,7 @@ async def test_we_consume_what_java_sends(
         # What was filtered out counts as consumed, too (S53).
         queues = [queue for queue in consumer.assignment() if queue.topic == topic]
         ends = await max_offsets(broker, queues)
-        await wait_for(
+        await until_async(
             lambda: all((consumer.committed(queue) or 0) == ends[queue] for queue in queues),
             "offsets behind what was filtered",
         )
@@ -275,7 +270,7 @@ async def test_an_orderly_consumer_keeps_the_order_of_each_queue(
     consumer = push(broker, group, listener, orderly=True)
     consumer.subscribe(topic)
     async with consumer:
-        await wait_for(lambda: sum(map(len, seen.values())) >= 40, "40 messages in order")
+        await until_async(lambda: sum(map(len, seen.values())) >= 40, "40 messages in order")
     assert failed == {5, 6}
     assert all(numbers == sorted(numbers) for numbers in seen.values())
     assert sorted(n for numbers in seen.values() for n in numbers) == list(range(40))
@@ -397,7 +392,7 @@ async def test_a_transaction_is_seen_only_when_it_is_committed(
             half = Message(topic, text.encode(), tags="t", properties=properties)
             await producer.send_in_transaction(half, execute)
         await got.wait(2, 90)
-        await wait_for(lambda: set(checked) >= {"checked", "checked away"}, "both checks", 90)
+        await until_async(lambda: set(checked) >= {"checked", "checked away"}, "both checks", 90)
         assert sorted(got.texts) == ["checked", "committed"]
         assert all(each.transaction_id for each in got.messages)
 
@@ -484,7 +479,7 @@ async def test_a_message_trace_is_shown_by_mqadmin(
         text = shown()
         return "Pub" in text and "Sub" in text and group in text
 
-    await wait_for(complete, "the trace in mqadmin")
+    await until_async(complete, "the trace in mqadmin")
     text = await asyncio.to_thread(shown)
     assert f"{group}-p" in text
     assert "success" in text

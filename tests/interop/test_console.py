@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.console.console_peer import Site, User, browser, until
+from tests.console.console_peer import Site, User, browser
 from tests.console.test_api_groups import member
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Sent, message
+from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
 from pocketmq.console.config import ConsoleConfig
@@ -44,7 +45,7 @@ async def test_the_console_serves_brokers_of_apache(
             [found] = (await user.read("/overview"))["brokers"]
             return found if found["reachable"] else None
 
-        broker = await until(reached)
+        broker = await until_async(reached)
         assert not broker["isPocketMq"]
         assert broker["version"].startswith("V" + kind.partition("-")[2][0])
         found = await user.read(f"/brokers/{broker['name']}")
@@ -86,7 +87,7 @@ async def _messages_page_and_are_found(running: Site, topic: str, group: str) ->
         async def dispatched() -> bool:
             return bool((await user.read(f"/topics/{topic}"))["messages"] == 12)
 
-        await until(dispatched)
+        await until_async(dispatched)
         page = await user.read("/messages", topic=topic, size=5)
         bodies = [each["body"]["text"] for each in page["items"]]
         while page["cursor"]:
@@ -100,7 +101,7 @@ async def _messages_page_and_are_found(running: Site, topic: str, group: str) ->
         async def producers() -> Any:
             return (await user.read("/producers", group=group))["items"]
 
-        assert [each["group"] for each in await until(producers)] == [group]
+        assert [each["group"] for each in await until_async(producers)] == [group]
     return message
 
 
@@ -135,7 +136,7 @@ async def test_the_trace_of_an_official_producer_is_read(
         async def traces() -> Any:
             return (await user.read("/trace", id=sent.msg_id))["traces"]
 
-        [trace] = await until(traces)
+        [trace] = await until_async(traces)
         assert (trace["topic"], trace["tags"], trace["keys"]) == (topic, "t", f"{topic}-key")
         [span] = trace["spans"]
         assert (span["kind"], span["group"], span["status"]) == ("PUB", group, "SUCCESS")
@@ -150,7 +151,7 @@ async def _routed(user: User, topic: str) -> None:
     async def known() -> Any:
         return (await user.get(f"/topics/{topic}")).status == 200
 
-    await until(known)
+    await until_async(known)
 
 
 async def _members_differ(running: Site, topic: str, group: str) -> None:
@@ -167,7 +168,7 @@ async def _members_differ(running: Site, topic: str, group: str) -> None:
                 return None
             return reply.json
 
-        found = await until(both)
+        found = await until_async(both)
         assert found["verdict"]["source"] == "members"
         own = {
             each["clientId"]: [one["expression"] for one in each["subscriptions"]][:1]

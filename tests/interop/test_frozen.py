@@ -15,7 +15,7 @@ from tests.faults.test_partitions import client
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.conftest import NewBroker
 from tests.interop.driver import PeerError, PushConsumer, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 _FORGOTTEN_S = 150

@@ -11,7 +11,7 @@ from tests.interop.asking import connection_of
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import Session
-from tests.interop.test_client_send_and_consume import wait_for
+from tests.kit.waiting import until_async
 
 from pocketmq.client import ConsumeContext, MessageExt, PushConsumer
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
@@ -94,16 +94,16 @@ async def test_a_release_whose_members_differ_is_stopped_by_the_doctors_exit_cod
         return await asyncio.to_thread(doctor, pocket_broker, group)
 
     async with member("tagA") as one:
-        await wait_for(lambda: len(one.assignment()) >= 5, "all queues")
+        await until_async(lambda: len(one.assignment()) >= 5, "all queues")
         assert (await diagnosis()).returncode == 0
         async with member("tagB") as two:
-            await wait_for(lambda: len(one.assignment()) < 5, "half of the queues")
+            await until_async(lambda: len(one.assignment()) < 5, "half of the queues")
             found = await diagnosis()
             assert found.returncode == 1
             for words in (one.client_id, two.client_id, "tagA", "tagB"):
                 assert words in found.stdout
             assert "give each subscription a group of its own" in found.stdout
-        await wait_for(lambda: len(one.assignment()) >= 5, "all queues again")
+        await until_async(lambda: len(one.assignment()) >= 5, "all queues again")
         assert (await diagnosis()).returncode == 0
 
 

@@ -16,7 +16,7 @@ from tests.interop.brokers import JavaBroker, RunningBroker
 from tests.interop.conftest import MakeTopic, NewBroker, Shared
 from tests.interop.driver import Producer, PushConsumer, Sent, Session, message
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 

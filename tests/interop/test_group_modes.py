@@ -13,7 +13,7 @@ from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import Json, PeerError, Producer, PushConsumer, Session, message
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.test_group_experiments import Group, eight, make_last, send, texts, tracks
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting.requests import PocketRequestCode
 

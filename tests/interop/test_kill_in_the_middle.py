@@ -7,7 +7,7 @@ order is not.
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import NewBroker
 from tests.interop.driver import PeerError, PushConsumer, Queue, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 # A client's heartbeat, every 30 s by default, tells the new process of its group.
 OFTEN = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "heartbeatBrokerInterval": 1_000}

@@ -8,7 +8,7 @@ import pytest
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

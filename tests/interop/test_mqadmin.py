@@ -12,7 +12,7 @@ from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import Queue, Session, message
 from tests.interop.mqadmin import Mqadmin, Printed, mqadmin_process
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

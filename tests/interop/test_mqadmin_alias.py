@@ -6,7 +6,7 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.cli.mqadmin.main import run
 

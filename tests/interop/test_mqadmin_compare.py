@@ -14,7 +14,7 @@ from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import PeerError, Sent, Session, message
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 TOPIC, ORDERED, GROUP = "CompareTopic", "CompareOrdered", "compare_group"
 SENDERS = "compare_senders"

@@ -6,7 +6,7 @@ from tests.interop.asking import offsets_of
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

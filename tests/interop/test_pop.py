@@ -8,7 +8,7 @@ import pytest
 from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import PushConsumer, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 # The broker shares out the queues; what is not acknowledged comes back as soon as the client allows.
 POP = {

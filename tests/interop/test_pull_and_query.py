@@ -6,7 +6,7 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import PeerError, Queue, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 ONE_OF_EACH_VERSION = pytest.mark.parametrize(
     "java_client", ["4.9.8-ROCKETMQ", "5.5.0-JSON"], indirect=True

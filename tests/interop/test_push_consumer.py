@@ -4,7 +4,7 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import PeerError, Queue, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 BROADCAST = {**FIRST, "messageModel": "BROADCASTING"}

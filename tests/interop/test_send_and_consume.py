@@ -5,7 +5,7 @@ import os
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import PushConsumer, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import or_missing
 from tests.interop.driver import PeerError, Queue, Received, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 REFERENCE = pytest.mark.reference

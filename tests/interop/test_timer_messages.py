@@ -11,7 +11,7 @@ import pytest
 from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
 from tests.interop.conftest import Shared
 from tests.interop.driver import PeerError, Received, Session, message
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.client import (

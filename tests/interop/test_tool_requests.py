@@ -22,7 +22,7 @@ from tests.interop.tool_requests import (
     RUNTIME_TEXTS,
     Row,
 )
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -1,12 +1,12 @@
 """The name server over a real socket."""
 
-import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.kit.waiting import until_async
 
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
@@ -35,12 +35,6 @@ async def server(clock: ManualClock, tmp_path: Path) -> AsyncIterator[NameServer
 async def client(clock: ManualClock) -> AsyncIterator[RemotingClient]:
     async with RemotingClient({}, clock) as connected:
         yield connected
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 def ext(**fields: object) -> dict[str, str]:
@@ -87,7 +81,7 @@ async def test_a_broker_that_closes_its_connection_is_out_of_the_routes_at_once(
         assert answer.code == ResponseCode.SUCCESS
         route = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
         assert b'"brokerAddrs":{"0":"127.0.0.1:10911"}' in bytes(route.body)
-    await until(lambda: not server.routes.topics())
+    await until_async(lambda: not server.routes.topics())
     route = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
     assert route.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -100,7 +94,7 @@ async def test_a_silent_broker_is_removed_and_its_connection_closed(
     clock.advance_ms(120_001)
     assert server.scan() == 1
     assert server.routes.topics() == []
-    await until(lambda: client.addresses == [])
+    await until_async(lambda: client.addresses == [])
 
 
 async def test_a_slave_is_told_its_master(server: NameServer, client: RemotingClient) -> None:
@@ -264,7 +258,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
     assert "serves in the name server's own process" in (answer.remark or "")
     assert "refused" in caplog.text
     client.close_address(server.address)
-    await until(lambda: not server._server.connections)
+    await until_async(lambda: not server._server.connections)
     assert (server.routes.cluster_info(), server.routes.route("T")) == before
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.kit.waiting import until_async
 
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
@@ -76,12 +77,6 @@ async def running(
     async with RemotingServer(peer.handlers, clock, **options) as server:  # type: ignore[arg-type]
         host, port = await server.listen("127.0.0.1", 0)
         yield server, f"{host}:{port}"
-
-
-async def until(condition: Callable[[], bool], within_ms: int = 5_000) -> None:
-    async with asyncio.timeout(within_ms / 1000):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_an_answer_uses_the_encoding_of_its_request() -> None:
@@ -153,10 +148,10 @@ async def test_what_was_read_is_done_though_nobody_takes_the_answers_before_it()
         _, writer = await asyncio.open_connection(host, int(port), limit=1024)
         commit = RemotingCommand(ECHO, {"n": "1"}, flag=2)
         writer.write(encode(RemotingCommand(LARGE)) * 40 + encode(commit))
-        await until(lambda: any(c._outbox.is_blocked for c in server.connections))
+        await until_async(lambda: any(c._outbox.is_blocked for c in server.connections))
         assert peer.seen == []
         writer.transport.abort()
-        await until(lambda: not server.connections)
+        await until_async(lambda: not server.connections)
         assert [request.ext for request in peer.seen] == [{"n": "1"}]
 
 
@@ -179,7 +174,7 @@ async def test_requests_in_flight_learn_of_a_lost_connection() -> None:
     async with running(peer, ManualClock()) as (server, address), client() as remoting:
         connection = await remoting.connection(address)
         waiting = connection.begin(RemotingCommand(SLOW))
-        await until(lambda: bool(server.connections))
+        await until_async(lambda: bool(server.connections))
         for other in list(server.connections):
             other.abort()
         with pytest.raises(ConnectionLost, match="before the answer came"):
@@ -252,16 +247,16 @@ async def test_idle_and_stuck_connections_are_closed_after_120_s() -> None:
         idle = await asyncio.open_connection(host, int(port))
         stuck = await asyncio.open_connection(host, int(port))
         stuck[1].write(b"\0\0")
-        await until(
+        await until_async(
             lambda: any(c.partial_since_ms or c._decoder.pending for c in server.connections)
         )
         clock.advance_ms(119_000)
         stuck[1].write(b"\0")
-        await until(lambda: any(c._decoder.pending == 3 for c in server.connections))
+        await until_async(lambda: any(c._decoder.pending == 3 for c in server.connections))
         assert server.close_idle() == 0
         clock.advance_ms(2_000)
         assert server.close_idle() >= 1
-        await until(lambda: len(server.connections) <= 1)
+        await until_async(lambda: len(server.connections) <= 1)
         for _, writer in (idle, stuck):
             writer.close()
 
@@ -357,7 +352,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         count = 300
         writer.write(encode(RemotingCommand(LARGE)) * count)
-        await until(lambda: any(c._outbox.is_blocked for c in server.connections))
+        await until_async(lambda: any(c._outbox.is_blocked for c in server.connections))
         (connection,) = server.connections
         transport = connection._transport
         assert transport is not None
@@ -381,7 +376,7 @@ async def test_a_large_frame_comes_through_when_those_silent_within_theirs_are_c
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         for _, writer in silent:
             writer.write((2 << 20).to_bytes(4, "big") + bytes((2 << 20) - 1))
-        await until(lambda: server.shares.input_size > 3 << 20)
+        await until_async(lambda: server.shares.input_size > 3 << 20)
         connection = await remoting.connection(address)
         large = connection.begin(RemotingCommand(ECHO, body=bytes(1 << 20)))
 
@@ -390,7 +385,7 @@ async def test_a_large_frame_comes_through_when_those_silent_within_theirs_are_c
             server.close_stalled()
             return large.done()
 
-        await until(is_done, 15_000)
+        await until_async(is_done)
         assert len((await large).body) == 1 << 20
         for _, writer in silent:
             writer.close()
@@ -451,7 +446,7 @@ async def test_an_answer_in_steps_ends_with_its_connection_or_its_exception() ->
         connection.close()
         with pytest.raises(ConnectionLost):
             await waits
-        await until(lambda: ended == ["fails", "for ever"])
+        await until_async(lambda: ended == ["fails", "for ever"])
 
 
 async def test_what_tls_peers_read_late_comes_whole() -> None:

@@ -4,7 +4,7 @@ import itertools
 import time
 
 from tests.interop.brokers import RunningBroker
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm

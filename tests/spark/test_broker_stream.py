@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.interop.brokers import RunningBroker
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
 
 from pocketmq.remoting.flags import Perm

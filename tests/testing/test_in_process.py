@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.waiting import until
+from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.client import (
