@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.broker.popping import Popper
 from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import Peer, batch, number, serving, until
+from tests.broker.serving import Peer, batch, number, serving
+from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.slaves import Slave
@@ -27,6 +29,11 @@ def end_of(broker: Broker) -> int:
 
 def slaves(broker: Broker) -> list[Slave]:
     return broker.parts.messages.promise.replicas.slaves.connected
+
+
+def heard(broker: Broker, now_ms: int) -> bool:
+    """Whether a slave was heard at this time."""
+    return any(each.heard_ms == now_ms for each in slaves(broker))
 
 
 @asynccontextmanager
@@ -140,8 +147,7 @@ async def test_signs_of_life_and_the_end_of_a_silent_slave(tmp_path: Path) -> No
                 clock.advance_ms(5_001)
                 assert await slave.slice() == (end_of(broker), b"")
                 slave.report(end_of(broker))
-                now = clock.monotonic_ms()
-                await until(lambda now=now: any(each.heard_ms == now for each in slaves(broker)))  # type: ignore[misc]
+                await until(partial(heard, broker, clock.monotonic_ms()))
             assert await mute.ended()
             await until(lambda: len(slaves(broker)) == 1)
 
