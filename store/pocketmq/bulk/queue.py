@@ -51,7 +51,7 @@ class Queue(QueueFiles):
                 starts.append(np.arange(begin, begin + len(pieces[-1]), dtype=np.int64))
         if not pieces:
             return Entries(np.empty(0, ENTRY), np.empty(0, np.int64))
-        table = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        table = joined(pieces)
         if self.batch:
             plain = np.empty(len(table), ENTRY)
             for name in ENTRY.names or ():
@@ -82,3 +82,16 @@ class Queue(QueueFiles):
     def _read(self, path: str) -> File:
         # A queue of bulk reading stands on bulk's file systems.
         return cast(File, self._file(path))
+
+
+def joined(tables: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Tables of one dtype behind each other.
+
+    As opaque bytes: numpy would compare the fields of each of thousands of tables, and turn their byte order.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    opaque = f"V{tables[0].itemsize}"
+    return np.concatenate([np.ascontiguousarray(t).view(opaque) for t in tables]).view(
+        tables[0].dtype
+    )

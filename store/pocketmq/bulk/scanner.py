@@ -17,7 +17,7 @@ from pocketmq.bulk.fetch import LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
 from pocketmq.bulk.planner import Filters, Partition, QueueRange
-from pocketmq.bulk.queue import Entries, Queue
+from pocketmq.bulk.queue import Entries, Queue, joined
 from pocketmq.bulk.schema import parts_of
 from pocketmq.bulk.store import Store
 from pocketmq.bulk.walk import walk
@@ -165,7 +165,7 @@ def _entries(
         tuple(q.topic for q, _ in queues),
         np.array([q.queue_id for q, _ in queues], np.int32),
         np.repeat(np.arange(len(queues), dtype=np.int32), counts),
-        np.concatenate(tables) if len(tables) > 1 else tables[0],
+        joined(tables),
         np.concatenate(offsets) if len(offsets) > 1 else offsets[0],
     )
     if sum(1 for c in counts if c) <= 1:
@@ -318,29 +318,35 @@ def _mask(
     return pc.fill_null(mask, False)
 
 
+class _Wanted:
+    """Offset bounds of many queues, compared with many rows at once."""
+
+    def __init__(self, bounds: Exact) -> None:
+        self._topics = pa.array(list(dict.fromkeys(t for t, _ in bounds)), pa.string())
+        numbers = {topic: n for n, topic in enumerate(self._topics.to_pylist())}
+        table = np.array(
+            sorted((numbers[t] << 32 | q, *limits) for (t, q), limits in bounds.items()), np.int64
+        ).reshape(-1, 3)
+        self._keys, self._starts, self._ends = table.T.copy()
+
+    def find(self, batch: pa.RecordBatch) -> tuple[Int64s, Bools]:
+        """For each row of topic, queueId and queueOffset: the queue's number in key order, or -1 for one that
+        is not named; and whether the offset is within its bounds."""
+        topics = pc.index_in(batch.column("topic"), self._topics).fill_null(-1).to_numpy()
+        keys = topics.astype(np.int64) << 32 | batch.column("queueId").to_numpy()
+        places = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
+        if not len(self._keys):
+            return np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
+        places = np.where((topics >= 0) & (self._keys[places] == keys), places, -1)
+        offsets = batch.column("queueOffset").to_numpy()
+        inside = (offsets >= self._starts[places]) & (offsets < self._ends[places]) & (places >= 0)
+        return places, inside
+
+
 def _inside(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
     """Rows whose offset is within the bounds of their queue, or whose queue has none."""
-    offsets = batch.column("queueOffset").to_numpy()
-    inside = np.ones(len(offsets), np.bool_)
-    for (topic, queue_id), (start, end) in exact.items():
-        here = _of_queue(batch, topic, queue_id)
-        inside &= ~here | ((offsets >= start) & (offsets < end))
-    return pa.array(inside)
-
-
-def _named(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
-    """Rows of the queues that have bounds."""
-    named = np.zeros(batch.num_rows, np.bool_)
-    for topic, queue_id in exact:
-        named |= _of_queue(batch, topic, queue_id)
-    return pa.array(named)
-
-
-def _of_queue(batch: pa.RecordBatch, topic: str, queue_id: int) -> Bools:
-    here: Bools = pc.and_(
-        pc.equal(batch.column("topic"), topic), pc.equal(batch.column("queueId"), queue_id)
-    ).to_numpy(zero_copy_only=False)
-    return here
+    places, inside = _Wanted(exact).find(batch)
+    return pa.array(inside | (places < 0))
 
 
 def _has_key(keys: pa.StringArray, wanted: Sequence[str]) -> pa.Array:
@@ -392,7 +398,7 @@ def _walk_mask(batch: pa.RecordBatch, partition: Partition) -> pa.Array:
     """Rows of the wanted topics, offsets and times."""
     if partition.queues:
         queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
-        return pc.fill_null(pc.and_(_named(batch, queues), _inside(batch, queues)), False)
+        return pa.array(_Wanted(queues).find(batch)[1])
     broker = partition.root.broker_name
     topics = batch.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()

@@ -70,7 +70,7 @@ class LocalFiles:
     def list(self, path: str) -> list[Listed]:
         """Names in order. Raises: FileNotFoundError."""
         with os.scandir(path) as entries:
-            return sorted(Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries)
+            return sorted([Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries])
 
     def peek(self, path: str) -> Looked:
         return LookedFile(path)

@@ -20,6 +20,8 @@ from pocketmq.files.layout import (
 from pocketmq.files.local import Looked, Lookup, list_or_empty
 
 _HEAD_SIZE = 1000
+# Entries of a short queue are kept: a plan asks for them several times.
+_KEPT_MAX = 320
 
 
 class IndexEntry(NamedTuple):
@@ -43,6 +45,8 @@ class QueueFiles:
         "_files",
         "_firsts",
         "_folders",
+        "_kept",
+        "_kept_from",
         "_open",
         "batch",
         "queue_id",
@@ -63,6 +67,9 @@ class QueueFiles:
         self._files = row_of_files(list_or_empty(folders, folder), folder)
         self._firsts = [f.first // self.width for f in self._files]
         self._open: dict[str, Looked] = {}
+        # All used entries of a short queue, and the number of the first.
+        self._kept = b""
+        self._kept_from = 0
 
     @property
     def first_index(self) -> int:
@@ -90,6 +97,8 @@ class QueueFiles:
             layout.iter_unpack(head[: len(head) // self.width * self.width])
         ):
             if entry[1] <= 0:
+                if len(self._files) == 1 and used * self.width <= _KEPT_MAX:
+                    self._kept, self._kept_from = head[: used * self.width], self._firsts[0]
                 return used
         return seen if seen >= count else None
 
@@ -98,14 +107,17 @@ class QueueFiles:
 
     def entry(self, index: int) -> IndexEntry:
         """One entry. Raises: IndexError outside of the files."""
-        number = bisect_right(self._firsts, index) - 1
-        if number < 0:
-            raise IndexError(index)
-        file = self._files[number]
-        at = (index - self._firsts[number]) * self.width
-        raw = self._file(file.path).look(at, at + self.width)
-        if len(raw) < self.width:
-            raise IndexError(index)
+        at = (index - self._kept_from) * self.width
+        if 0 <= at < len(self._kept):
+            raw = self._kept[at : at + self.width]
+        else:
+            number = bisect_right(self._firsts, index) - 1
+            if number < 0:
+                raise IndexError(index)
+            at = (index - self._firsts[number]) * self.width
+            raw = self._file(self._files[number].path).look(at, at + self.width)
+            if len(raw) < self.width:
+                raise IndexError(index)
         if self.batch:
             position, size, code, _, base, count, _, _ = BATCH_ENTRY.unpack_from(raw)
             return IndexEntry(position, size, code, base, max(count, 1))
@@ -157,9 +169,10 @@ class QueueFiles:
 
     def close(self) -> None:
         """Gives the open files back; entries that were handed out stay valid."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
+        if self._open:
+            for file in self._open.values():
+                file.close()
+            self._open.clear()
 
 
 QueueT = TypeVar("QueueT", bound=QueueFiles)
