@@ -16,6 +16,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def main() -> None:
         for name, columns in (("index only", ("queueOffset",)), ("body", ("topic", "body"))):
             found = []
             for one in partitions[:10]:
-                used, rows = cpu(lambda one=one, columns=columns: read(one, columns))
+                used, rows = cpu(partial(read, one, columns))
                 assert rows == options.queues * options.messages, rows
                 found.append(used)
             middle = sorted(found)[len(found) // 2]

@@ -10,7 +10,7 @@ from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
 
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.scanner import Read
+from pocketmq.bulk.rows import Read
 from pocketmq.bulk.schema import ALL
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError

@@ -13,7 +13,7 @@ from tests.spark.conftest import BROKER_CONF
 from tests.spark.cutting_proxy import CuttingProxy
 
 from pocketmq.bulk.offsets import LossRule, each
-from pocketmq.bulk.scanner import Read
+from pocketmq.bulk.rows import Read
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError

@@ -23,7 +23,8 @@ from pocketmq.bulk.export import export_parquet
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planner import Planner, Sizes, Topics
 from pocketmq.bulk.queue import Queue
-from pocketmq.bulk.scanner import Read, read_partition
+from pocketmq.bulk.rows import Read
+from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.side_files import offset_rows
 from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.scanner import Read, decode_joined
+from pocketmq.bulk.rows import Read, decode_joined
 from pocketmq.bulk.walk import record_starts
 from pocketmq.files.layout import partition
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -21,7 +21,7 @@ from pocketmq.bulk.offsets import (
     store_at,
 )
 from pocketmq.bulk.planner import Filters, Sizes, Topics
-from pocketmq.bulk.scanner import Read
+from pocketmq.bulk.rows import Read
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, Refused

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
 from pocketmq.bulk.planner import Filters, Partition, Planner
-from pocketmq.bulk.scanner import Read, read_partition
+from pocketmq.bulk.rows import Read
+from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument

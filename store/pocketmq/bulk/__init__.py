@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore, OtherStore
     from pocketmq.bulk.offsets import LossRule, Offsets, Positions
     from pocketmq.bulk.planner import Filters, Partition, Planner, QueueRange, Sizes, Topics
-    from pocketmq.bulk.scanner import Read, read_partition
+    from pocketmq.bulk.rows import Read
+    from pocketmq.bulk.scanner import read_partition
     from pocketmq.bulk.schema import ALL, COLUMNS, STANDARD, Column, resolve, schema_of
     from pocketmq.bulk.store import Root, find_roots
 
@@ -54,7 +55,8 @@ _HOMES = {
     "errors": ("BulkError", "DataLoss", "NotAStore", "OtherStore"),
     "offsets": ("LossRule", "Offsets", "Positions"),
     "planner": ("Filters", "Partition", "Planner", "QueueRange", "Sizes", "Topics"),
-    "scanner": ("Read", "read_partition"),
+    "rows": ("Read",),
+    "scanner": ("read_partition",),
     "schema": ("ALL", "COLUMNS", "STANDARD", "Column", "resolve", "schema_of"),
     "store": ("Root", "find_roots"),
 }

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from pocketmq.bulk.offsets import LossRule, Offsets, Positions
 from pocketmq.bulk.planner import Filters, Partition, Planner, Sizes, Topics
-from pocketmq.bulk.scanner import Read, read_partition
+from pocketmq.bulk.rows import Read
+from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.schema import resolve, schema_of
 from pocketmq.bulk.store import Root, find_roots
 

@@ -99,6 +99,8 @@ class Partition:
     walk: there is no index to go by: the ranges are walked record by record. `queues` decides what is wanted,
     or `topics` and the positions where no queue is known.
     dense: most bytes of the ranges are wanted. identity: of the store that the plan was made with.
+    by_log: the ranges begin at records and hold few of each queue, so the queues need not be looked into.
+    renewed: (topic, queue id, position) of queues that were made again: what lies before is another's.
     """
 
     root: Root
@@ -110,6 +112,8 @@ class Partition:
     starting: Positions = field(default_factory=Positions)
     ending: Positions = field(default_factory=lambda: Positions("latest"))
     identity: Identity | None = None
+    by_log: bool = False
+    renewed: tuple[tuple[str, int, int], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # Each of thousands of partitions names thousands of queues: 2,000 were 66 KB.
@@ -284,6 +288,11 @@ def _some_topics(stores: Sequence[Store]) -> str:
 _SAMPLES = 4096
 _SAMPLES_MIN = 2
 _SAMPLES_MAX = 256
+# Looking into a queue costs as much as walking over that many records; fewer queues are no burden.
+_RECORDS_A_LOOK = 150
+_MANY_QUEUES = 64
+# Queues that are asked for a record near a cut.
+_ASKED_FOR_CUTS = 4
 
 
 class _StoreWork:
@@ -294,6 +303,8 @@ class _StoreWork:
         self.identity = store.identity()
         # (queue, first byte, end of its last record)
         self.queues: list[tuple[QueueRange, int, int]] = []
+        self.largest: list[tuple[float, FileBounds]] = []
+        self.records = 0
         # What only the log knows, in the same form.
         self.behind: list[tuple[QueueRange, int, int]] = []
         # (first byte, end, bytes of wanted records), of all queues.
@@ -330,7 +341,16 @@ class _StoreWork:
             work.segments += found
             queue = QueueRange(key.topic, key.queue_id, start, end, one.queue.batch)
             work.queues.append((queue, found[0][0], found[-1][1]))
+            work.records += high - low
+            work.remember(high - low, one)
         return work if work.queues or work.behind else None
+
+    def remember(self, entries: int, bounds: FileBounds) -> None:
+        """Keeps the longest queues: near any place of the log they have a record."""
+        self.largest.append((entries, bounds))
+        if len(self.largest) > 2 * _ASKED_FOR_CUTS:
+            self.largest.sort(key=lambda one: one[0], reverse=True)
+            del self.largest[_ASKED_FOR_CUTS:]
 
     def cut(self, step: int) -> list[Partition]:
         """Partitions of about `step` wanted bytes each; a range never crosses a file."""
@@ -354,14 +374,33 @@ class _StoreWork:
         if not self.queues:
             return []
         cuts = self._cuts(max(1, -(-self.bytes_estimate // step)))
+        by_log = len(self.queues) >= _MANY_QUEUES and not any(q.batch for q, _, _ in self.queues)
+        if by_log:
+            cuts = sorted({cuts[0], *self._records_near(cuts[1:-1]), cuts[-1]})
         share = self.bytes_estimate / (len(cuts) - 1)
         spans = list(self.store.spans())
         partitions: list[Partition] = []
         for low, high in pairwise(cuts):
             ranges = [(max(low, a), min(high, b)) for a, b in spans if a < high and b > low]
             if ranges:
-                partitions += self._partition(ranges, share / (high - low))
+                partitions += self._partition(ranges, share, by_log=by_log)
         return partitions
+
+    def _records_near(self, positions: list[int]) -> list[int]:
+        """Where records begin, at each position or not far behind it."""
+        firsts = np.sort(np.array([first for first, _, _ in self.segments], np.int64))
+        found: list[int] = []
+        for position in positions:
+            near = firsts[np.searchsorted(firsts, position) :][:1].tolist()
+            for _, one in self.largest:
+                index = one.queue.at_position(position, one.low, one.high)
+                if index < one.high:
+                    near.append(one.queue.entry(index).position)
+            if near:
+                found.append(min(near))
+        for _, one in self.largest:
+            one.queue.close()
+        return found
 
     def _cuts(self, pieces: int) -> list[int]:
         """Positions of the log between which lie equally many wanted bytes, by the segments."""
@@ -375,12 +414,20 @@ class _StoreWork:
         inner = np.interp(np.arange(1, pieces) * so_far[-1] / pieces, so_far, at)
         return sorted({int(at[0]), *inner.astype(np.int64).tolist(), int(at[-1])})
 
-    def _partition(self, ranges: list[tuple[int, int]], density: float) -> list[Partition]:
+    def _partition(
+        self, ranges: list[tuple[int, int]], size: float, *, by_log: bool
+    ) -> list[Partition]:
+        """size: bytes of wanted records in the ranges."""
         low, high = ranges[0][0], ranges[-1][1]
         queues = tuple(q for q, first, end in self.queues if first < high and end > low)
         if not queues:
             return []
-        dense = density > 1 / 16
+        density = size / (high - low)
+        records = self.records * size / self.bytes_estimate
+        few = records < _RECORDS_A_LOOK * len(queues)
         return [
-            Partition(self.store.root, tuple(ranges), queues, dense=dense, identity=self.identity)
-        ]
+            Partition(
+                self.store.root, tuple(ranges), queues, dense=density > 1 / 16,
+                identity=self.identity, by_log=by_log and few and density > 1 / 2,
+            )
+        ]  # fmt: skip

@@ -52,29 +52,45 @@ def walk(data: pa.Buffer, first: int, on_torn: Callable[[int, str], None]) -> tu
     data: the log from position `first` to the end of a file, beginning with a record. on_torn: is told the
     position and what is wrong, when the walk ends at something else than an end mark or zeros.
     """
+    starts, sizes, _ = walk_piece(data, first, on_torn, is_last=True)
+    return starts, sizes
+
+
+def walk_piece(
+    data: pa.Buffer, first: int, on_torn: Callable[[int, str], None], *, is_last: bool
+) -> tuple[Int64s, Int64s, int]:
+    """As walk(), for a piece of a file. is_last: nothing comes behind it.
+
+    Returns: also where the next piece begins, in bytes of this one; -1 when the walk has ended.
+    """
     starts: list[int] = []
     sizes: list[int] = []
-    at, end = 0, data.size
+    at, end, ended = 0, data.size, is_last
     head, rest = SIZE_AND_MAGIC.unpack_from, POSITION_AND_FLAG.unpack_from
     while at + RECORD_SIZE_MIN <= end:
         size, magic = head(data, at)
         if magic == MAGIC_BLANK:
+            is_last, ended = True, True
+            break
+        if not is_last and at + size > end and magic in (MAGIC_V1, MAGIC_V2):
             break
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or at + size > end:
             if size or magic:
                 _report_torn(first + at, size, on_torn)
+            is_last, ended = True, True
             break
         position, sys_flag = rest(data, at + POSITION_AT)
         if position != first + at:
             _report_torn(first + at, size, on_torn)
+            is_last, ended = True, True
             break
         if sys_flag & TRANSACTION_MASK not in _UNINDEXED:
             starts.append(at)
             sizes.append(size)
         at += size
-    if starts:
+    if starts and is_last:
         _drop_torn_end(data, starts, sizes, first, on_torn)
-    return np.array(starts, np.int64), np.array(sizes, np.int64)
+    return np.array(starts, np.int64), np.array(sizes, np.int64), -1 if ended else at
 
 
 def _drop_torn_end(
