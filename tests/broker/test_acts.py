@@ -27,8 +27,6 @@ from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -38,6 +36,7 @@ from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.subscription import build_subscription
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import MessageStore, StoreConfig
 
 OWN = 4  # sysFlag of a pull that brings its expression
@@ -261,10 +260,10 @@ def test_topics_and_groups_are_made_and_deleted(site: Site) -> None:
     topics.finish(removal.names, site.asker)
     assert parts.tables.topics.get("New") is None
     assert site.store.max_offset("New", 0) == 0
-    groups.update([SubscriptionGroupConfig("made")], site.asker)
+    groups.update([GroupConfig("made")], site.asker)
     assert parts.tables.groups.get("made") is not None
     with pytest.raises(Refused, match="illegal characters"):
-        groups.update([SubscriptionGroupConfig("a b")], site.asker)
+        groups.update([GroupConfig("a b")], site.asker)
     groups.delete("made", site.asker, with_offsets=True)
     assert parts.tables.groups.get("made") is None
 

@@ -9,7 +9,6 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
@@ -21,6 +20,7 @@ from pocketmq.remoting.fastjson import ObjectKey
 from pocketmq.remoting.message_codec import offset_msg_id, pack_host
 from pocketmq.remoting.record import read_record, read_records
 from pocketmq.remoting.settings import parse_properties
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig
 
 CODE = RequestCode
@@ -123,7 +123,7 @@ async def test_the_kind_of_a_topics_queues_is_chosen_once_and_batch_queues_are_n
     assert (await site.make_topic("B", 3)).code == OK
     found = site.broker.parts.tables.topics.get("B")
     assert found is not None
-    assert (found.read_queue_nums, found.attributes) == (3, {"queue.type": "BatchCQ"})
+    assert (found.read_queues, found.attributes) == (3, {"queue.type": "BatchCQ"})
     rows = [{"topicName": "C", "attributes": {"+queue.type": "BatchCQ"}}]
     body = fastjson.dumps({"topicConfigList": rows})
     many = await site.ask(CODE.UPDATE_AND_CREATE_TOPIC_LIST, body)

@@ -14,13 +14,12 @@ from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import StoreConfig
 
 BORN = b"\x7f\0\0\1\0\0\0\1"
@@ -58,7 +57,7 @@ def recorded_topics(name: str) -> Iterator[TopicConfig]:
 def prepare(broker: Broker, name: str) -> None:
     """Topics, groups, offsets and a few messages of the recording."""
     for topic in recorded_topics(name):
-        if broker.parts.tables.topics.get(topic.topic_name) is None:
+        if broker.parts.tables.topics.get(topic.topic) is None:
             broker.parts.tables.topics.update(topic)
     for queue_id in range(4):
         for place in range(20):
@@ -79,7 +78,7 @@ def prepare(broker: Broker, name: str) -> None:
             continue
         if exchange.request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             for row in fastjson.loads(answer.body)["subscriptionGroupTable"].values():
-                broker.parts.tables.groups.update(SubscriptionGroupConfig.from_json(row))
+                broker.parts.tables.groups.update(GroupConfig.from_json(row))
         if exchange.request.code == RequestCode.GET_CONSUME_STATS:
             group = (exchange.request.ext or {})["consumerGroup"]
             for queue, row in fastjson.loads(answer.body)["offsetTable"].items():
@@ -89,7 +88,7 @@ def prepare(broker: Broker, name: str) -> None:
         if exchange.request.code == RequestCode.GET_BROKER_CONSUME_STATS:
             for row in fastjson.loads(answer.body)["consumeStatsList"]:
                 for group, tables in row.items():
-                    broker.parts.tables.groups.update(SubscriptionGroupConfig(group))
+                    broker.parts.tables.groups.update(GroupConfig(group))
                     for queue in (queue for table in tables for queue in table["offsetTable"]):
                         broker.parts.tables.offsets.commit(
                             group, queue.get("topic"), queue.get("queueId"), 1, "test"

@@ -15,11 +15,11 @@ from tests.kit.waiting import until_async
 from pocketmq.broker.addresses import advertise
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import parse_offset_msg_id
 from pocketmq.remoting.settings import parse_properties
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig, StoreLocked, StoreUnreadable
 
 

@@ -15,11 +15,10 @@ from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS
 from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import PEER_ENCODINGS, RemotingCommand
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 CODE = RequestCode
 
@@ -34,13 +33,13 @@ async def members(peer: Peer, group: str) -> RemotingCommand:
 async def test_a_heartbeat_registers_and_makes_the_retry_topic(broker: Broker, peer: Peer) -> None:
     """S64, trap 16: %RETRY%g with the group's queues; the answer has no fields, and a version that
     lets clients use SQL92."""
-    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=3))
+    broker.parts.tables.groups.update(GroupConfig("g", retry_queues=3))
     answer = await peer.heartbeat("g", {"T": "A || B", "%RETRY%g": "*"}, producer="pg")
     assert (answer.code, answer.ext, bytes(answer.body)) == (0, None, b"")
     assert answer.version == OUR_VERSION >= 232
     retry = broker.parts.tables.topics.get("%RETRY%g")
     assert retry is not None
-    assert (retry.read_queue_nums, retry.perm) == (3, 6)
+    assert (retry.read_queues, retry.perm) == (3, 6)
     subscription = broker.parts.members.consumers.subscription("g", "T")
     assert subscription is not None
     assert subscription.code_set == {65, 66}
@@ -70,7 +69,7 @@ async def test_the_notice_comes_before_the_answer_of_the_heartbeat(broker: Broke
 async def test_notices_can_be_switched_off(broker: Broker, peer: Peer, way: str) -> None:
     if way == "group":
         broker.parts.tables.groups.update(
-            SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False)
+            GroupConfig("g", notify_consumer_ids_changed_enable=False)
         )
     else:
         broker.config.notify_consumer_ids_changed_enable = False
@@ -334,7 +333,7 @@ async def test_topics_groups_and_offsets_survive_a_restart(tmp_path: Path) -> No
             "U", 2, 3, attributes={"message.type": "FIFO"}
         )
         assert broker.parts.tables.topics.data_version == version
-        assert broker.parts.tables.groups.get("g") == SubscriptionGroupConfig("g")
+        assert broker.parts.tables.groups.get("g") == GroupConfig("g")
         data = broker.parts.tables.filters.get("T", "g")
         assert data is not None
         assert (data.expression, data.client_version) == ("a > 1", 7)

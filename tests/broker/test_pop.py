@@ -9,11 +9,11 @@ from tests.broker.serving import Peer, batch, body_of, number, records, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.requests import PocketRequestCode
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 
 class Turned(ManualClock):
@@ -235,9 +235,7 @@ async def test_what_cannot_be_popped_is_refused_with_rocketmqs_codes(
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         broker.parts.tables.topics.update(TopicConfig("WriteOnly", 1, 1, 2))
-        off = broker.parts.tables.groups.find("off")
-        assert off is not None
-        off.consume_enable = False
+        broker.parts.tables.groups.update(GroupConfig("off", consume_enable=False))
         answer = await Popper(peer, broker.clock.now_ms).answer(**more)
         assert answer.code == code
         assert remark in (answer.remark or "")
@@ -275,9 +273,7 @@ async def test_a_message_popped_in_vain_too_often_is_a_dead_letter(tmp_path: Pat
     clock = Turned()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)
-        group = broker.parts.tables.groups.find("g")
-        assert group is not None
-        group.retry_max_times = 2
+        broker.parts.tables.groups.update(GroupConfig("g", retry_max_times=2))
         await peer.produce("T", b"one")
         for times in range(3):
             [message] = await popper.pop()

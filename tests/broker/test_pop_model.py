@@ -19,12 +19,12 @@ from tests.broker.popping import Popped, popped
 from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.broker.wire.pop import PopMessageProcessor
 from pocketmq.broker.wire.pop_ack import PopAckProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import MessageStore, StoreConfig
 
 SMALL: dict[str, Any] = {

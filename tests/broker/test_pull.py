@@ -10,11 +10,10 @@ from tests.broker.serving import Peer, number, records, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 CODE = RequestCode
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -64,7 +63,7 @@ async def test_an_unknown_group_is_created_or_refused(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_may_not_consume_is_refused(broker: Broker, peer: Peer) -> None:
-    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", consume_enable=False))
+    broker.parts.tables.groups.update(GroupConfig("g", consume_enable=False))
     answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*")
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "subscription group no permission, g"
@@ -114,7 +113,7 @@ async def test_a_group_that_nobody_has_registered_is_refused(
 
 async def test_a_group_that_may_not_broadcast_is_refused(broker: Broker, peer: Peer) -> None:
     """S75: 16."""
-    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    broker.parts.tables.groups.update(GroupConfig("g", consume_broadcast_enable=False))
     await peer.heartbeat("g", {"T": "*"}, message_model="BROADCASTING")
     answer = await peer.pull("g", "T", 0)
     assert answer.code == ResponseCode.NO_PERMISSION

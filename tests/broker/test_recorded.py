@@ -12,10 +12,10 @@ from tests.broker.serving import Peer, serving
 from tests.namesrv.recordings import Exchange, exchanges
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.remoting.tables import TopicConfig
 
 SENDS = {10, 310, 320}
 # What depends neither on messages of other recordings nor on the time of day.

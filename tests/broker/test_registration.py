@@ -12,12 +12,12 @@ from tests.kit.waiting import until_async
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration, parse_addresses
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig
 
 
@@ -31,7 +31,7 @@ async def name_server() -> AsyncIterator[NameServer]:
 def route(server: NameServer, topic: str) -> Any:
     """What the name server knows of a topic on broker `b`: (read, write, perm), or None."""
     queues = server.routes._topics.get(topic, {}).get("b")
-    return queues and (queues.read_queue_count, queues.write_queue_count, queues.perm)
+    return queues and (queues.read_queues, queues.write_queues, queues.perm)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -149,7 +149,7 @@ class Told:
     def register(
         self, identity: BrokerIdentity, data_version: DataVersion, topics: Iterable[TopicConfig]
     ) -> Mapping[str, str]:
-        self.registered.append({topic.topic_name for topic in topics})
+        self.registered.append({topic.topic for topic in topics})
         return {}
 
     def unregister(self, identity: BrokerIdentity) -> None:

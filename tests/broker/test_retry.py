@@ -8,12 +8,11 @@ import pytest
 from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
 from pocketmq.remoting.record import Record, read_record
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -89,7 +88,7 @@ async def test_a_message_comes_back_by_the_level_of_its_count(broker: Broker, pe
     assert broker.parts.messages.stats.sent_back == {("g", "T"): 2}
     retry = broker.parts.tables.topics.get("%RETRY%g")
     assert retry is not None
-    assert (retry.read_queue_nums, retry.perm) == (1, 6)
+    assert (retry.read_queues, retry.perm) == (1, 6)
 
 
 async def test_the_client_may_choose_the_level(broker: Broker, peer: Peer) -> None:
@@ -114,7 +113,7 @@ async def test_given_up_it_goes_to_the_dead_letters_at_once(
     broker: Broker, peer: Peer, level: int, more: dict[str, Any], retry_max_times: int
 ) -> None:
     """A negative level, the group's maximum, or the client's own."""
-    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_max_times=retry_max_times))
+    broker.parts.tables.groups.update(GroupConfig("g", retry_max_times=retry_max_times))
     stored = position(await peer.produce("T", b"dead", TAGS="t"))
     assert (await send_back(peer, stored, level, **more)).code == ResponseCode.SUCCESS
     (dead,) = records(await peer.pull("x", "%DLQ%g", 0, sys_flag=4, subscription="*"))
@@ -122,7 +121,7 @@ async def test_given_up_it_goes_to_the_dead_letters_at_once(
     assert properties_to_dict(dead.properties)["DELAY"] == "0"
     config = broker.parts.tables.topics.get("%DLQ%g")
     assert config is not None
-    assert (config.write_queue_nums, config.perm) == (1, 6)
+    assert (config.write_queues, config.perm) == (1, 6)
 
 
 async def test_an_old_clients_maximum_is_not_asked(broker: Broker, peer: Peer) -> None:
@@ -135,7 +134,7 @@ async def test_an_old_clients_maximum_is_not_asked(broker: Broker, peer: Peer) -
 
 async def test_a_group_without_retry_queues_keeps_nothing(broker: Broker, peer: Peer) -> None:
     """retryQueueNums 0: answered with success, nothing done."""
-    broker.parts.tables.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=0))
+    broker.parts.tables.groups.update(GroupConfig("g", retry_queues=0))
     stored = position(await peer.produce("T"))
     assert (await send_back(peer, stored)).code == ResponseCode.SUCCESS
     assert broker.parts.messages.store.put_count == 1

@@ -9,7 +9,6 @@ import pytest
 from tests.broker.serving import Peer, batch, number, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.message_codec import (
@@ -20,6 +19,7 @@ from pocketmq.remoting.message_codec import (
 )
 from pocketmq.remoting.names import BROKER_ONLY_TOPICS, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode
@@ -111,11 +111,11 @@ async def test_a_first_send_creates_the_topic_with_the_producers_queues(
     await peer.produce("Wide", more={"d": 64})
     wide = broker.parts.tables.topics.get("Wide")
     assert wide is not None
-    assert wide.write_queue_nums == 8
+    assert wide.write_queues == 8
     refused = await peer.produce("None", more={"d": -3})
     none = broker.parts.tables.topics.get("None")
     assert none is not None
-    assert none.write_queue_nums == 0
+    assert none.write_queues == 0
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -136,7 +136,7 @@ async def test_topics_are_created_from_the_named_default_topic_only_if_it_may_be
     assert (await peer.produce("Child", more={"c": "Mother"})).code == ResponseCode.SUCCESS
     child = broker.parts.tables.topics.get("Child")
     assert child is not None
-    assert (child.write_queue_nums, child.perm) == (3, 6)
+    assert (child.write_queues, child.perm) == (3, 6)
 
 
 async def test_without_auto_creation_only_known_topics_are_taken(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_without_auto_creation_only_known_topics_are_taken(tmp_path: Path)
             assert (await peer.produce("%RETRY%g")).code == ResponseCode.SUCCESS
             retry = broker.parts.tables.topics.get("%RETRY%g")
             assert retry is not None
-            assert (retry.write_queue_nums, retry.perm) == (1, 6)
+            assert (retry.write_queues, retry.perm) == (1, 6)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ async def test_a_send_to_a_retry_topic_ends_in_the_dead_letters_after_the_maximu
         assert (record.topic, record.queue_id, record.reconsume_times) == (topic, 0, times)
     dead = broker.parts.tables.topics.get("%DLQ%g")
     assert dead is not None
-    assert (dead.write_queue_nums, dead.perm) == (1, 6)
+    assert (dead.write_queues, dead.perm) == (1, 6)
     limited = await peer.produce("%RETRY%g", more={"j": 3, "l": 3})
     assert (await stored(broker, limited)).topic == "%DLQ%g"
     old = await peer.produce("%RETRY%g", more={"j": 3, "l": 3}, how={"version": 120})

@@ -12,9 +12,10 @@ from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import ConfigFile
 from pocketmq.store.config_journal import ConfigJournal
 
@@ -126,7 +127,7 @@ async def test_a_change_that_cannot_be_saved_is_rolled_back(tmp_path: Path, file
         assert delete.code == ResponseCode.SYSTEM_ERROR
         found = tables.topics.get("T")
         assert found is not None
-        assert found.read_queue_nums == 4
+        assert found.read_queues == 4
         assert tables.topics.get("U") is None
         assert await peer.bodies("reader", "T") == [b"hello"]
         files.full = "subscriptionGroup.json"

@@ -10,11 +10,12 @@ import pytest
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.events import Events
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.names import BUILT_IN_GROUPS
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import ConfigFile
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
@@ -105,7 +106,7 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
     path.write_text(json.dumps({"subscriptionGroupTable": table}))
     groups = groups_of(path)
     groups.load()
-    assert groups.groups["g"] == SubscriptionGroupConfig("g", retry_max_times=3)
+    assert groups.groups["g"] == GroupConfig("g", retry_max_times=3)
     assert set(groups.groups) == {*BUILT_IN_GROUPS, "g"}
     path = tmp_path / "consumerOffset.json"
     path.write_text('{"offsetTable":{"T@g":{0:7,1:8},"T@h":7,"T@i":{"x":1}}}')
@@ -122,7 +123,7 @@ def test_a_group_is_made_once_and_only_when_it_may_be(tmp_path: Path) -> None:
     groups = groups_of(path)
     assert groups.get("g") is None
     made = groups.find("g")
-    assert made == SubscriptionGroupConfig("g")
+    assert made == GroupConfig("g")
     assert groups.find("g") is made
     assert groups.data_version.counter == 1
     assert groups.find("a/b") is groups.find("") is groups.find("g" * 256) is None

@@ -233,7 +233,7 @@ async def test_an_undecided_message_is_asked_about_when_it_is_old_enough(
     assert await found(peer) == [b"half"]
     half = broker.parts.tables.topics.get(TRANS_HALF_TOPIC)
     assert half is not None
-    assert (half.read_queue_nums, half.perm) == (1, 6)
+    assert (half.read_queues, half.perm) == (1, 6)
 
 
 async def test_a_message_that_is_never_decided_is_given_up(

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import ConfigFile
 
 
@@ -221,15 +221,6 @@ class OwnBroker:
     address, ha_address = "127.0.0.1:10911", "127.0.0.1:10912"
 
 
-@dataclass
-class OwnTopic:
-    topic_name: str = "T"
-    read_queue_nums: int = 4
-    write_queue_nums: int = 4
-    perm: int = 6
-    topic_sys_flag: int = 0
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -251,7 +242,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
     request_: RemotingCommand,
 ) -> None:
     """Clients would be sent to a stranger, or to nobody once its connection ends."""
-    server.local.register(OwnBroker(), DataVersion(1, 1), [OwnTopic()])
+    server.local.register(OwnBroker(), DataVersion(1, 1), [TopicConfig("T", 4, 4)])
     before = server.routes.cluster_info(), server.routes.route("T")
     answer = await client.invoke(server.address, request_, 30_000)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -265,7 +256,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
 async def test_nobody_shortens_the_life_of_the_broker_of_the_same_process(
     server: NameServer, client: RemotingClient, clock: ManualClock
 ) -> None:
-    server.local.register(OwnBroker(), DataVersion(1, 1), [OwnTopic()])
+    server.local.register(OwnBroker(), DataVersion(1, 1), [TopicConfig("T", 4, 4)])
     beat = ext(brokerName="a", brokerAddr="127.0.0.1:10911", clusterName="c")
     beat["heartbeatTimeoutMills"] = "1"
     request = RemotingCommand(RequestCode.BROKER_HEARTBEAT, beat)
@@ -280,7 +271,7 @@ async def test_another_broker_registers_beside_the_one_of_the_same_process(
 ) -> None:
     """And as its slave; once it has left, its name is free."""
     own = OwnBroker()
-    server.local.register(own, DataVersion(1, 1), [OwnTopic()])
+    server.local.register(own, DataVersion(1, 1), [TopicConfig("T", 4, 4)])
     for request in (register("127.0.0.1:666", brokerName="b"), register("127.0.0.1:667", 1)):
         assert (await client.invoke(server.address, request, 30_000)).code == 0
     server.local.unregister(own)

@@ -6,11 +6,12 @@ import zlib
 
 import pytest
 
-from pocketmq.namesrv.registration_body import QueueData, decode_registration
+from pocketmq.namesrv.registration_body import decode_registration
 from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import ProtocolError
+from pocketmq.remoting.tables import TopicConfig
 
 
 def registration(
@@ -18,7 +19,7 @@ def registration(
     broker_id: int = 0,
     address: str = "10.0.0.1:10911",
     *,
-    topics: dict[str, QueueData] | None = None,
+    topics: dict[str, TopicConfig] | None = None,
     version: int = 1,
     cluster: str = "c",
     timeout_ms: int = 120_000,
@@ -30,7 +31,7 @@ def registration(
         address,
         f"{address}-ha",
         DataVersion(1_000, version),
-        {"T": QueueData(4, 4, 6)} if topics is None else topics,
+        {"T": TopicConfig("T", 4, 4, 6)} if topics is None else topics,
         timeout_ms,
     )
 
@@ -103,8 +104,8 @@ def test_the_whole_table_after_a_single_topic_of_the_same_version_is_taken(
     routes: RouteInfo,
 ) -> None:
     """A changed topic is told at once and alone; a name server that starts then misses nothing."""
-    routes.register(registration(topics={"U": QueueData(1, 1, 6)}), "link")
-    whole = {"T": QueueData(4, 4, 6), "U": QueueData(1, 1, 6)}
+    routes.register(registration(topics={"U": TopicConfig("U", 1, 1, 6)}), "link")
+    whole = {"T": TopicConfig("T", 4, 4, 6), "U": TopicConfig("U", 1, 1, 6)}
     routes.register(registration(topics=whole), "link")
     assert routes.topics() == ["T", "U"]
     routes.delete_topic("T")
@@ -114,7 +115,7 @@ def test_the_whole_table_after_a_single_topic_of_the_same_version_is_taken(
 
 def test_a_topic_missing_from_a_later_table_stays(routes: RouteInfo) -> None:
     routes.register(registration(), "link")
-    routes.register(registration(topics={"U": QueueData(1, 1, 6)}, version=2), "link")
+    routes.register(registration(topics={"U": TopicConfig("U", 1, 1, 6)}, version=2), "link")
     assert routes.topics() == ["T", "U"]
 
 
@@ -205,7 +206,10 @@ def test_a_topic_is_deleted_on_all_brokers_or_in_one_cluster(routes: RouteInfo) 
 
 
 def test_the_write_permission_is_wiped_and_added(routes: RouteInfo) -> None:
-    routes.register(registration(topics={"T": QueueData(4, 4, 7), "U": QueueData(1, 1, 4)}), "link")
+    routes.register(
+        registration(topics={"T": TopicConfig("T", 4, 4, 7), "U": TopicConfig("U", 1, 1, 4)}),
+        "link",
+    )
     assert routes.set_writable("a", False) == 2
     route = routes.route("T")
     assert route is not None
@@ -220,8 +224,8 @@ def test_the_write_permission_is_wiped_and_added(routes: RouteInfo) -> None:
 
 def test_a_single_topic_is_registered_only_when_nobody_has_it(routes: RouteInfo) -> None:
     routes.register(registration(), "link")
-    routes.register_topic("N", {"a": QueueData(2, 2, 6), "unknown": QueueData(9, 9, 6)})
-    routes.register_topic("T", {"a": QueueData(2, 2, 6)})
+    routes.register_topic("N", {"a": TopicConfig("", 2, 2, 6), "unknown": TopicConfig("", 9, 9, 6)})
+    routes.register_topic("T", {"a": TopicConfig("", 2, 2, 6)})
     new, old = routes.route("N"), routes.route("T")
     assert new is not None
     assert [data["brokerName"] for data in new["queueDatas"]] == ["a"]
@@ -246,7 +250,7 @@ def test_a_compressed_registration_gives_the_same_table_with_and_without_attribu
     body = compressed(["T 4 8 6 SINGLE_TAG", 'U 1 2 4 MULTI_TAG {"a b":"c"}'], b"\0\0\0\0")
     table = decode_registration(body, compressed=True)
     assert table.data_version == DataVersion(5, 3, 2)
-    assert table.topics == {"T": QueueData(4, 8, 6), "U": QueueData(1, 2, 4)}
+    assert table.topics == {"T": TopicConfig("T", 4, 8, 6), "U": TopicConfig("U", 1, 2, 4)}
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def _guard(
     def queue_count(topic: str) -> int:
         """Queues of a topic that can be read here; 0 for one that does not exist."""
         found = tables.topics.get(topic)
-        return 0 if found is None else found.read_queue_nums
+        return 0 if found is None else found.read_queues
 
     return GroupGuard(
         node.clock,

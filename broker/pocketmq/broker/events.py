@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol
 
 if TYPE_CHECKING:
     from pocketmq.broker.consumer_manager import ConsumerGroup
-    from pocketmq.broker.topic_config import TopicConfig
     from pocketmq.remoting.peer import Peer
     from pocketmq.remoting.subscription import SubscriptionData
+    from pocketmq.remoting.tables import TopicConfig
 
 P = ParamSpec("P")
 

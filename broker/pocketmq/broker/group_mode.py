@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.tables import GroupConfig
 
 ATTRIBUTES = "attributes"
 MODE_ATTRIBUTE = "group.mode"
@@ -47,13 +48,13 @@ class GroupModes:
         return GroupMode(self._config.group_mode)
 
 
-def merge_attributes(group: SubscriptionGroupConfig, old: SubscriptionGroupConfig | None) -> None:
+def merge_attributes(group: GroupConfig, old: GroupConfig | None) -> None:
     """Give an updated group its attributes: `+name` sets one, `-name` removes one, the rest is kept.
 
     A name without sign sets too: RocketMQ writes its file so. Raises: IllegalArgument for an unknown
     mode. Source of the signs: AttributeUtil, RocketMQ 5.3.3.
 
-    >>> group = SubscriptionGroupConfig("g", extra={"attributes": {"+group.mode": "isolate"}})
+    >>> group = GroupConfig("g", extra={"attributes": {"+group.mode": "isolate"}})
     >>> merge_attributes(group, None); group.extra
     {'attributes': {'group.mode': 'isolate'}}
     """

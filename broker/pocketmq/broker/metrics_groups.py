@@ -69,7 +69,7 @@ def _topic(broker: "Broker", group: str, topic: str, here: list[str]) -> TopicFa
     facts.out_rate = broker.parts.messages.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
     config = broker.parts.tables.topics.get(topic)
     if config is not None:
-        facts.queues = config.read_queue_nums
+        facts.queues = config.read_queues
         facts.closed_on = [] if config.readable else here
         facts.read_only_on = here if config.readable and not config.writable else []
     return facts
@@ -81,7 +81,7 @@ def _count(broker: "Broker", topic: str) -> int:
     return sum(
         broker.parts.messages.store.max_offset(topic, queue_id)
         - broker.parts.messages.store.min_offset(topic, queue_id)
-        for queue_id in range(0 if config is None else config.read_queue_nums)
+        for queue_id in range(0 if config is None else config.read_queues)
     )
 
 

@@ -25,11 +25,11 @@ from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pull_filter import PullFilters, brings_its_own
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,7 @@ class Compatible:
         """Where a member goes on in a queue; -1 when nothing is stored."""
         return self._offsets.query(*queue)
 
-    def filter(
-        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
-    ) -> EntryFilter | None:
+    def filter(self, pull: PullMessageHeader, group: GroupConfig, peer: Peer) -> EntryFilter | None:
         """What a pull lets through; None: everything. Raises: Refused, OffsetMoved."""
         return self._filters.of_group(pull, group)
 
@@ -115,9 +113,7 @@ class Strict(Compatible):
         online = self._consumers.get(group)
         return self._groups.check(online, group, channel.connection, channel.client_id, asked)
 
-    def filter(
-        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
-    ) -> EntryFilter | None:
+    def filter(self, pull: PullMessageHeader, group: GroupConfig, peer: Peer) -> EntryFilter | None:
         remark = self._groups.remark(pull.consumer_group, peer)
         if remark is not None:
             log.warning("pull refused peer=%s reason=%r", peer.address, remark)
@@ -154,9 +150,7 @@ class Isolate(Compatible):
         own = self._groups.start(queue.group, peer, queue.topic, queue.queue_id)
         return super().start(queue, peer) if own is None else own
 
-    def filter(
-        self, pull: PullMessageHeader, group: SubscriptionGroupConfig, peer: Peer
-    ) -> EntryFilter | None:
+    def filter(self, pull: PullMessageHeader, group: GroupConfig, peer: Peer) -> EntryFilter | None:
         name, topic = pull.consumer_group, pull.topic
         online = self._consumers.groups.get(name)
         isolated = self._groups.groups[name]

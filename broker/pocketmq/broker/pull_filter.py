@@ -13,7 +13,6 @@ from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.broker.tag_filter import TagFilter
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
@@ -21,6 +20,7 @@ from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,7 @@ class PullFilters:
         self._filters = filters
         self._expression_filters: dict[tuple[str, str], ExpressionMessageFilter] = {}
 
-    def of_group(
-        self, pull: PullMessageHeader, group: SubscriptionGroupConfig
-    ) -> EntryFilter | None:
+    def of_group(self, pull: PullMessageHeader, group: GroupConfig) -> EntryFilter | None:
         """What the pull lets through; None: everything. Raises: Refused (rungs 23 to 28)."""
         if brings_its_own(pull):
             return self.own(pull)

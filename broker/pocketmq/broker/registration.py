@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import READ_WRITE, TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -29,6 +29,7 @@ from pocketmq.remoting.headers import (
     RegisterBrokerResponseHeader,
     UnregisterBrokerHeader,
 )
+from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 from pocketmq.store.side_tasks import SideTasks
 
 log = logging.getLogger(__name__)
@@ -177,9 +178,7 @@ class Registration:
         perm = self._config.broker_permission
         if perm & READ_WRITE == READ_WRITE:
             return topic
-        return TopicConfig(
-            topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, topic.perm & perm
-        )
+        return TopicConfig(topic.topic, topic.read_queues, topic.write_queues, topic.perm & perm)
 
     # ------------------------------------------------------------ over the wire
 
@@ -277,7 +276,7 @@ def _body(topics: list[TopicConfig], version: dict[str, int]) -> bytes:
             "filterServerList": [],
             "topicConfigSerializeWrapper": {
                 "dataVersion": version,
-                "topicConfigTable": {topic.topic_name: topic.to_json() for topic in topics},
+                "topicConfigTable": {topic.topic: topic.to_json() for topic in topics},
             },
         }
     )
@@ -288,8 +287,8 @@ def _compressed_body(topics: list[TopicConfig], version: dict[str, int]) -> byte
     parts = [_text(fastjson.dumps(version)), struct.pack(">i", len(topics))]
     for topic in topics:
         line = (
-            f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
-            f"{topic.topic_filter_type}"
+            f"{topic.topic} {topic.read_queues} {topic.write_queues} {topic.perm} "
+            f"{topic.filter_type}"
         )
         parts.append(_text(line.encode()))
     parts.append(_text(b"[]"))

@@ -8,7 +8,7 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
@@ -30,85 +30,12 @@ from pocketmq.remoting.names import (
     SYSTEM_TOPICS,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
+from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
 
-READ_WRITE = int(Perm.READ | Perm.WRITE)
 _SCHEDULE_QUEUES = 18
-
-
-@dataclass(slots=True)
-class TopicConfig:
-    """One topic; the defaults are RocketMQ's. attributes: RocketMQ 5.x's, kept as they come."""
-
-    topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = READ_WRITE
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
-    order: bool = False
-    attributes: dict[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of topics.json and of the wire."""
-        data: dict[str, Any] = {
-            "order": self.order,
-            "perm": self.perm,
-            "readQueueNums": self.read_queue_nums,
-            "topicFilterType": self.topic_filter_type,
-            "topicName": self.topic_name,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queue_nums,
-        }
-        if self.attributes:
-            data["attributes"] = self.attributes
-        return data
-
-    @classmethod
-    def from_json(cls, data: Any) -> "TopicConfig":
-        """Raises: KeyError, TypeError, ValueError when it is no topic."""
-        attributes = data.get("attributes") or {}
-        return cls(
-            topic_name=str(data["topicName"]),
-            read_queue_nums=int(data.get("readQueueNums", 16)),
-            write_queue_nums=int(data.get("writeQueueNums", 16)),
-            perm=int(data.get("perm", READ_WRITE)),
-            topic_filter_type=str(data.get("topicFilterType") or "SINGLE_TAG"),
-            topic_sys_flag=int(data.get("topicSysFlag", 0)),
-            order=data.get("order") is True,
-            attributes={str(name): str(value) for name, value in attributes.items()},
-        )
-
-    @property
-    def readable(self) -> bool:
-        return bool(self.perm & Perm.READ)
-
-    @property
-    def writable(self) -> bool:
-        return bool(self.perm & Perm.WRITE)
-
-    def __str__(self) -> str:
-        return (
-            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
-            f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "
-            f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
-            f"order={str(self.order).lower()}]"
-        )
-
-
-def perm_text(perm: int) -> str:
-    """`RWX` with a dash for each bit that is off, as PermName.perm2String prints it.
-
-    >>> perm_text(6), perm_text(4), perm_text(7)
-    ('RW-', 'R--', 'RWX')
-    """
-    return (
-        ("R" if perm & Perm.READ else "-")
-        + ("W" if perm & Perm.WRITE else "-")
-        + ("X" if perm & Perm.INHERIT else "-")
-    )
 
 
 class TopicConfigManager(StoredTable[TopicConfig]):
@@ -130,8 +57,8 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         self._events = events or Events()
         self.system_topics = set(SYSTEM_TOPICS)
         for topic in self._built_in():
-            self.topics[topic.topic_name] = topic
-            self.system_topics.add(topic.topic_name)
+            self.topics[topic.topic] = topic
+            self.system_topics.add(topic.topic)
 
     def _built_in(self) -> Iterable[TopicConfig]:
         config = self._config
@@ -188,7 +115,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error("topics.json: topic left out topic=%s reason=%r", name, error)
                 continue
-            self.topics[topic.topic_name] = topic
+            self.topics[topic.topic] = topic
         if isinstance(data, dict):
             self.data_version = DataVersion.of_file(data.get("dataVersion"))
         log.info("topics loaded count=%d", len(self.topics))
@@ -228,7 +155,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             )
             return None
         if is_template and not self._config.auto_create_topic_enable:
-            default.perm = READ_WRITE
+            default = self.topics[default_topic] = replace(default, perm=READ_WRITE)
         if not default.perm & Perm.INHERIT:
             log.warning(
                 "Create new topic failed, because the default topic[%s] has no perm [%s] "
@@ -238,14 +165,14 @@ class TopicConfigManager(StoredTable[TopicConfig]):
                 producer,
             )
             return None
-        count = max(0, min(queue_nums, default.write_queue_nums))
+        count = max(0, min(queue_nums, default.write_queues))
         found = TopicConfig(
             topic,
             count,
             count,
             default.perm & ~int(Perm.INHERIT),
-            default.topic_filter_type,
-            sys_flag,
+            filter_type=default.filter_type,
+            sys_flag=sys_flag,
         )
         log.info(
             "Create new topic by default topic:[%s] config:[%s] producer:[%s]",
@@ -265,7 +192,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """
         found = self.topics.get(topic)
         if found is None:
-            found = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag)
+            found = TopicConfig(topic, queue_nums, queue_nums, perm, sys_flag=sys_flag)
             log.info("create new topic %s", found)
             self._put(found, keep=True)
         return found
@@ -276,7 +203,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
 
     def update(self, topic: TopicConfig) -> None:
         """Make or replace a topic (UPDATE_AND_CREATE_TOPIC)."""
-        old = self.topics.get(topic.topic_name)
+        old = self.topics.get(topic.topic)
         if old is not None:
             log.info("update topic config, old:[%s] new:[%s]", old, topic)
         else:
@@ -287,7 +214,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """Take over which topics are ordered, as the name server's ORDER_TOPIC_CONFIG says."""
         ordered = set(order_topics)
         changed = [
-            topic for topic in self.topics.values() if topic.order != (topic.topic_name in ordered)
+            topic for topic in self.topics.values() if topic.order != (topic.topic in ordered)
         ]
         if changed:
             self.data_version = self.data_version.next(self._clock.now_ms())
@@ -295,11 +222,11 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             order = not topic.order
             log.info(
                 "update order topic config, topic=%s, order=%s",
-                topic.topic_name,
+                topic.topic,
                 str(order).lower(),
             )
             # Nobody is told: it is the name server that said so, and would say it again.
-            self.put(topic.topic_name, replace(topic, order=order), keep=True)
+            self.put(topic.topic, replace(topic, order=order), keep=True)
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; False when there was none."""
@@ -333,7 +260,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
 
     def _put(self, topic: TopicConfig, *, keep: bool = False) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.put(topic.topic_name, topic, keep=keep, after=lambda: self._tell([topic]))
+        self.put(topic.topic, topic, keep=keep, after=lambda: self._tell([topic]))
 
     def _tell(self, topics: list[TopicConfig]) -> None:
         self._events.topics_changed(topics)

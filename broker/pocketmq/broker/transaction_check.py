@@ -318,7 +318,7 @@ class TransactionCheck:
             record.position,
         )
         topic = self._topics.create_check_max_time()
-        self._put.put_again(record, topic.topic_name, 0, record.properties)
+        self._put.put_again(record, topic.topic, 0, record.properties)
         self._half.forget(record.queue_offset)
 
 

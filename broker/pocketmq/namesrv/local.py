@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.registration_body import QueueData
 from pocketmq.namesrv.route_info import Registration, RouteInfo
 from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.tables import TopicConfig
 
 
 class Identity(Protocol):
@@ -36,21 +36,6 @@ class TableVersion(Protocol):
     def counter(self) -> int: ...
 
 
-class Topic(Protocol):
-    """One topic of a table."""
-
-    @property
-    def topic_name(self) -> str: ...
-    @property
-    def read_queue_nums(self) -> int: ...
-    @property
-    def write_queue_nums(self) -> int: ...
-    @property
-    def perm(self) -> int: ...
-    @property
-    def topic_sys_flag(self) -> int: ...
-
-
 class LocalRegistrar:
     """Enters and removes brokers of this process."""
 
@@ -59,7 +44,7 @@ class LocalRegistrar:
         self._kv = kv_config
 
     def register(
-        self, identity: Identity, data_version: TableVersion, topics: Iterable[Topic]
+        self, identity: Identity, data_version: TableVersion, topics: Iterable[TopicConfig]
     ) -> Mapping[str, str]:
         """Enter the broker and these topics, others that it had stay; returns ORDER_TOPIC_CONFIG."""
         self._routes.register(
@@ -70,15 +55,7 @@ class LocalRegistrar:
                 identity.address,
                 identity.ha_address,
                 DataVersion(data_version.timestamp, data_version.counter),
-                {
-                    topic.topic_name: QueueData(
-                        topic.read_queue_nums,
-                        topic.write_queue_nums,
-                        topic.perm,
-                        topic.topic_sys_flag,
-                    )
-                    for topic in topics
-                },
+                {topic.topic: topic for topic in topics},
             ),
             None,
         )

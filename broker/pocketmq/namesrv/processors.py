@@ -11,7 +11,7 @@ from typing import Any
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.registration_body import QueueData, decode_registration, decode_route_queues
+from pocketmq.namesrv.registration_body import decode_registration, decode_route_queues
 from pocketmq.namesrv.route_info import Registration, RouteInfo
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
@@ -36,6 +36,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.requests import Server, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
+from pocketmq.remoting.tables import TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -319,9 +320,9 @@ def _topic_list(
     return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(content))
 
 
-def _is_unit(data: QueueData) -> bool:
-    return data.topic_sys_flag & _UNIT != 0
+def _is_unit(data: TopicConfig) -> bool:
+    return data.sys_flag & _UNIT != 0
 
 
-def _has_unit_sub(data: QueueData) -> bool:
-    return data.topic_sys_flag & _UNIT_SUB != 0
+def _has_unit_sub(data: TopicConfig) -> bool:
+    return data.sys_flag & _UNIT_SUB != 0

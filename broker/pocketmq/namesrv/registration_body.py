@@ -18,6 +18,7 @@ from typing import Any
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.tables import TopicConfig
 
 # A table of 100,000 topics takes about 13 MiB; a bomb stops here.
 # Brokers write plain JSON, of which a registration may have as much as a frame holds.
@@ -25,31 +26,12 @@ _DIALECT_SIZE_MAX = 32 << 10
 _UNPACKED_SIZE_MAX = 256 << 20
 
 
-@dataclass(slots=True)
-class QueueData:
-    """The queues of one topic on one broker."""
-
-    read_queue_count: int
-    write_queue_count: int
-    perm: int
-    topic_sys_flag: int = 0
-
-    def to_json(self, broker_name: str) -> dict[str, Any]:
-        return {
-            "brokerName": broker_name,
-            "perm": self.perm,
-            "readQueueNums": self.read_queue_count,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queue_count,
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class TopicTable:
     """What a registration brings. topics is None when the body held no table."""
 
     data_version: DataVersion
-    topics: dict[str, QueueData] | None
+    topics: dict[str, TopicConfig] | None
 
 
 def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) -> TopicTable:
@@ -74,45 +56,34 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
     )
 
 
-def decode_route_queues(body: bytes) -> dict[str, QueueData]:
+def decode_route_queues(body: bytes) -> dict[str, TopicConfig]:
     """The queue data by broker name of a TopicRouteData body (217). Raises: as above."""
     data = fastjson.loads_request(body)
     rows = data.get("queueDatas") if isinstance(data, Mapping) else None
-    found: dict[str, QueueData] = {}
+    found: dict[str, TopicConfig] = {}
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, Mapping) or not isinstance(row.get("brokerName"), str):
             raise HeaderError("a queueDatas entry is not an object with a brokerName")
-        found[row["brokerName"]] = _one_queue_data(row)
+        found[row["brokerName"]] = _one_queue_data("", row)
     return found
 
 
-def _queue_data(table: Any) -> dict[str, QueueData]:
+def _queue_data(table: Any) -> dict[str, TopicConfig]:
     if not isinstance(table, Mapping):
         raise HeaderError("the topicConfigTable of a broker's registration is not an object")
     found = {}
     for topic, config in table.items():
         if not isinstance(topic, str) or not isinstance(config, Mapping):
             raise HeaderError("an entry of topicConfigTable is not a topic with its configuration")
-        found[topic] = _one_queue_data(config)
+        found[topic] = _one_queue_data(topic, config)
     return found
 
 
-def _one_queue_data(config: Mapping[Any, Any]) -> QueueData:
-    # A missing field has TopicConfig's default.
-    return QueueData(
-        _number(config, "readQueueNums", 16),
-        _number(config, "writeQueueNums", 16),
-        _number(config, "perm", 6),
-        _number(config, "topicSysFlag", 0),
-    )
-
-
-def _number(data: Mapping[Any, Any], name: str, default: int) -> int:
-    value = data.get(name, default)
+def _one_queue_data(topic: str, config: Mapping[Any, Any]) -> TopicConfig:
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise HeaderError(f"{name} of a broker's registration is no number: {value!r}") from None
+        return TopicConfig.from_json({**config, "topicName": topic})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise HeaderError(f"the topic {topic!r} of a registration is broken: {error}") from None
 
 
 def _decode_compressed(body: bytes) -> TopicTable:
@@ -128,12 +99,12 @@ def _decode_compressed(body: bytes) -> TopicTable:
         )
     reader = _Reader(data)
     version = DataVersion.from_json(fastjson.loads_request(reader.text().encode()))
-    topics: dict[str, QueueData] = {}
+    topics: dict[str, TopicConfig] = {}
     for _ in range(reader.number()):
         line = reader.text()
         words = line.split(" ", 5)
         try:
-            topics[words[0]] = QueueData(int(words[1]), int(words[2]), int(words[3]))
+            topics[words[0]] = TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]))
         except (IndexError, ValueError):
             raise HeaderError(
                 f"a topic of a compressed registration is broken: {line[:100]!r}"

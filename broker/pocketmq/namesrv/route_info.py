@@ -2,7 +2,7 @@
 
     clusters   cluster        -> names of brokers
     brokers    broker name    -> BrokerData: cluster, {broker id: address}; id 0 is the master
-    topics     topic          -> broker name -> QueueData
+    topics     topic          -> broker name -> TopicConfig
     live       broker address -> LiveInfo: last sign of life, DataVersion, connection, HA address
 
 1. Queue data is taken from a master only, and only when the DataVersion of its topic table is not the
@@ -22,15 +22,15 @@ Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 
 
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pocketmq.namesrv.registration_body import QueueData
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Registration:
     address: str
     ha_address: str = ""
     data_version: DataVersion = field(default_factory=DataVersion)
-    topics: Mapping[str, QueueData] | None = None
+    topics: Mapping[str, TopicConfig] | None = None
     timeout_ms: int = BROKER_TIMEOUT_MS
 
 
@@ -108,7 +108,7 @@ class RouteInfo:
         self._clock = clock
         self._clusters: dict[str, set[str]] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
 
     # ------------------------------------------------------------ brokers come
@@ -176,7 +176,7 @@ class RouteInfo:
             if live is not None and live.connection is None:
                 raise RegistrationRefused(name, each)
 
-    def _take_topics(self, broker_name: str, topics: Mapping[str, QueueData]) -> None:
+    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig]) -> None:
         new: list[str] = []
         for topic, queues in topics.items():
             table = self._topics.setdefault(topic, {})
@@ -189,7 +189,7 @@ class RouteInfo:
         if new:
             log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
 
-    def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
+    def register_topic(self, topic: str, queues: Mapping[str, TopicConfig]) -> None:
         """Take over a topic that nobody has registered; a known one stays as it is (217, 5.x)."""
         if topic not in self._topics:
             found = {name: data for name, data in queues.items() if name in self._brokers}
@@ -291,9 +291,8 @@ class RouteInfo:
         for table in self._topics.values():
             queues = table.get(broker_name)
             if queues is not None:
-                queues.perm = (
-                    int(Perm.READ | Perm.WRITE) if writable else queues.perm & ~int(Perm.WRITE)
-                )
+                perm = READ_WRITE if writable else queues.perm & ~int(Perm.WRITE)
+                table[broker_name] = replace(queues, perm=perm)
                 count += 1
         return count
 
@@ -310,7 +309,7 @@ class RouteInfo:
         return {
             "brokerDatas": [self._brokers[name].to_json() for name in names],
             "filterServerTable": {},
-            "queueDatas": [table[name].to_json(name) for name in names],
+            "queueDatas": [table[name].queue_data(name) for name in names],
         }
 
     def cluster_info(self) -> dict[str, Any]:
@@ -335,7 +334,7 @@ class RouteInfo:
             "cluster": cluster,
         }
 
-    def topics(self, wanted: Callable[[QueueData], bool] | None = None) -> list[str]:
+    def topics(self, wanted: Callable[[TopicConfig], bool] | None = None) -> list[str]:
         """All topics, or those whose first queue data is `wanted`."""
         return [
             topic

@@ -13,15 +13,14 @@ from pocketmq.admin.tracks import Track
 from pocketmq.admin.types import (
     ClusterBroker,
     ConsumeResultOfOne,
-    GroupConfig,
     GroupConnection,
     Member,
     OffsetReset,
     QueueProgress,
     QueueStatus,
     RunningInfo,
-    TopicConfig,
 )
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.track import TrackType
 
 __all__ = [

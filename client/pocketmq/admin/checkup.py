@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.types import RunningInfo, TopicConfig
+from pocketmq.admin.types import RunningInfo
 from pocketmq.admin.views import GroupView, MemberView, group_view
 from pocketmq.client.errors import NoRoute
 from pocketmq.remoting.agreement import own_topics
@@ -23,6 +23,7 @@ from pocketmq.remoting.diagnosis import (
 )
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import dlq_topic, is_retry_topic
+from pocketmq.remoting.tables import TopicConfig
 
 _READ, _WRITE = 4, 2
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from pocketmq.admin.site import Site
 from pocketmq.admin.types import (
-    GroupConfig,
     GroupConnection,
     Member,
     OffsetReset,
@@ -20,6 +19,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.tables import GroupConfig
 
 _CALL_TIMEOUT_MS = 15_000
 _MEMBER_WITHIN_S = 5

@@ -1,13 +1,14 @@
 """Topics: create, delete, list, route, status."""
 
 from pocketmq.admin.site import Site, unique
-from pocketmq.admin.types import QueueStatus, TopicConfig, queue_of
+from pocketmq.admin.types import QueueStatus, queue_of
 from pocketmq.client.errors import NoRoute, RequestNotSupported
 from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
+from pocketmq.remoting.tables import TopicConfig
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 

@@ -1,14 +1,12 @@
 """What administration asks for and is told. Times in ms since 1970, offsets in messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pocketmq.remoting.fastjson import ObjectKey
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData
-
-READ_WRITE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,33 +17,6 @@ class ClusterBroker:
     name: str
     broker_id: int
     address: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """A topic on one broker; perm: 4 read, 2 write, 1 inherit."""
-
-    topic: str
-    read_queues: int = 16
-    write_queues: int = 16
-    perm: int = READ_WRITE
-    order: bool = False
-    sys_flag: int = 0
-    filter_type: str = "SINGLE_TAG"
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            str(data["topicName"]),
-            int(data.get("readQueueNums", 16)),
-            int(data.get("writeQueueNums", 16)),
-            int(data.get("perm", READ_WRITE)),
-            data.get("order") is True,
-            int(data.get("topicSysFlag", 0)),
-            str(data.get("topicFilterType") or "SINGLE_TAG"),
-            dict(data.get("attributes") or {}),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,48 +45,6 @@ class QueueProgress:
     @property
     def lag(self) -> int:
         return self.broker_offset - self.consumer_offset
-
-
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
-    """A subscription group on a broker; the defaults are RocketMQ's."""
-
-    group: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    retry_queues: int = 1
-    retry_max_times: int = 16
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
-    notify_consumer_ids_changed_enable: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "brokerId": self.broker_id,
-            "consumeBroadcastEnable": self.consume_broadcast_enable,
-            "consumeEnable": self.consume_enable,
-            "consumeFromMinEnable": self.consume_from_min_enable,
-            "groupName": self.group,
-            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
-            "retryMaxTimes": self.retry_max_times,
-            "retryQueueNums": self.retry_queues,
-            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            str(data["groupName"]),
-            data.get("consumeEnable") is not False,
-            data.get("consumeFromMinEnable") is not False,
-            data.get("consumeBroadcastEnable") is not False,
-            int(data.get("retryQueueNums", 1)),
-            int(data.get("retryMaxTimes", 16)),
-            int(data.get("brokerId", 0)),
-            int(data.get("whichBrokerWhenConsumeSlowly", 1)),
-            data.get("notifyConsumerIdsChangedEnable") is not False,
-        )
 
 
 @dataclass(frozen=True, slots=True)

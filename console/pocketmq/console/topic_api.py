@@ -196,7 +196,7 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
         body.number("readQueues", old.read_queues, low=1, high=65_535),
         body.number("writeQueues", old.write_queues, low=1, high=65_535),
         body.number("perm", old.perm, low=0, high=7),
-        body.flag("order", old.order),
+        order=body.flag("order", old.order),
         attributes=body.table("attributes"),
     )
     parameters = {

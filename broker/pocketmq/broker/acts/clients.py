@@ -106,7 +106,7 @@ class ClientActs:
             # Ours: a name too long for a topic has no retry topic, instead of one that nobody can use.
             if topic_fault(topic) is None and self._role.leads:
                 unit = _UNIT_SUB if consumer.unit_mode else 0
-                self._topics.create_internal(topic, group.retry_queue_nums, sys_flag=unit)
+                self._topics.create_internal(topic, group.retry_queues, sys_flag=unit)
         asked = {each.topic: each for each in consumer.subscriptions}
         refusal = self._policies.entered(name).admit(name, channel, asked)
         address = channel.connection.address

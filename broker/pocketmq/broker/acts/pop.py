@@ -227,10 +227,10 @@ class PopActs:
         if not topic.readable:
             remark = f"the topic[{name}] peeking message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
-        if ask.queue_id >= topic.read_queue_nums:
+        if ask.queue_id >= topic.read_queues:
             remark = (
                 f"queueId[{ask.queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{peer.address}]"
             )
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         found = self._groups.find(group)
@@ -266,7 +266,7 @@ class PopActs:
 
     def _in_turn(self, topic: str, chance: int) -> list[int]:
         found = self._topics.get(topic)
-        count = 0 if found is None else found.read_queue_nums
+        count = 0 if found is None else found.read_queues
         return [(chance + number) % count for number in range(count)]
 
     def _take(self, ask: PopMessageHeader, matches: EntryFilter | None, peer: Peer) -> Popped:

@@ -16,13 +16,13 @@ from pocketmq.broker.policy import Compatible
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class PullActs:
 
     # ------------------------------------------------------------ before it
 
-    def _check(self, ask: PullMessageHeader, peer: Peer) -> SubscriptionGroupConfig:
+    def _check(self, ask: PullMessageHeader, peer: Peer) -> GroupConfig:
         """The group of a pull that nothing speaks against so far. Raises: Refused."""
         config = self._config
         if not config.broker_permission & _READ:
@@ -185,10 +185,10 @@ class PullActs:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic_name}] pulling message is forbidden",
             )
-        if not 0 <= queue_id < topic.read_queue_nums:
+        if not 0 <= queue_id < topic.read_queues:
             remark = (
                 f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{peer.address}]"
             )
             log.warning("%s", remark)
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -209,9 +209,7 @@ class PullActs:
 
     # ------------------------------------------------------------ after it
 
-    def _sent_back(
-        self, ask: PullMessageHeader, group: SubscriptionGroupConfig, offset: int
-    ) -> Pulled:
+    def _sent_back(self, ask: PullMessageHeader, group: GroupConfig, offset: int) -> Pulled:
         """The client must go on at `offset`: after a reset and, ours, in mode isolate."""
         log.info(
             "member sent to another offset group=%s topic=%s queue=%d from=%d to=%d",
@@ -227,7 +225,7 @@ class PullActs:
         code = ResponseCode.PULL_OFFSET_MOVED
         return Pulled(code, "OFFSET_RESET", result, self._suggestion(group))
 
-    def _suggestion(self, group: SubscriptionGroupConfig) -> int:
+    def _suggestion(self, group: GroupConfig) -> int:
         """The broker id that the next pull should go to."""
         return group.broker_id if self._config.slave_read_enable else MASTER_ID
 

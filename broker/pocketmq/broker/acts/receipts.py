@@ -88,7 +88,7 @@ class ReceiptActs:
             yield
             queue, receipt = each.queue, each.receipt
             known = self._topics.get(queue.topic)
-            if known is None or not 0 <= queue.queue_id < known.read_queue_nums:
+            if known is None or not 0 <= queue.queue_id < known.read_queues:
                 log.error("a batch of acks is of no queue topic=%s %s", queue.topic[:300], receipt)
                 continue
             low, high = self._bounds(queue)
@@ -163,10 +163,10 @@ class ReceiptActs:
             log.error("the topic %s not exist, consumer: %s", queue.topic[:300], peer.address)
             remark = f"topic[{queue.topic}] not exist, apply first please! {FAQ}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if not 0 <= queue.queue_id < topic.read_queue_nums:
+        if not 0 <= queue.queue_id < topic.read_queues:
             remark = (
                 f"queueId[{queue.queue_id}] is illegal, topic:[{queue.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{peer.address}]"
             )
             log.warning("%s", remark)
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)

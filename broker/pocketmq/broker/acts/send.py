@@ -21,7 +21,6 @@ from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
@@ -38,6 +37,7 @@ from pocketmq.remoting.names import (
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import (
     Appended,
     MessageIllegal,
@@ -127,13 +127,9 @@ class SendActs:
         topic = self._topics.get(name)
         if topic is None:
             topic = self._create(ask, peer)
-        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        count = max(topic.read_queues, topic.write_queues)
         queue_id = ask.queue_id
-        if (
-            queue_id >= count
-            or queue_id < _INT_MIN
-            or (queue_id < 0 and not topic.write_queue_nums)
-        ):
+        if queue_id >= count or queue_id < _INT_MIN or (queue_id < 0 and not topic.write_queues):
             remark = f"request queueId[{ask.queue_id}] is illegal, {topic} Producer: {peer.address}"
             log.warning("%s", remark)
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -158,7 +154,7 @@ class SendActs:
 
     def unsaved(self, topic: TopicConfig) -> "asyncio.Future[None] | None":
         """What a send to this topic waits for: that it is on the disk (invariant 1)."""
-        return self._topics.stored(topic.topic_name)
+        return self._topics.stored(topic.topic)
 
     def plain_queue_count(self, name: str) -> int | None:
         """How many queues a topic has whose plain messages need no check (invariant 5); else None."""
@@ -166,12 +162,12 @@ class SendActs:
         if (
             topic is None
             or topic.order
-            or topic.topic_filter_type != "SINGLE_TAG"
+            or topic.filter_type != "SINGLE_TAG"
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
         ):
             return None
-        return max(topic.read_queue_nums, topic.write_queue_nums)
+        return max(topic.read_queues, topic.write_queues)
 
     # ------------------------------------------------------------ one message
 
@@ -193,14 +189,14 @@ class SendActs:
         """
         queue_id = ask.queue_id
         if queue_id < 0:
-            queue_id = self._random_below(topic.write_queue_nums)
+            queue_id = self._random_below(topic.write_queues)
         # A popped message that is sent on: its receipt is that of the message it was.
         properties = remove_property((ask.properties or "").encode(), b"POP_CK")
-        name = topic.topic_name
+        name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
         if dead is not None:
-            name, store_queue_id, topic = dead.topic_name, 0, dead
+            name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
         sys_flag = _sys_flag(ask, topic)
         wait = get_property(properties, b"WAIT") in (None, b"true")
@@ -295,8 +291,8 @@ class SendActs:
         """Store a batch of a topic that `check` returned. as_five: see `send`. Raises: Refused."""
         queue_id = ask.queue_id
         if queue_id < 0:
-            queue_id = self._random_below(topic.write_queue_nums)
-        name = topic.topic_name
+            queue_id = self._random_below(topic.write_queues)
+        name = topic.topic
         counter = self._stats.put_counter(name, queue_id)
         sys_flag, text = _sys_flag(ask, topic), ask.properties or ""
         place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text, as_five)
@@ -352,7 +348,7 @@ class BatchPlace(NamedTuple):
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
     sys_flag = ask.sys_flag & ~HOST_V6_FLAGS
-    if topic.topic_filter_type == "MULTI_TAG":
+    if topic.filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     return sys_flag
 

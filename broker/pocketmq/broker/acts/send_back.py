@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pocketmq.broker.delivery_record import EventKind
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.message_codec import (
@@ -31,6 +30,7 @@ from pocketmq.remoting.message_codec import (
 from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import Record, read_record
+from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,10 @@ class SendBackActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden",
             )
-        if group.retry_queue_nums <= 0:
+        if group.retry_queues <= 0:
             return
         name = self._retry_topic(sent, group)
-        queue_id = self._random_below(group.retry_queue_nums)
+        queue_id = self._random_below(group.retry_queues)
         stored = self._store.message_at(sent.position)
         if stored is None:
             raise Refused(
@@ -127,7 +127,7 @@ class SendBackActs:
             log.error("a message that was sent back is not safe yet code=%d", code)
             raise Refused(code, "the message that came back is stored, and not safe yet")
 
-    def _retry_topic(self, sent: SentBack, group: SubscriptionGroupConfig) -> str:
+    def _retry_topic(self, sent: SentBack, group: GroupConfig) -> str:
         """The name of the group's retry topic, which exists then. Raises: Refused."""
         name = retry_topic(sent.group)
         if len(name) > TOPIC_LENGTH_MAX:
@@ -138,7 +138,7 @@ class SendBackActs:
                 "possible",
             )
         unit = _UNIT_SUB if sent.unit_mode else 0
-        topic = self._topics.create_internal(name, group.retry_queue_nums, sys_flag=unit)
+        topic = self._topics.create_internal(name, group.retry_queues, sys_flag=unit)
         if not topic.writable:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"

@@ -8,17 +8,17 @@ could not be saved the future fails, and the change is undone.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pocketmq.broker.group_mode import merge_attributes
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import group_is_legal, topic_fault
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
 
 log = logging.getLogger(__name__)
@@ -55,36 +55,38 @@ class TopicActs:
 
     def update(self, wanted: Sequence[TopicChange], peer: Peer) -> Saved | None:
         """Make or change topics: all of them or none. Raises: Refused."""
+        new: list[TopicConfig] = []
         for topic, changes in wanted:
-            fault = self._fault(topic) or self._apply_attributes(topic, changes)
+            fault = self._fault(topic)
             if fault is not None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, fault)
-        for topic, _ in wanted:
+            new.append(replace(topic, attributes=self._attributes(topic.topic, changes)))
+        for topic in new:
             self._topics.update(topic)
-            log.info("topic updated topic=%s by=%s", topic.topic_name, peer.address)
+            log.info("topic updated topic=%s by=%s", topic.topic, peer.address)
         return self._topics.stored()
 
     def _fault(self, topic: TopicConfig) -> str | None:
         """Why a topic is refused: RocketMQ's rules for names, and ours for numbers."""
-        name = topic.topic_name
+        name = topic.topic
         fault = topic_fault(name)
         if fault is not None:
             return fault
         if self._topics.is_system(name):
             return f"The topic[{name}] is conflict with system topic."
-        for count in (topic.read_queue_nums, topic.write_queue_nums):
+        for count in (topic.read_queues, topic.write_queues):
             if not 0 <= count <= QUEUE_COUNT_MAX:
                 return f"a topic has 0 to {QUEUE_COUNT_MAX} queues, not {count}"
         if not 0 <= topic.perm <= _PERM_MAX:
             return f"the permission of a topic is 0 to {_PERM_MAX}, not {topic.perm}"
         return None
 
-    def _apply_attributes(self, topic: TopicConfig, changes: str | None) -> str | None:
-        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied; or what is wrong.
+    def _attributes(self, topic: str, changes: str | None) -> dict[str, str]:
+        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied. Raises: Refused.
 
         The remarks about queue.type are RocketMQ 5.5's, but that we make no batch queues.
         """
-        old = self._topics.get(topic.topic_name)
+        old = self._topics.get(topic)
         attributes = dict(old.attributes) if old is not None else {}
         for change in (changes or "").split(","):
             change = change.strip()
@@ -93,11 +95,11 @@ class TopicActs:
             name, equals, value = change[1:].partition("=")
             if name == QUEUE_TYPE:
                 if old is not None:
-                    return f"attempt to update an unchangeable attribute. key: {name}"
+                    raise _fault(f"attempt to update an unchangeable attribute. key: {name}")
                 if value not in (SIMPLE_QUEUE, BATCH_QUEUE):
-                    return f"value is not in set: [{SIMPLE_QUEUE}, {BATCH_QUEUE}]"
+                    raise _fault(f"value is not in set: [{SIMPLE_QUEUE}, {BATCH_QUEUE}]")
                 if value == BATCH_QUEUE:
-                    return (
+                    raise _fault(
                         f"{name}={value} is not made by this broker: it stores batches message by "
                         f"message, and clients read them the same. Create the topic without {name}"
                     )
@@ -106,9 +108,10 @@ class TopicActs:
             elif change[0] == "-" and name and not equals:
                 attributes.pop(name, None)
             else:
-                return f"kv string format wrong: {change!r}; attributes are +name=value or -name"
-        topic.attributes = attributes
-        return None
+                raise _fault(
+                    f"kv string format wrong: {change!r}; attributes are +name=value or -name"
+                )
+        return attributes
 
     def remove(self, topic: str) -> Removal:
         """Take a topic, and its pop retry topics, out of the table. Raises: Refused."""
@@ -145,20 +148,20 @@ class GroupActs:
         self._offsets = tables.offsets
         self._stats = messages.stats
 
-    def update(self, wanted: Sequence[SubscriptionGroupConfig], peer: Peer) -> Saved | None:
+    def update(self, wanted: Sequence[GroupConfig], peer: Peer) -> Saved | None:
         """Make or change groups: all of them or none. Raises: Refused, IllegalArgument."""
         for group in wanted:
-            if not group_is_legal(group.group_name):
+            if not group_is_legal(group.group):
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
-                    f"the group name {group.group_name[:300]!r} contains illegal characters or is "
+                    f"the group name {group.group[:300]!r} contains illegal characters or is "
                     "too long, allowing only ^[%|a-zA-Z0-9_-]+$",
                 )
         for group in wanted:
-            merge_attributes(group, self._groups.get(group.group_name))
+            merge_attributes(group, self._groups.get(group.group))
         for group in wanted:
             self._groups.update(group)
-            log.info("group updated group=%s by=%s", group.group_name, peer.address)
+            log.info("group updated group=%s by=%s", group.group, peer.address)
         return self._groups.stored()
 
     def delete(self, group: str, peer: Peer, *, with_offsets: bool) -> Saved | None:
@@ -169,3 +172,7 @@ class GroupActs:
         self._stats.forget_group(group)
         log.info("group deleted group=%s by=%s", group, peer.address)
         return self._groups.stored()
+
+
+def _fault(text: str) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -154,4 +154,4 @@ class TopicRoutes:
         found = self._topics.get(topic)
         if found is None or not found.readable:
             return []
-        return [MessageQueue(topic, self._broker_name, n) for n in range(found.read_queue_nums)]
+        return [MessageQueue(topic, self._broker_name, n) for n in range(found.read_queues)]

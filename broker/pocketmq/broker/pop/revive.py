@@ -16,7 +16,6 @@ from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
 from pocketmq.broker.pop.receipt import normal_topic, pop_retry_topic
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -26,6 +25,7 @@ from pocketmq.remoting.message_codec import (
 )
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
 from pocketmq.remoting.record import Record, read_record
+from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import StoreError
 from pocketmq.store.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.errors import MessageIllegal
@@ -122,9 +122,7 @@ class PopRevive:
             failure,
         )
 
-    def _copy(
-        self, point: CheckPoint, offset: int, topic: str, group: SubscriptionGroupConfig
-    ) -> None:
+    def _copy(self, point: CheckPoint, offset: int, topic: str, group: GroupConfig) -> None:
         name = point.name
         record = self._record(name.topic, name.queue_id, offset)
         if record is None:

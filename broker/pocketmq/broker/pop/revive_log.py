@@ -174,7 +174,7 @@ class ReviveLog:
     def turn(self) -> int:
         """The next queue of the log, in turn."""
         topic = self._topics.create_internal(self.topic, REVIVE_QUEUES)
-        self._next_queue = (self._next_queue + 1) % max(1, topic.write_queue_nums)
+        self._next_queue = (self._next_queue + 1) % max(1, topic.write_queues)
         return self._next_queue
 
     def may_be_hidden(self, name: Name, revive_queue: int) -> bool:
@@ -182,7 +182,7 @@ class ReviveLog:
         if not self._hidden or name.pop_ms >= self._began_ms:
             return False
         topic = self._topics.get(self.topic)
-        return topic is not None and 0 <= revive_queue < topic.write_queue_nums
+        return topic is not None and 0 <= revive_queue < topic.write_queues
 
     def _append_point(self, point: CheckPoint, revive_queue: int, *, again: bool) -> None:
         mark = f"{_AGAIN}\x01true\x02" if again else ""
@@ -238,7 +238,7 @@ class ReviveLog:
     def follow(self) -> None:
         """Take in what somebody else has written into the log: a timer with an Apache broker's records."""
         topic = self._topics.get(self.topic)
-        for queue_id in range(0 if topic is None else topic.read_queue_nums):
+        for queue_id in range(0 if topic is None else topic.read_queues):
             if self._store.max_offset(self.topic, queue_id):
                 self._follow(queue_id, self._queue(queue_id), 0)
 

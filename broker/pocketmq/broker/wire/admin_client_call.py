@@ -94,7 +94,7 @@ class AdminClientCallProcessor:
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
             )
         table: dict[int, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in range(config.write_queues):
             old = self._offsets.query(group, topic, queue_id)
             if old == -1:
                 return request.answer(
@@ -133,11 +133,11 @@ class AdminClientCallProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
         # Ours: RocketMQ takes queues that nobody reads, and an offset that passes over the next message.
-        if queue_id >= config.read_queue_nums:
+        if queue_id >= config.read_queues:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+                f"topicConfig.readQueueNums:[{config.read_queues}]",
             )
         offset = header.offset
         if offset is None or offset == -1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pocketmq.broker.acts.tables import GroupActs
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupConfig, SubscriptionGroupManager
+from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.wire.admin_answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
 from pocketmq.remoting import fastjson
@@ -21,6 +21,7 @@ from pocketmq.remoting.headers import (
     GetAllSubscriptionGroupHeader,
     GetSubscriptionGroupConfigHeader,
 )
+from pocketmq.remoting.tables import GroupConfig
 
 
 class AdminGroupProcessor:
@@ -51,7 +52,7 @@ class AdminGroupProcessor:
 
     def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
         try:
-            wanted = [SubscriptionGroupConfig.from_json(row) for row in rows]
+            wanted = [GroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise HeaderError(f"a subscription group in the body is broken: {error!r}") from error
         try:

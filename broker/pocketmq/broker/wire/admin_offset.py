@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Messages, Node, Tables
-from pocketmq.broker.topic_config import TopicConfig
 from pocketmq.broker.wire.admin_answers import (
     asks_as_five,
     json_answer,
@@ -30,6 +29,7 @@ from pocketmq.remoting.headers import (
     QueryCorrectionOffsetHeader,
     SearchOffsetHeader,
 )
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store.offset_by_time import Boundary
 
 log = logging.getLogger(__name__)
@@ -131,8 +131,8 @@ class AdminOffsetProcessor:
         table: dict[Any, Any] = {}
         tps = 0.0
         for topic in self._consumed(group, wanted):
-            table.update(self._queues(request, group, topic.topic_name, topic.read_queue_nums))
-            tps += self._stats.group_get_tps(group, topic.topic_name)
+            table.update(self._queues(request, group, topic.topic, topic.read_queues))
+            tps += self._stats.group_get_tps(group, topic.topic)
         return json_answer(request, {"consumeTps": tps, "offsetTable": table})
 
     def get_broker_consume_stats(
@@ -148,13 +148,13 @@ class AdminOffsetProcessor:
             for topic in self._consumed(group, sorted(topics_of.get(group, ()))):
                 if is_order and not topic.order:
                     continue
-                table = self._queues(request, group, topic.topic_name, topic.write_queue_nums)
+                table = self._queues(request, group, topic.topic, topic.write_queues)
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
                 if five:
                     inflight += sum(
                         row["pullOffset"] - row["consumerOffset"] for row in table.values()
                     )
-                tps = self._stats.group_get_tps(group, topic.topic_name)
+                tps = self._stats.group_get_tps(group, topic.topic)
                 found.append({"consumeTps": tps, "offsetTable": table})
             rows.append({group: found})
         content: dict[str, Any] = {
@@ -214,7 +214,7 @@ class AdminOffsetProcessor:
             return topic_missing(request, topic)
         store = self._store
         rows: list[dict[str, Any]] = []
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in range(config.write_queues):
             earliest = store.earliest_time(topic, queue_id)
             end = store.max_offset(topic, queue_id)
             consumed = self._offsets.query(header.group, topic, queue_id)

@@ -11,7 +11,7 @@ from pocketmq.broker.acts.tables import TopicActs, TopicChange
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.topic_config import TopicConfig, TopicConfigManager
+from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.wire.admin_answers import (
     UNSET_REMARK,
     asks_as_five,
@@ -33,6 +33,7 @@ from pocketmq.remoting.headers import (
     GetTopicConfigHeader,
     GetTopicStatsInfoHeader,
 )
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import MessageStore
 
 
@@ -74,8 +75,8 @@ class AdminTopicProcessor:
             header.read_queue_nums,
             header.write_queue_nums,
             header.perm,
-            header.topic_filter_type,
-            header.topic_sys_flag or 0,
+            filter_type=header.topic_filter_type,
+            sys_flag=header.topic_sys_flag or 0,
         )
         change = TopicChange(wanted, header.attributes)
         return self._update(request, connection, [change], UNSET_REMARK)
@@ -95,7 +96,6 @@ class AdminTopicProcessor:
                 name if name.startswith("-") else f"{name}={value}"
                 for name, value in topic.attributes.items()
             )
-            topic.attributes = {}
             changes.append(TopicChange(topic, text))
         return self._update(request, connection, changes, None)
 
@@ -163,7 +163,7 @@ class AdminTopicProcessor:
             return topic_missing(request, topic)
         store = self._store
         table: dict[Any, Any] = {}
-        for queue_id in range(found.write_queue_nums):
+        for queue_id in range(found.write_queues):
             end = store.max_offset(topic, queue_id)
             table[queue_key(self._config.broker_name, topic, queue_id)] = {
                 "lastUpdateTimestamp": store.store_time_at(topic, queue_id, end - 1) if end else 0,

@@ -73,7 +73,7 @@ class ReplyMessageProcessor:
             topic = self._acts.check(header, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, dict(self._send.answer_ext))
-        queue_id = header.queue_id if header.queue_id >= 0 else topic.write_queue_nums - 1
+        queue_id = header.queue_id if header.queue_id >= 0 else topic.write_queues - 1
         failure = await self._push(request, connection, header)
         ext = {**self._send.answer_ext}
         if failure is None:

@@ -1,0 +1,147 @@
+"""A topic and a group as both ends and the files know them: TopicConfig, GroupConfig.
+
+Their JSON is that of topics.json, subscriptionGroup.json, registrations and the requests of administration.
+Source: TopicConfig, SubscriptionGroupConfig, RocketMQ 4.9.7.
+"""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, Self
+
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.header import camel
+
+READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+def perm_text(perm: int) -> str:
+    """`RWX` with a dash for each bit that is off, as PermName.perm2String prints it.
+
+    >>> perm_text(6), perm_text(4), perm_text(7)
+    ('RW-', 'R--', 'RWX')
+    """
+    return (
+        ("R" if perm & Perm.READ else "-")
+        + ("W" if perm & Perm.WRITE else "-")
+        + ("X" if perm & Perm.INHERIT else "-")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic of one broker; the defaults are RocketMQ's.
+
+    perm: 4 read, 2 write, 1 inherit. attributes: RocketMQ 5.x's, kept as they come.
+    """
+
+    topic: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = READ_WRITE
+    _: KW_ONLY
+    order: bool = False
+    sys_flag: int = 0
+    filter_type: str = "SINGLE_TAG"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of topics.json and of the wire."""
+        data: dict[str, Any] = {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.topic,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+        if self.attributes:
+            data["attributes"] = dict(self.attributes)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Raises: AttributeError, KeyError, TypeError, ValueError when it is no topic."""
+        attributes = data.get("attributes") or {}
+        return cls(
+            str(data["topicName"]),
+            int(data.get("readQueueNums", 16)),
+            int(data.get("writeQueueNums", 16)),
+            int(data.get("perm", READ_WRITE)),
+            order=data.get("order") is True,
+            sys_flag=int(data.get("topicSysFlag", 0)),
+            filter_type=str(data.get("topicFilterType") or "SINGLE_TAG"),
+            attributes={str(name): str(value) for name, value in attributes.items()},
+        )
+
+    def queue_data(self, broker_name: str) -> dict[str, Any]:
+        """QueueData of a route, as JSON."""
+        return {
+            "brokerName": broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.perm & Perm.READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.perm & Perm.WRITE)
+
+    def __str__(self) -> str:
+        return (
+            f"TopicConfig [topicName={self.topic}, readQueueNums={self.read_queues}, "
+            f"writeQueueNums={self.write_queues}, perm={perm_text(self.perm)}, "
+            f"topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
+            f"order={str(self.order).lower()}]"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A subscription group of one broker; the defaults are RocketMQ's.
+
+    extra: fields that 5.x tools send, kept as they come.
+    """
+
+    group: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queues: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of subscriptionGroup.json and of the wire."""
+        named = {wire: getattr(self, name) for name, wire in _GROUP_NAMES.items()}
+        return {**self.extra, **dict(sorted(named.items()))}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Raises: AttributeError, KeyError, TypeError, ValueError when it is no group."""
+        named = {name: data[wire] for name, wire in _GROUP_NAMES.items() if wire in data}
+        values: dict[str, Any] = {
+            name: value is not False if name.endswith("enable") else int(value)
+            for name, value in named.items()
+            if name != "group"
+        }
+        known = set(_GROUP_NAMES.values())
+        extra = {n: v for n, v in data.items() if n not in known and isinstance(n, str)}
+        return cls(str(data["groupName"]), **values, extra=extra)
+
+
+_GROUP_NAMES = {
+    each.name: {"group": "groupName", "retry_queues": "retryQueueNums"}.get(
+        each.name, camel(each.name)
+    )
+    for each in fields(GroupConfig)
+    if each.name != "extra"
+}
