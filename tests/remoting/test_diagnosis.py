@@ -6,12 +6,12 @@ from pocketmq.remoting.agreement import Camp, Finding, Loss
 from pocketmq.remoting.diagnosis import (
     GroupFacts,
     MemberFacts,
-    Severity,
     Thresholds,
     TopicFacts,
     diagnose,
     is_sick,
 )
+from pocketmq.remoting.track import Severity
 
 LIMITS = Thresholds()
 ONE = [MemberFacts("c1", {"T": 4})]

@@ -13,7 +13,6 @@ Beside RocketMQ's track type, which is computed from offsets and subscriptions a
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
@@ -27,28 +26,8 @@ from pocketmq.remoting.message_codec import get_property, offset_msg_id, propert
 from pocketmq.remoting.names import TOOLS_GROUP, dlq_topic, retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.subscription import ALL, parse_tags
-from pocketmq.remoting.track import TrackType, track_type
+from pocketmq.remoting.track import TrackType, Verdict, track_type
 from pocketmq.store import MessageStore
-
-# As whom mqadmin, the consoles and our own tools read. Source: MixAll.TOOLS_CONSUMER_GROUP.
-
-
-class Verdict(StrEnum):
-    """What became of a message in a group."""
-
-    CONSUMED = "CONSUMED"
-    IN_FLIGHT = "IN_FLIGHT"
-    FILTERED = "FILTERED"
-    DROPPED_BY_CLIENT = "DROPPED_BY_CLIENT"
-    RETRYING = "RETRYING"
-    DEAD_LETTERED = "DEAD_LETTERED"
-    SKIPPED_BY_RESET = "SKIPPED_BY_RESET"
-    SKIPPED_AT_START = "SKIPPED_AT_START"
-    EXPIRED = "EXPIRED"
-    NOT_REACHED = "NOT_REACHED"
-    NOBODY_READS = "NOBODY_READS"
-    NOT_ONLINE = "NOT_ONLINE"
-    UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pocketmq.console.state import Console
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.remoting.track import Verdict
 
 _KEY_COUNT_MAX = 64
 _CHUNK_SIZE = 1 << 16
@@ -119,7 +120,10 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
     topic, group = call.query.text_or_none("topic"), call.query.text_or_none("group")
     told = await console.admin.doctor.track(msg_id=msg_id, topic=topic, group=group)
     if told is not None:
-        return {"recordedSince": told["recordedSince"], "tracks": told["tracks"]}
+        tracks = [
+            {**each, "severity": Verdict.of(each["verdict"]).severity} for each in told["tracks"]
+        ]
+        return {"recordedSince": told["recordedSince"], "tracks": tracks}
     message = await find(console, msg_id, topic)
     return {
         "recordedSince": None,
@@ -128,6 +132,7 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
                 "group": each.group,
                 "trackType": str(each.type),
                 "verdict": None,
+                "severity": None,
                 "text": each.detail,
                 "deliveries": [],
             }

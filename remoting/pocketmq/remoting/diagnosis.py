@@ -18,23 +18,15 @@ same symptoms with the same words. The thresholds are settings of the broker (Th
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.agreement import Finding
+from pocketmq.remoting.track import Severity
 
 # The counters of what comes and goes are not read at the very same moment.
 _NOISE = 0.02
 # What would take longer to empty is not catching up.
 _SOON_S = 86_400
-
-
-class Severity(StrEnum):
-    """The gravest first. INFO is shown, and is nothing wrong."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""TrackType: what administrators' tools say that became of a message in a group.
+"""What became of a message in a group: RocketMQ's word (TrackType), and ours (Verdict) with its severity.
+
+TrackType is what administrators' tools work out from offsets and subscriptions as they are now:
 
     CONSUMED               the group's offset is beyond the message, and its tags pass the subscription
     CONSUMED_BUT_FILTERED  beyond it, but the group's subscription of now does not name its tag (E3b)
@@ -14,8 +16,53 @@ Source: TrackType, DefaultMQAdminExtImpl.messageTrackDetail, RocketMQ 4.9.7, 5.3
 """
 
 from enum import StrEnum
+from typing import Self
 
 from pocketmq.remoting.subscription import ALL, SubscriptionData
+
+
+class Severity(StrEnum):
+    """The gravest first. INFO is shown, and is nothing wrong; GOOD is as it should be."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    GOOD = "good"
+
+
+class Verdict(StrEnum):
+    """What truly became of a message in a group, by the broker's record of deliveries.
+
+    Faces show these and no others: the console colours them by their severity, and has names and sentences
+    in both languages (i18n).
+    """
+
+    severity: Severity
+
+    def __new__(cls, word: str, severity: Severity) -> Self:
+        verdict = str.__new__(cls, word)
+        verdict._value_ = word
+        verdict.severity = severity
+        return verdict
+
+    CONSUMED = "CONSUMED", Severity.GOOD
+    IN_FLIGHT = "IN_FLIGHT", Severity.INFO
+    FILTERED = "FILTERED", Severity.ERROR
+    DROPPED_BY_CLIENT = "DROPPED_BY_CLIENT", Severity.ERROR
+    RETRYING = "RETRYING", Severity.WARNING
+    DEAD_LETTERED = "DEAD_LETTERED", Severity.ERROR
+    SKIPPED_BY_RESET = "SKIPPED_BY_RESET", Severity.WARNING
+    SKIPPED_AT_START = "SKIPPED_AT_START", Severity.WARNING
+    EXPIRED = "EXPIRED", Severity.ERROR
+    NOT_REACHED = "NOT_REACHED", Severity.INFO
+    NOBODY_READS = "NOBODY_READS", Severity.ERROR
+    NOT_ONLINE = "NOT_ONLINE", Severity.WARNING
+    UNKNOWN = "UNKNOWN", Severity.INFO
+
+    @classmethod
+    def of(cls, word: str) -> "Verdict":
+        """The verdict of a broker's answer; a newer broker may know more, which is UNKNOWN here."""
+        return next((each for each in cls if each == word), cls.UNKNOWN)
 
 
 class TrackType(StrEnum):

@@ -90,6 +90,9 @@ function foot(text, back, forth) {
   );
 }
 
+/** The colour of a severity. */
+export const KINDS = { error: "bad", warning: "warn", info: "", good: "good" };
+
 export const tag = (text, kind = "") => h("span", { class: `tag ${kind}` }, text);
 
 /** Nothing to show: why, and what to do next. `command`: for the terminal. */

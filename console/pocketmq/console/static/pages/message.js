@@ -3,12 +3,8 @@
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
-import { card, doer, empty, facts, groupLink, head, href, link, table, tag, topicLink } from "../table.js";
+import { card, doer, empty, facts, groupLink, head, href, link, table, tag, topicLink, KINDS } from "../table.js";
 import { moment, named, number, size, t } from "../text.js";
-
-const GOOD = ["CONSUMED"];
-const BAD = ["DROPPED_BY_CLIENT", "DEAD_LETTERED", "NOBODY_READS", "EXPIRED", "FILTERED"];
-const WARN = ["RETRYING", "SKIPPED_BY_RESET", "SKIPPED_AT_START", "CONSUMED_BUT_FILTERED", "NOT_ONLINE"];
 
 export default {
   title: "message",
@@ -71,11 +67,11 @@ function track(page) {
   );
 }
 
-function row({ group, trackType, verdict, text, deliveries }) {
+function row({ group, trackType, verdict, severity, text, deliveries }) {
   return [
     groupLink(group),
     [code(trackType), h("div", { class: "soft small" }, named("trackType", trackType))],
-    verdict === null ? "–" : [tag(named("verdictName", verdict), kind(verdict)), h("div", { class: "soft small" }, code(verdict))],
+    verdict === null ? "–" : [tag(named("verdictName", verdict), KINDS[severity]), h("div", { class: "soft small" }, code(verdict))],
     [
       verdict && h("p", {}, named("verdictText", verdict)),
       text && h("p", { class: "small", lang: "en", translate: "no" }, text),
@@ -93,8 +89,6 @@ function row({ group, trackType, verdict, text, deliveries }) {
     ],
   ];
 }
-
-const kind = (name) => (GOOD.includes(name) ? "good" : BAD.includes(name) ? "bad" : WARN.includes(name) ? "warn" : "");
 
 function about(message) {
   return facts([

@@ -3,10 +3,8 @@
 import { get, path } from "../api.js";
 import { lineChart } from "../chart.js";
 import { data, h } from "../dom.js";
-import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
+import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
 import { has, language, named, number, rate, t } from "../text.js";
-
-const KINDS = { error: "bad", warning: "warn", info: "" };
 
 export default {
   title: "overview",
