@@ -320,6 +320,13 @@ class Driver:
         return f"{kind}{next(self._names)}"
 
 
+# Three seconds, as they come, are too few for a test on a crowded machine.
+_PATIENT_PRODUCER: Json = {"sendMsgTimeout": 20_000}
+# A consumer asks for the route of its retry topic before the broker has made it, and then again after
+# this time, 30 s as they come; until then nothing that failed comes again.
+_QUICK_CONSUMER: Json = {"pollNameServerInterval": 1_000}
+
+
 class Session:
     """The producers and consumers of one test; leaving shuts all of them down."""
 
@@ -355,9 +362,8 @@ class Session:
     ) -> "Producer":
         """Start a producer. `settings` are properties of the client's class, e.g. {"sendMsgTimeout": 3000};
         arguments: transactional, trace, access_key and secret_key, instance."""
-        return Producer(
-            self, self._start("producer", "p", namesrv, group, {"set": settings, **arguments})
-        )
+        words: Json = {"set": self._with(_PATIENT_PRODUCER, settings), **arguments}
+        return Producer(self, self._start("producer", "p", namesrv, group, words))
 
     def push_consumer(
         self,
@@ -375,7 +381,8 @@ class Session:
         arguments: orderly, result ("success", "later", "throw"), delay_ms, reply_by, instance.
         A message with the user property fail_times=n fails n times.
         """
-        words = {"subscriptions": _subscriptions(subscriptions), "set": settings or {}, **arguments}
+        words: Json = {"subscriptions": _subscriptions(subscriptions), **arguments}
+        words["set"] = self._with(_QUICK_CONSUMER, settings)
         return PushConsumer(self, self._start("push_consumer", "c", namesrv, group, words))
 
     def lite_consumer(
@@ -406,6 +413,10 @@ class Session:
 
     def closed(self, name: str) -> None:
         self._open.remove(name)
+
+    def _with(self, usual: Json, settings: Mapping[str, object] | None) -> Json:
+        """A test's settings over the usual ones, which are properties of the Java classes."""
+        return {**(usual if self.driver.name.startswith("java") else {}), **(settings or {})}
 
 
 def _subscriptions(given: str | Mapping[str, str] | Iterable[Json]) -> list[Json]:
@@ -643,6 +654,10 @@ def java_client(
         toolchain.java(),
         *jvm,
         *quiet_jvm(folder / f"{name}-home"),
+        # 5.x spreads queues at most once in this time, a second as it comes: the second in which it also
+        # sends its first heartbeat by the clock. Where the two meet, the broker hears of the new
+        # subscription with the next heartbeat, 30 s later, and the consumer gets nothing until then.
+        "-Drocketmq.client.rebalance.minInterval=100",
         f"-Drocketmq.serialize.type={header}",
         "-cp",
         toolchain.class_path(f"client-{version}"),

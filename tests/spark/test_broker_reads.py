@@ -116,7 +116,7 @@ def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(
     ("options", "message"),
     [
         ({"subscribe": "NoSuchTopic"}, "no topic 'NoSuchTopic'"),
-        ({"nameServer": "127.0.0.1:1"}, "cannot connect to 127.0.0.1:1"),
+        ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "0"}, "cannot connect to 127.0.0.1:1"),
         ({"nameServer": "somewhere"}, 'nameServer must be "host:port;host:port"'),
         ({"accessKey": "a"}, "accessKey and secretKey belong together"),
         ({"expressionType": "SQL92"}, "needs option subExpression"),
