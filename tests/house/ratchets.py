@@ -130,10 +130,14 @@ def circles() -> dict[str, int]:
             if len(circle) > 1:
                 found[min(circle)] = len(circle)
 
+    limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)
-    for name in edges:
-        if name not in index:
-            visit(name)
+    try:
+        for name in edges:
+            if name not in index:
+                visit(name)
+    finally:
+        sys.setrecursionlimit(limit)
     return found
 
 
