@@ -16,6 +16,7 @@ from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.recovery import Recovery
+from pocketmq.store.store_lock import LastStop
 
 TAIL = 64 << 10
 # Bytes of a record, from either end, that are not its body; in a body every cut is like the next.
@@ -103,6 +104,7 @@ def test_a_store_cut_at_any_byte_of_its_last_64_kib_serves_all_before_the_cut(
 
 def check_recovery(root: Path, recorded: RecordedStore, cut: int, *, clean: bool) -> None:
     """What MessageStore.open does to log and queues, without the rest of it."""
+    last_stop = LastStop.CLEAN if clean else LastStop.UNKNOWN
     checkpoint = Checkpoint.load(str(root / "checkpoint"))
     log = CommitLog(str(root / "commitlog"), 0)
     log.files.load(file_size=checkpoint.log_file_size)
@@ -110,10 +112,13 @@ def check_recovery(root: Path, recorded: RecordedStore, cut: int, *, clean: bool
         str(root), 0, batch_file_size=46, ext_file_size=None, store_host_size=8, long_topics=False
     )
     table.load(checkpoint.queue_file_size)
-    recovery = Recovery(str(root), log, table, checkpoint, clean=clean, delay_levels=(1, 2, 3))
+    recovery = Recovery(
+        str(root), log, table, checkpoint, last_stop=last_stop, delay_levels=(1, 2, 3)
+    )
     report = recovery.run()
     left = [place for position, size, place in recorded.records if position + size <= cut]
     assert report.end <= cut
+    table.open_all()
     assert sum(queue.max_offset for queue in table.queues.values()) == len(left)
     for position, size, place in recorded.records[: len(left)][-8:]:
         entry = table.queues[place[:2]].entry(place[2])

@@ -69,6 +69,7 @@ class Disk:
         self._base = base
         self._chance = chance
         self._generation = 0
+        self.boots = 1
         self.root = f"{base}.0"
         os.makedirs(self.root)
         self._files: dict[int, _File] = {}
@@ -205,6 +206,7 @@ class Disk:
     def after_power_cut(self) -> str:
         """The folder for the next process: the platter, and some of what was on its way there."""
         old = self.root
+        self.boots += 1
         cached: dict[int, tuple[Blocks, int]] = {}
         for name in _walk(old):
             path = os.path.join(old, name)

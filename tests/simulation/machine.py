@@ -29,6 +29,7 @@ from tests.simulation.loop import Fiber, SimulatedLoop
 from tests.simulation.network import HOST, Host, SimulatedSocket
 
 from pocketmq.remoting.connection import Connection
+from pocketmq.store import store_lock
 
 START_MS = 1_700_000_000_000
 _MEMORY = "/dev/shm"
@@ -99,10 +100,16 @@ class Machine:
             (_Executor, "submit", lambda pool, work, *args: loop.submit(pool, work, *args)),
             (_Executor, "shutdown", lambda pool, **_: loop.drain(pool)),
             (Connection, "__hash__", _numbered(itertools.count(1))),
+            (store_lock, "memory_of", self._memory_of),
         ]
         found += [(os, call, self._wrapped(call)) for call in _CALLS]
         opened = self._open(io.open)
         return [*found, (builtins, "open", opened), (io, "open", opened)]
+
+    def _memory_of(self, descriptor: int) -> str:
+        """A killed process left its writes in it; a power cut took it away."""
+        disk = self._disk_of(_path_of(descriptor))
+        return "" if disk is None else f"boot {disk.boots}"
 
     def _disk_usage(self, path: str) -> Any:
         disk = self._disk_of(os.fspath(path))

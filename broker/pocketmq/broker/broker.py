@@ -188,7 +188,7 @@ class Broker:
         for manager in self.parts.tables.managers:
             manager.load()
         stack.callback(housekeeping.save_all)
-        self.parts.tables.topics.restore_internal(self.parts.messages.store.queues())
+        self.parts.tables.topics.restore_internal(self.parts.messages.store)
         stack.callback(self.parts.messages.deliveries.settle)
         stack.callback(services.pop.settle)
         services.delay.load()

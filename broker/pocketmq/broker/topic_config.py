@@ -31,7 +31,7 @@ from pocketmq.remoting.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
 from pocketmq.remoting.tables import READ_WRITE, TopicConfig
-from pocketmq.store import ConfigFile
+from pocketmq.store import ConfigFile, MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -246,17 +246,15 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         self.put(name, topic, keep=True)
         self._tell(list(self.topics.values()))
 
-    def restore_internal(self, queues: Iterable[tuple[str, int]]) -> None:
+    def restore_internal(self, store: MessageStore) -> None:
         """Make the topics again that the broker makes by itself and whose queues are there.
 
         They are not waited for when they are made: a crash may come before they are saved.
         """
-        counts: dict[str, int] = {}
-        for topic, queue_id in queues:
+        for topic in store.topics():
             if topic not in self.topics and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-        for topic, count in counts.items():
-            self.create_internal(topic, count)
+                for _, queue_id in store.queues(topic)[-1:]:
+                    self.create_internal(topic, queue_id + 1)
 
     def _put(self, topic: TopicConfig, *, keep: bool = False) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())

@@ -25,10 +25,13 @@ from dataclasses import dataclass
 from pocketmq.store.descriptors import close_file, open_file
 
 SIZE = 4096
+# How far behind the flushed end every start checks again; small stores are checked whole.
+MARGIN = 1 << 20
 _TIMES = struct.Struct(">qqqqqq")
 _OWN_AT = 2048
-# magic, version, flushed position, indexed position, commit log and consume queue file size
-_OWN = struct.Struct(">8siqqqq")
+# magic, version, flushed position, indexed position, commit log and consume queue file size, boundary
+_OWN = struct.Struct(">8siqqqqq")
+_VERSION = 2
 _MAGIC = b"PocketMQ"
 _CRC_AT = SIZE - 4
 
@@ -49,6 +52,8 @@ class Checkpoint:
     indexed_position: int = 0
     log_file_size: int = 0
     queue_file_size: int = 0
+    # A record begins there, some way before flushed_position; -1 in a file of version 1.
+    boundary: int = -1
 
     @classmethod
     def load(cls, path: str) -> "Checkpoint":
@@ -66,12 +71,14 @@ class Checkpoint:
             if zlib.crc32(data[:_CRC_AT]) == crc:
                 (
                     _,
-                    _,
+                    version,
                     found.flushed_position,
                     found.indexed_position,
                     found.log_file_size,
                     found.queue_file_size,
+                    boundary,
                 ) = _OWN.unpack_from(data, _OWN_AT)
+                found.boundary = boundary if version >= _VERSION else -1
                 found.ours = True
         return found
 
@@ -92,11 +99,12 @@ class Checkpoint:
             data,
             _OWN_AT,
             _MAGIC,
-            1,
+            _VERSION,
             self.flushed_position,
             self.indexed_position,
             self.log_file_size,
             self.queue_file_size,
+            self.boundary,
         )
         struct.pack_into(">I", data, _CRC_AT, zlib.crc32(data[:_CRC_AT]))
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -13,6 +13,7 @@ Owner: MessageStore, on the event loop; it writes entries in place through `map`
 """
 
 import mmap
+from collections.abc import Iterable
 
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE
 from pocketmq.store.errors import DiskFull
@@ -25,6 +26,7 @@ _CHUNK = 200 * ENTRY_SIZE
 _ZEROS = bytes(_CHUNK)
 _LOST_MAX = 1_000
 _STRETCH_MAX = 256 << 10
+_SEARCHED_MAX = 64
 _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
 
 
@@ -87,11 +89,9 @@ class ConsumeQueue:
         place = len(files) - 1
         while place > 0 and not files[place].read(0, ENTRY_SIZE).strip(b"\0"):
             place -= 1
-        count = 0
         if files:
             with files[place].held_open():
-                count = _count_of(files[place])
-        self._set_end(files[place].start // ENTRY_SIZE + count if files else 0)
+                self._set_end(files[place].start // ENTRY_SIZE + _count_of(files[place]))
         self.flushed_offset = self.max_offset
 
     def _set_end(self, max_offset: int) -> None:
@@ -336,13 +336,31 @@ class ConsumeQueue:
         self.max_offset = 0
 
 
+def records_before(queues: Iterable[ConsumeQueue], target: int) -> list[int]:
+    """Positions at or below `target` in the log where a record begins or the last one ends, by the queues.
+
+    One a queue: the nearest one. Not every queue is searched through, so that many cost little.
+    """
+    found: list[int] = []
+    searched = 0
+    for queue in queues:
+        if queue.max_position <= target:
+            found.append(queue.max_position)
+        elif searched < _SEARCHED_MAX:
+            searched += 1
+            entry = queue.entry(queue.first_at_or_behind(target + 1) - 1)
+            if entry is not None and entry[1] != BLANK_SIZE and 0 <= entry[0] <= target:
+                found.append(entry[0])
+    return found
+
+
 def _is_blank(entry: tuple[int, int, int] | None) -> bool:
     return entry is not None and entry[1] == BLANK_SIZE
 
 
 def _count_of(file: MappedFile) -> int:
     """Entries of a file in which zeros follow the last one: a search by halves over pieces."""
-    low, high = 0, -(-file.size // _CHUNK)
+    low, high = 0, -(-file.data_end(0) // _CHUNK)
     while low < high:
         middle = (low + high) // 2
         piece = file.read(middle * _CHUNK, _CHUNK)

@@ -4,14 +4,18 @@
     consumequeue_ext/{topic}/{queue_id}/...        only where addresses into it were written
     batchconsumequeue/{topic}/{queue_id}/...       topics of RocketMQ 5.x with queue.type BatchCQ
 
-Opening reads the folders and a few bytes of each queue's last file; a queue's files are mapped when it is
-used for the first time, and are let go again when it is idle, so that memory follows the queues in use.
+1. load() reads the names of the topics. A queue is opened when it is asked for: some reads of its last file.
+   Its files are mapped when they are read or written.
+2. `queues` are those that are open. What was not used for a while gives its maps back; beyond OPEN_KEPT
+   queues it is closed again, but for those with entries that are not on the disk yet.
+3. A queue that is not open has no entry that is not on the disk, but for those that Recovery opens.
 Owner: MessageStore.
 """
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -25,6 +29,10 @@ from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 QUEUE_TYPE, SIMPLE_QUEUE, BATCH_QUEUE = "queue.type", "SimpleCQ", "BatchCQ"
 _TOPIC_V1_MAX = 127
 TOPIC_SIZE_MAX = 255
+# Together they bound maps and memory: each open queue costs 1 KB, and one of 65,530 maps when it is in use.
+OPEN_KEPT = 16_384
+_OPENED_MAX = 8_192
+_NONE: list[int] = []
 
 
 class ConsumeQueueTable:
@@ -50,41 +58,127 @@ class ConsumeQueueTable:
         self.batch_topics: set[str] = set()
         self._exts: dict[tuple[str, int], ConsumeQueueExt | None] = {}
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # The queues of each topic, open or not; None: not looked for yet.
+        self._ids: dict[str, list[int] | None] = {}
+        self._file_size_known: int | None = None
+        # Since the last look for idle ones.
+        self._opened = 0
+        self._in_use = False
         self._record_overhead = RECORD_SIZE_MIN + store_host_size - HOST_SIZE
         self._long_topics = long_topics
 
     def load(self, file_size: int | None = None) -> None:
-        """Open every queue that has a folder, whose format is the folder's whatever the topic is said to be.
+        """Find the topics; file_size, when given, is that of all plain queues.
 
-        Source: ConsumeQueue loading, RocketMQ 4.9.7.
+        A queue's format is its folder's, whatever the topic is said to be.
+        Source: ConsumeQueue loading, RocketMQ 4.9.7. Raises: StoreUnreadable.
         """
-        self.batch_topics.difference_update(topic for topic, _, _ in _folders(self.folder))
-        for topic, queue_id, folder in _folders(self.folder):
-            queue = self._new(folder, topic, queue_id)
-            queue.load(file_size)
+        self._file_size_known = file_size
+        for topic in _folders(self.folder):
+            self._ids[topic] = None
+        self.batch_topics.difference_update(self._ids)
+        for topic in _folders(self._batch_folder):
+            if topic not in self._ids:
+                self.batch_topics.add(topic)
+                self._ids[topic] = None
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, opened if need be; None when there is none. Raises: StoreForeign, StoreUnreadable."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None and queue_id in (known := self._known(topic)):
+            queue = self._new(topic, queue_id)
+            queue.load(self._file_size_known)
             if queue.files.files:
-                self.file_size = queue.files.file_size
-                self.queues[topic, queue_id] = queue
-        for topic, queue_id, folder in _folders(self._batch_folder):
-            self.batch_topics.add(topic)
-            batch_queue = self._new(folder, topic, queue_id)
-            batch_queue.load()
-            if batch_queue.files.files:
-                self._batch_file_size = batch_queue.files.file_size
-                self.queues[topic, queue_id] = batch_queue
+                self._has_opened(queue)
+            else:
+                known.remove(queue_id)
+                queue = None
+        return queue
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made when there is none. Raises: MessageIllegal for names no file may have."""
-        queue = self.queues.get((topic, queue_id))
+        queue = self.get(topic, queue_id)
         if queue is None:
             if queue_id < 0:
                 raise MessageIllegal(f"queue id {queue_id} is negative")
             self._check_length(topic)
-            root = self._batch_folder if topic in self.batch_topics else self.folder
-            folder = os.path.join(root, topic, str(queue_id))
-            queue = self._new(folder, topic, queue_id)
-            self.queues[topic, queue_id] = queue
+            queue = self._new(topic, queue_id)
+            self._ids.setdefault(topic, [])
+            self._known(topic).append(queue_id)
+            self._has_opened(queue)
         return queue
+
+    def open_all(self) -> None:
+        """Open every queue there is."""
+        for topic, queue_id in self.names(self.topics()):
+            self.get(topic, queue_id)
+
+    def use(self) -> None:
+        """Recovery is over: from now on idle queues are closed."""
+        self._in_use = True
+        for _ in range(2):
+            self.release_idle()
+
+    def topics(self) -> list[str]:
+        """Topics that have queues."""
+        return list(self._ids)
+
+    def ids(self, topic: str) -> list[int]:
+        """The queues of a topic; for a topic without queues there are none."""
+        return sorted(self._known(topic))
+
+    def names(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        """(topic, queue id) of the queues of these topics."""
+        return [(topic, queue_id) for topic in topics for queue_id in self.ids(topic)]
+
+    def _known(self, topic: str) -> list[int]:
+        """The queues of a topic in any order, to be changed; read from the folder when first asked for."""
+        known = self._ids.get(topic, _NONE)
+        if known is None:
+            known = self._ids[topic] = self._listed(topic)
+        return known
+
+    def _listed(self, topic: str) -> list[int]:
+        names = _folders(os.path.join(self._root_of(topic), topic))
+        return [int(name) for name in names if name.isdecimal() and str(int(name)) == name]
+
+    def _has_opened(self, queue: ConsumeQueue) -> None:
+        self.queues[queue.topic, queue.queue_id] = queue
+        if queue.files.files:
+            if isinstance(queue, BatchConsumeQueue):
+                self._batch_file_size = queue.files.file_size
+            else:
+                self.file_size = queue.files.file_size
+        self._opened += 1
+        if self._opened >= _OPENED_MAX:
+            self.release_idle()
+            queue.used = True
+
+    def _close(self, queue: ConsumeQueue) -> bool:
+        """Forget all of a queue but its name. Returns: False while its last entries are not on the disk."""
+        if queue.flushed_offset < queue.max_offset:
+            queue.release()
+            return False
+        key = (queue.topic, queue.queue_id)
+        queue.close()
+        del self.queues[key]
+        ext = self._exts.pop(key, None)
+        if ext is not None:
+            ext.close()
+        if not queue.files.files:
+            self._known(queue.topic).remove(queue.queue_id)
+        return True
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Queues that are not open and have several files. For the pool: it reads folders, nothing else."""
+        found = []
+        for topic, known in list(self._ids.items()):
+            for queue_id in self._listed(topic) if known is None else tuple(known):
+                if (topic, queue_id) not in self.queues:
+                    with contextlib.suppress(FileNotFoundError):
+                        if len(os.listdir(self._folder_of(topic, queue_id))) > 1:
+                            found.append((topic, queue_id))
+        return found
 
     @property
     def topic_size_max(self) -> int:
@@ -100,10 +194,17 @@ class ConsumeQueueTable:
                 + ("" if self._long_topics else " unless autoMessageVersionOnTopicLen is true")
             )
 
-    def _new(self, folder: str, topic: str, queue_id: int) -> ConsumeQueue:
+    def _root_of(self, topic: str) -> str:
+        return self._batch_folder if topic in self.batch_topics else self.folder
+
+    def _folder_of(self, topic: str, queue_id: int) -> str:
+        return os.path.join(self._root_of(topic), topic, str(queue_id))
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         name = topic.encode("utf-8", "surrogateescape")
         if not name or b"/" in name or b"\0" in name or topic in (".", ".."):
             raise MessageIllegal(f"{topic!r} is no name for a topic")
+        folder = self._folder_of(topic, queue_id)
         if topic in self.batch_topics:
             queue: ConsumeQueue = BatchConsumeQueue(folder, self._batch_file_size, topic, queue_id)
         else:
@@ -138,29 +239,36 @@ class ConsumeQueueTable:
 
     @property
     def max_position(self) -> int:
-        """End of the last record that any queue points to; 0 when there is none."""
+        """End of the last record that any open queue points to; 0 when there is none."""
         return max((queue.max_position for queue in self.queues.values()), default=0)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        return [queue for (name, _), queue in self.queues.items() if name == topic]
+        return [queue for each in self.ids(topic) if (queue := self.get(topic, each))]
 
     def remove(self, queue: ConsumeQueue) -> None:
         """Delete a queue and its files; the records stay in the commit log."""
-        del self.queues[queue.topic, queue.queue_id]
+        topic, queue_id = queue.topic, queue.queue_id
         ext = self.ext(queue)
         if ext is not None:
             ext.destroy()
-        self._exts.pop((queue.topic, queue.queue_id), None)
+        self._exts.pop((topic, queue_id), None)
         queue.destroy()
-        if not self.of_topic(queue.topic):
+        del self.queues[topic, queue_id]
+        self._known(topic).remove(queue_id)
+        if not self._known(topic):
+            del self._ids[topic]
             for root in (self.folder, self._batch_folder, self._ext_folder):
-                shutil.rmtree(os.path.join(root, queue.topic), ignore_errors=True)
+                shutil.rmtree(os.path.join(root, topic), ignore_errors=True)
 
     def release_idle(self) -> None:
-        """Unmap the queues that were not used since the last call."""
-        for queue in self.queues.values():
+        """Unmap the queues that were not used since the last call, and close some (invariant 2)."""
+        self._opened = 0
+        spare = len(self.queues) - OPEN_KEPT if self._in_use else 0
+        for queue in list(self.queues.values()):
             if queue.used:
                 queue.used = False
+            elif spare > 0:
+                spare -= self._close(queue)
             else:
                 queue.release()
 
@@ -172,17 +280,12 @@ class ConsumeQueueTable:
                 ext.close()
 
 
-def _folders(root: str) -> Iterator[tuple[str, int, str]]:
-    """(topic, queue id, folder) of everything that looks like a queue's folder."""
+def _folders(root: str) -> Iterator[str]:
+    """Names of the folders in a folder; none when it is not there."""
     try:
-        topics = sorted(os.scandir(root), key=lambda entry: entry.name)
+        with os.scandir(root) as entries:
+            yield from sorted(entry.name for entry in entries if entry.is_dir())
     except FileNotFoundError:
         return
     except OSError as error:
         raise StoreUnreadable(root, error) from error
-    for topic in topics:
-        if topic.is_dir():
-            with os.scandir(topic.path) as entries:
-                for entry in entries:
-                    if entry.name.isdecimal() and entry.is_dir():
-                        yield topic.name, int(entry.name), entry.path

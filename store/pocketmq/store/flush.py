@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
-from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import FlushFailed, StoreError, StoreFailed, StoreUnreadable
 from pocketmq.store.folder import open_folder, sync_opened
@@ -288,6 +288,8 @@ class _Round:
         self.queues = queues
         # Taken on the loop: files that get more entries meanwhile only hold more than it says.
         self._indexed = flush._index.indexed_position
+        near = records_before((queue for queue, _, _ in queues), target - MARGIN)
+        self._boundary = max([*near, flush.checkpoint.boundary])
 
     def run(self) -> None:
         """Raises: StoreError, and may be called again; OSError after an fsync error."""
@@ -305,6 +307,7 @@ class _Round:
         checkpoint.indexed_position = self._indexed
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target
+        checkpoint.boundary = self._boundary
         checkpoint.save(flush._checkpoint_path)
 
 

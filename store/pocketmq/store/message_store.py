@@ -16,7 +16,6 @@ import asyncio
 import logging
 import struct
 import zlib
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
@@ -384,7 +383,7 @@ class MessageStore(OpenStore):
 
         Returns: status, where to go on, and slices of the mapped log with whole records (disk.md 14).
         """
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             self.get_miss_count += 1
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
@@ -414,7 +413,7 @@ class MessageStore(OpenStore):
         if data is None:
             return None
         record = read_record(data, check_crc=False)
-        queue = self._queues.get((record.topic, record.queue_id))
+        queue = self._table.get(record.topic, record.queue_id)
         entry = None if queue is None else queue.entry(record.queue_offset)
         return None if entry is None or entry[0] != position else data
 
@@ -422,7 +421,7 @@ class MessageStore(OpenStore):
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]]:
         """(position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         found: list[tuple[int, int, int]] = []
         while queue is not None and len(found) < count:
             piece = queue.entries(queue_offset + len(found), count - len(found))
@@ -433,28 +432,28 @@ class MessageStore(OpenStore):
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First offset that can be read; 0 for a queue that does not exist."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset(self._log.min_position)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The next offset to be given; 0 for a queue that does not exist."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    def queues(self) -> Iterable[tuple[str, int]]:
-        """(topic, queue id) of every queue."""
-        return self._queues.keys()
+    def queues(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of one topic's."""
+        return self._table.names([topic] if topic else self._table.topics())
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time in ms of the record at an offset; -1 when there is none."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
         return self._store_ms(queue, queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """Store time in ms of the first record that can be read; -1 when there is none."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
         return self._store_ms(queue, queue.min_offset(self._log.min_position))
@@ -463,7 +462,7 @@ class MessageStore(OpenStore):
         self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
     ) -> int:
         """The offset that belongs to a store time (offset_by_time.py); 0 without such a queue."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return 0
         return offset_by_time(
@@ -485,7 +484,7 @@ class MessageStore(OpenStore):
 
     def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
         """What an entry's code stands for when it is an address in consumequeue_ext."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         ext = self._table.ext(queue) if queue is not None and code <= EXT_ADDRESS_MAX else None
         return None if ext is None else ext.get(code)
 

@@ -40,11 +40,13 @@ from pocketmq.store.recovery import Recovery, RecoveryReport, keep_rest
 from pocketmq.store.retention import Retention, disk_use
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
-from pocketmq.store.store_lock import AbortFile, StoreLock
+from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
 from pocketmq.store.tags_code import parse_delay_levels
 from pocketmq.store.verification import Verification
 
 log = logging.getLogger(__name__)
+
+_IDLE_S = 60.0
 
 
 class OpenStore:
@@ -123,6 +125,7 @@ class OpenStore:
             start(self._flush.run_queues(), name="store-checkpoint"),
             start(repeat("index", self._index.round), name="store-index"),
             start(repeat("retention", self._retention.round), name="store-retention"),
+            start(self._release_idle(), name="store-idle-queues"),
             start(
                 Preallocation(self._log, self._pool).run(self.side_tasks),
                 name="store-preallocation",
@@ -161,23 +164,27 @@ class OpenStore:
             raise
 
     def _load(self) -> None:
-        clean = not self._abort.exists()
+        last_stop = self._abort.last_stop()
+        clean = last_stop is LastStop.CLEAN
         checkpoint = Checkpoint.load(self._checkpoint_path)
         self._log.files.load(file_size=checkpoint.log_file_size or None)
         self._table.batch_topics.update(_batch_topics(self._root))
         self._table.load(checkpoint.queue_file_size or None)
-        self._abort.create()
+        # A crash amid a recovery that looks at everything has to be followed by another one.
+        self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
         recovery = Recovery(
             self._root,
             self._log,
             self._table,
             checkpoint,
-            clean=clean,
+            last_stop=last_stop,
             delay_levels=self.delay_levels,
             now_ms=self._clock.now_ms(),
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         self.recovery = report = recovery.run(follows=self.opens_following)
+        self._abort.create(whole=True)
+        self._table.use()
         self._verification.start(report)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
         self._flush = Flush(
@@ -195,6 +202,7 @@ class OpenStore:
         self._flush.flushed_position = (
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
+        checkpoint.boundary = report.checked_from
         self._retention = Retention(
             self.config,
             self._log,
@@ -212,6 +220,11 @@ class OpenStore:
         self._refusal = None
         if self.opens_following:
             self.follow()
+
+    async def _release_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            self._table.release_idle()
 
     def close(self) -> None:
         """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way.
@@ -281,8 +294,11 @@ class OpenStore:
         assert self._flush is not None
         self.following.drop_rest()
         kept = keep_rest(self._root, self._log, end, size_max=self._log.file_size)
-        for queue in self._queues.values():
-            queue.truncate(end)
+        for topic in self._table.topics():
+            for queue in self._table.of_topic(topic):
+                queue.truncate(end)
+        # What it names may be behind the end now.
+        self._flush.checkpoint.boundary = -1
         self._log.open_at(end)
         self._log.limit = -1
         self._index.cut(end)
@@ -311,6 +327,10 @@ class OpenStore:
 
     # ------------------------------------------------------------ deleting
 
+    def topics(self) -> list[str]:
+        """Topics that have queues."""
+        return self._table.topics()
+
     def delete_topic(self, topic: str) -> int:
         """Delete the queues of a topic; its records stay in the log until that expires.
 
@@ -323,7 +343,7 @@ class OpenStore:
 
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
-        unused = sorted({topic for topic, _ in self._queues} - keep - {SCHEDULE_TOPIC})
+        unused = sorted({*self._table.topics()} - keep - {SCHEDULE_TOPIC})
         for topic in unused:
             self.delete_topic(topic)
         return unused
@@ -333,17 +353,13 @@ class OpenStore:
 
         A queue that is deleted begins at offset 0 again. Returns: how many.
         """
-        expired = [
-            queue
-            for queue in self._queues.values()
-            if queue.topic != SCHEDULE_TOPIC
-            and queue.topic not in keep
-            and queue.max_offset
-            and queue.max_position <= self._log.min_position
-        ]
-        for queue in expired:
-            self._table.remove(queue)
-        return len(expired)
+        count = 0
+        for topic in {*self._table.topics()} - {*keep, SCHEDULE_TOPIC}:
+            for queue in self._table.of_topic(topic):
+                if queue.max_offset and queue.max_position <= self._log.min_position:
+                    self._table.remove(queue)
+                    count += 1
+        return count
 
     def delete_expired_files(self, *, manual: bool = True) -> int:
         """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.
@@ -354,6 +370,8 @@ class OpenStore:
             raise StoreClosed
         files = self._retention.step(manual=manual)
         self._retention.delete_left()
+        if files:
+            self._retention.delete_of(self._table.rows())
         return len(files)
 
     # ------------------------------------------------------------ numbers

@@ -6,6 +6,9 @@
     RocketMQ's, clean        a record boundary 1 MiB before the queues' end      the log ends
     RocketMQ's, not clean    the file that its checkpoint points to              the log ends
 
+0. Where all that was written is there (ours; clean, or killed while the machine went on), only the queues
+   that these records name are opened: the entries of all others were flushed, or point to records before.
+   Else every queue is opened, and so they are when a record has no entry and another may point to it.
 1. Every record from there on is checked (lengths, own position, CRC of the body) and gets its entry if
    it is missing or wrong: one way to build an entry, whether 1 or all are missing.
 2. A RocketMQ broker leaves stale records of an earlier truncation behind its end, which look intact.
@@ -35,20 +38,18 @@ from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import MAGIC_BLANK, magic_of
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
-from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
+from pocketmq.store.store_lock import LastStop
 from pocketmq.store.tags_code import entry_code
 
 log = logging.getLogger(__name__)
 
-# How far behind the flushed end every start checks again; small stores are checked whole.
-MARGIN = 1 << 20
 _GAP_MAX = 1_000_000
 _KEPT_MAX = 64 << 20
-_QUEUES_ASKED_MAX = 64
 _SECTOR = 512
 
 
@@ -76,7 +77,7 @@ class Recovery:
         table: ConsumeQueueTable,
         checkpoint: Checkpoint,
         *,
-        clean: bool,
+        last_stop: LastStop,
         delay_levels: Sequence[int],
         now_ms: int = 1 << 62,
     ) -> None:
@@ -84,12 +85,13 @@ class Recovery:
         self._log = commit_log
         self._table = table
         self._checkpoint = checkpoint
-        self._clean = clean
+        self._clean = last_stop is LastStop.CLEAN
+        self._whole = checkpoint.ours and last_stop is not LastStop.UNKNOWN
         self._levels = delay_levels
         self._now_ms = now_ms
         self._report = RecoveryReport()
         self._claimed: array[int] | None = None
-        self._claimed_end = table.max_position
+        self._claimed_end = 0
         self._topics: dict[bytes, str] = {}
         self._ends_at_damage = False
 
@@ -101,7 +103,7 @@ class Recovery:
         report = self._report
         self._ends_at_damage = follows or not self._checkpoint.ours
         if not self._log.files.files:
-            if self._table.max_position:
+            if self._look_at_all():
                 raise StoreForeign(
                     self._root,
                     "it has consume queues but no commit log. If the commit log is on another disk, "
@@ -139,12 +141,24 @@ class Recovery:
     # ------------------------------------------------------------ where to begin
 
     def _start(self) -> int:
-        if self._clean or self._checkpoint.ours:
-            known = self._table.max_position
-            if self._checkpoint.ours:
-                known = min(known, self._checkpoint.flushed_position)
+        checkpoint = self._checkpoint
+        if self._whole and checkpoint.boundary >= 0 and self._table.topics():
+            start = max(checkpoint.boundary, self._log.min_position)
+            if isinstance(next(self._log.walk(start, self._log.files.end_position), None), Entry):
+                return start
+        known = self._look_at_all()
+        if self._clean or checkpoint.ours:
+            if checkpoint.ours:
+                known = min(known, checkpoint.flushed_position)
             return self._boundary(known - MARGIN)
         return self._first_file_to_check()
+
+    def _look_at_all(self) -> int:
+        """Open every queue. Returns: the end of the last record that any of them points to."""
+        self._whole = False
+        self._table.open_all()
+        self._claimed_end = self._table.max_position
+        return self._claimed_end
 
     def _boundary(self, target: int) -> int:
         """A position at or below `target` where a record begins; near to it when the queues know one."""
@@ -152,19 +166,9 @@ class Recovery:
         best = file.start if file is not None else self._log.min_position
         if best >= target:
             return best if best <= max(target, 0) else self._log.min_position
-        candidates: list[int] = []
-        asked = 0
-        for queue in self._table.queues.values():
-            offset = queue.max_offset
-            if queue.max_position > target:
-                asked += 1
-                if asked > _QUEUES_ASKED_MAX:
-                    continue
-                offset = queue.first_at_or_behind(target + 1)
-            entry = queue.entry(offset - 1)
-            if entry is not None and entry[1] != BLANK_SIZE and best < entry[0] <= target:
-                candidates.append(entry[0])
-        for position in sorted(candidates, reverse=True):
+        for position in sorted(records_before(self._table.queues.values(), target), reverse=True):
+            if position <= best:
+                break
             # An entry may be damaged itself; only a real record makes its position a boundary.
             candidate = self._log.files.file_at(position)
             if candidate is not None and isinstance(
@@ -263,9 +267,7 @@ class Recovery:
             topic = record.topic.decode("utf-8", "surrogateescape")
             self._topics[record.topic] = topic
         try:
-            queue = self._table.queues.get((topic, record.queue_id)) or self._table.open(
-                topic, record.queue_id
-            )
+            queue = self._table.open(topic, record.queue_id)
         except MessageIllegal as error:
             return str(error)
         # As MessageStore does: a store time may be that of a clock that ran ahead.
@@ -350,6 +352,8 @@ class Recovery:
 
     def _claim_text(self, record: Entry) -> str | None:
         """Invariant 3: another entry points to this record, so its header is not to be believed."""
+        if self._whole:
+            self._look_at_all()
         if record.position >= self._claimed_end:
             return None
         if self._claimed is None:
@@ -393,6 +397,8 @@ class Recovery:
                 queue.flushed_offset = min(queue.flushed_offset, first)
 
     def _cut_queues(self, end: int) -> None:
+        if self._whole and end < self._checkpoint.flushed_position:
+            self._look_at_all()
         for queue in self._table.queues.values():
             ext = None if self._clean else self._table.ext(queue)
             if queue.max_position > end or not self._clean or not self._checkpoint.ours:

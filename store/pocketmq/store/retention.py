@@ -77,9 +77,12 @@ class Retention:
     async def round(self) -> None:
         """Wait cleanResourceInterval, then delete what may go."""
         await asyncio.sleep(self._config.clean_resource_interval / 1000)
-        self.step()
+        gone = self.step()
+        in_pool = asyncio.get_running_loop().run_in_executor
         if self._leaving:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self.delete_left)
+            await in_pool(self._pool, self.delete_left)
+        if gone:
+            self.delete_of(await in_pool(self._pool, self._table.rows))
 
     def step(self, *, manual: bool = False) -> list[MappedFile]:
         """One round. Returns: the files that left the store; delete_left unlinks them."""
@@ -149,11 +152,18 @@ class Retention:
         self._refusing = full
 
     def delete_followers(self) -> None:
-        """Queue and index files whose records are not in the log any more."""
+        """Files of the index and of open queues whose records are not in the log any more."""
         log_min = self._log.min_position
         for queue in self._table.queues.values():
             queue.delete_before(log_min)
         self._index.delete_before(log_min)
+
+    def delete_of(self, queues: list[tuple[str, int]]) -> None:
+        """The same for queues that are not open."""
+        for name in queues:
+            queue = self._table.get(*name)
+            if queue is not None:
+                queue.delete_before(self._log.min_position)
 
     def _is_the_hour(self) -> bool:
         hour = time.localtime(self._clock.now_ms() // 1000).tm_hour

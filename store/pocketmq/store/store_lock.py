@@ -1,7 +1,8 @@
 """lock and abort: one broker a store, and whether the last one stopped cleanly.
 
     lock    4 bytes "lock"; byte 0 is locked exclusively (fcntl record lock = Java's FileLock) while open
-    abort   exists while a broker runs; 4.9 leaves it empty, 5.x writes its process id, so do we
+    abort   exists while a broker runs; 4.9 leaves it empty, 5.x writes its process id, so do we, and in
+            a second line which boot of which machine the broker's writes are to be found in (memory_of)
 
 A record lock belongs to the process: closing any descriptor of the file drops it, so nobody else opens it.
 Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
@@ -10,6 +11,7 @@ Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
 import contextlib
 import fcntl
 import os
+from enum import Enum
 
 from pocketmq.store.errors import StoreLocked, StoreUnreadable
 from pocketmq.store.folder import sync_folder
@@ -57,19 +59,52 @@ class StoreLock:
             self._descriptor = -1
 
 
+class LastStop(Enum):
+    """KILLED: all that was written is there. UNKNOWN: any part of what was not flushed may be lost."""
+
+    CLEAN = "clean"
+    KILLED = "killed"
+    UNKNOWN = "unknown"
+
+
+def memory_of(file: int) -> str:
+    """Names the memory in which writes to the files beside an open one are, until the disk has them.
+
+    Another name means: the machine has started again meanwhile, or the files are a copy. Empty: unknown.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            status = os.fstat(file)
+            return f"{boot.read().strip()} {status.st_dev} {status.st_ino}"
+    except OSError:
+        return ""
+
+
 class AbortFile:
     """The file that says: a broker is running, or ended without saying so."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "abort")
 
-    def exists(self) -> bool:
-        return os.path.exists(self._path)
+    def last_stop(self) -> LastStop:
+        """How the last broker of this store ended."""
+        try:
+            with open(self._path, encoding="ascii") as file:
+                _, _, memory = file.read(4096).partition("\n")
+                same = bool(memory) and memory == memory_of(file.fileno())
+                return LastStop.KILLED if same else LastStop.UNKNOWN
+        except FileNotFoundError:
+            return LastStop.CLEAN
+        except (OSError, ValueError):
+            return LastStop.UNKNOWN
 
-    def create(self) -> None:
-        """Durable on return: after a power cut a missing file would pass for a clean stop."""
+    def create(self, *, whole: bool) -> None:
+        """whole: should the process be killed, its files belong together.
+
+        Durable on return: after a power cut a missing file would pass for a clean stop.
+        """
         with open(self._path, "w", encoding="ascii") as file:
-            file.write(str(os.getpid()))
+            file.write(f"{os.getpid()}\n{memory_of(file.fileno())}" if whole else str(os.getpid()))
             file.flush()
             os.fsync(file.fileno())
         sync_folder(os.path.dirname(self._path))

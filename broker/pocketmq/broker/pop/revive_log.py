@@ -95,9 +95,7 @@ class ReviveLog:
 
     def load(self) -> None:
         """Read what is not finished (invariant 2). Raises: StoreError."""
-        for topic, queue_id in list(self._store.queues()):
-            if topic != self.topic:
-                continue
+        for topic, queue_id in self._store.queues(self.topic):
             taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
             self._follow(queue_id, self._queue(queue_id), taken)
         ours = bool(self._offsets.of_topic(TAKEN_GROUP, self.topic))

@@ -67,7 +67,7 @@ class AdminStoreProcessor:
     def query_queue(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = QueryConsumeQueueHeader.parse(request.ext)
         topic, queue_id = header.topic, header.queue_id
-        if (topic, queue_id) not in self._store.queues():
+        if (topic, queue_id) not in self._store.queues(topic):
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         if not low <= header.index < high:
