@@ -2,19 +2,20 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.stores import open_store, read_all, send
 
+from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, consume_queue_table
-from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.store_lock import AbortFile, LastStop
 
 TOPICS, QUEUES = 60, 4
 # The last MiB of the log, which each start checks, holds a third of the records.
 BODY = b"x" * 12_000
-SIZES: dict[str, object] = {
+SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 8 << 20,
     "mapped_file_size_consume_queue": 40_000,
     "message_index_enable": False,
