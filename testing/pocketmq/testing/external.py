@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 from typing import Self
 
+from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.testing.clock import AdvancingClock
-from pocketmq.testing.loop_thread import LoopThread
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
 
@@ -28,7 +28,7 @@ class External(PocketMQ):
 
     def start(self) -> Self:
         """Raises: Unreachable; IllegalArgument when no broker is registered there."""
-        self._thread = LoopThread(self._enter, "pocketmq-testing-calls")
+        self._thread = LoopThread("pocketmq-testing-calls", self._enter)
         self._thread.start()
         self._is_running = True
         return self
@@ -39,5 +39,5 @@ class External(PocketMQ):
             self._thread.close()
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        self._calls = await stack.enter_async_context(ServerCalls(self.namesrv, SystemClock()))
-        self.broker = (await self._calls.admin.site.masters())[0].address
+        self._client = await stack.enter_async_context(ServerCalls(self.namesrv, SystemClock()))
+        self.broker = (await self._client.admin.site.masters())[0].address

@@ -15,9 +15,9 @@ from typing import Self
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import read_broker_conf
+from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.testing.clock import AdvancingClock
-from pocketmq.testing.loop_thread import LoopThread
+from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
 
@@ -93,7 +93,7 @@ class InProcess(PocketMQ):
         """Raises: OSError (a port that was asked for is taken), StoreError, IllegalArgument."""
         if self._is_running:
             raise RuntimeError("this server runs already: make another one, or stop it first")
-        self._thread = LoopThread(self._enter, "pocketmq-testing")
+        self._thread = LoopThread("pocketmq-testing", self._enter, new_loop=AdvancingLoop)
         try:
             self._thread.start()
         except BaseException:
@@ -122,7 +122,7 @@ class InProcess(PocketMQ):
         broker = Broker(config, store_config, clock=self._clock, name_server=name_server.local)
         self.running = await stack.enter_async_context(broker)
         self.broker = broker.address
-        self._calls = await stack.enter_async_context(ServerCalls(self.namesrv, self._clock))
+        self._client = await stack.enter_async_context(ServerCalls(self.namesrv, self._clock))
         self._namesrv_port = int(self.namesrv.rpartition(":")[2])
         self._config["listenPort"] = self.broker.rpartition(":")[2]
 
@@ -144,7 +144,9 @@ class InProcess(PocketMQ):
         self._call(self._catch_up(seconds))
 
     async def _catch_up(self, seconds: float) -> None:
-        self._thread.loop.advance(seconds)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, AdvancingLoop)
+        loop.advance(seconds)
         # The services would do the same as soon as their timers fire: this returns when it is done.
         services = self.running.parts.services
         while services.delay.step() == 0 or services.timer.step() == 0:

@@ -10,17 +10,37 @@ A blocking wait inside a coroutine would stop the test's own consumers: it is re
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from pocketmq.client import MessageExt, SendResult
+from pocketmq.client.sync.blocking import twin
+from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.testing.clock import AdvancingClock
-from pocketmq.testing.loop_thread import LoopThread
-from pocketmq.testing.server_calls import WITHIN_S, ServerCalls
+from pocketmq.testing.server_calls import ServerCalls
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _outside_a_loop(method: Callable[P, T]) -> Callable[P, T]:
+    """The method, refused where it would block an event loop."""
+
+    @wraps(method)
+    def refusing(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return method(*args, **options)
+        name = refusing.__name__
+        raise RuntimeError(
+            f"{name}() would block this event loop, and with it the consumers that it waits for: write "
+            f"`await pocketmq.aio.{name}(...)`"
+        )
+
+    return refusing
 
 
 class PocketMQ(ABC):
@@ -33,7 +53,7 @@ class PocketMQ(ABC):
     namesrv: str
     broker: str
     _thread: LoopThread
-    _calls: ServerCalls
+    _client: ServerCalls
 
     # ------------------------------------------------------------ life
 
@@ -71,83 +91,21 @@ class PocketMQ(ABC):
     @property
     def admin(self) -> Any:
         """pocketmq.admin.Admin, its coroutines as blocking calls: `admin.topics.create("T")`."""
-        return _Proxy(self._calls.admin, self._call)
+        return _Proxy(self._client.admin, self._call)
 
     @property
     def aio(self) -> ServerCalls:
         """The methods below as coroutines, to await in any event loop."""
-        return cast(ServerCalls, _Proxy(self._calls, self._await))
+        return cast(ServerCalls, _Proxy(self._client, self._await))
 
-    def create_topic(self, topic: str, *, queues: int = 4, perm: int = 6) -> str:
-        """Make a topic, and return its name when clients can find it."""
-        return self._call(self._calls.create_topic(topic, queues=queues, perm=perm))
-
-    def create_group(self, group: str, **settings: object) -> str:
-        """Make a consumer group; settings: fields of pocketmq.admin.GroupConfig. Returns: its name."""
-        return self._call(self._calls.create_group(group, **settings))
-
-    def send(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        tags: str | None = None,
-        keys: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        delay_level: int | None = None,
-        deliver_at_ms: int | None = None,
-    ) -> SendResult:
-        """Send one message; text is sent as UTF-8. See pocketmq.client.Producer.send for the rest."""
-        return self._call(
-            self._calls.send(
-                topic,
-                body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                queue_id=queue_id,
-                sharding_key=sharding_key,
-                delay_level=delay_level,
-                deliver_at_ms=deliver_at_ms,
-            )
-        )
-
-    def send_all(
-        self, topic: str, bodies: Iterable[bytes | str], *, tags: str | None = None
-    ) -> list[SendResult]:
-        """Send messages one after the other, each to the next queue."""
-        return self._call(self._calls.send_all(topic, bodies, tags=tags))
-
-    def messages(self, topic: str, *, tags: str = "*") -> list[MessageExt]:
-        """Every message of a topic that is stored now, in the order of storing; nobody consumes them.
-
-        Dead letters are in "%DLQ%" + group. Raises: NoRoute.
-        """
-        return self._call(self._calls.messages(topic, tags=tags))
-
-    def lag(self, group: str, topic: str | None = None) -> int:
-        """Messages that the group has still to consume, as it has committed; topic None: all its topics."""
-        return self._call(self._calls.lag(group, topic))
-
-    def wait_for_messages(
-        self, topic: str, count: int, *, tags: str = "*", within_s: float = WITHIN_S
-    ) -> list[MessageExt]:
-        """The messages of a topic, when there are at least so many. Raises: TimeoutError."""
-        _refuse_in_a_loop("wait_for_messages")
-        return self._call(self._calls.wait_for_messages(topic, count, tags=tags, within_s=within_s))
-
-    def wait_until_consumed(
-        self, group: str, topic: str | None = None, *, within_s: float = WITHIN_S
-    ) -> None:
-        """Wait until the group has consumed all that is stored, by its commits or its members' own word.
-
-        A message that failed counts as consumed when it is in the group's retry topic, which is among the
-        topics of `topic=None`. Raises: TimeoutError saying what is left.
-        """
-        _refuse_in_a_loop("wait_until_consumed")
-        self._call(self._calls.wait_until_consumed(group, topic, within_s=within_s))
+    create_topic = twin(ServerCalls.create_topic)
+    create_group = twin(ServerCalls.create_group)
+    send = twin(ServerCalls.send)
+    send_all = twin(ServerCalls.send_all)
+    messages = twin(ServerCalls.messages)
+    lag = twin(ServerCalls.lag)
+    wait_for_messages = _outside_a_loop(twin(ServerCalls.wait_for_messages))
+    wait_until_consumed = _outside_a_loop(twin(ServerCalls.wait_until_consumed))
 
     # ------------------------------------------------------------ across threads
 
@@ -179,14 +137,3 @@ class _Proxy:
 
     def __repr__(self) -> str:
         return f"{self._target!r}, called from another thread"
-
-
-def _refuse_in_a_loop(name: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        f"{name}() would block this event loop, and with it the consumers that it waits for: write "
-        f"`await pocketmq.aio.{name}(...)`"
-    )

@@ -55,7 +55,7 @@ class ServerCalls:
         await _until(lambda: self.admin.topics.exists(topic), WITHIN_S, f"a route of {topic!r}")
         return topic
 
-    async def create_group(self, group: str, **settings: object) -> str:
+    async def create_group(self, /, group: str, **settings: object) -> str:
         """Make a consumer group; settings: fields of pocketmq.admin.GroupConfig. Returns: its name."""
         await self.admin.groups.create(GroupConfig(group, **settings))  # type: ignore[arg-type]
         return group

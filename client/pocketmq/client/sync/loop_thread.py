@@ -1,46 +1,90 @@
-"""LoopThread: the one thread in which the asyncio clients of a blocking program live.
+"""LoopThread: an event loop in a thread of its own.
 
-All blocking clients of the process share it; the first to start makes it, the last to leave ends it. The
+All blocking clients of the process share one; the first to start makes it, the last to leave ends it. The
 blocking API does nothing but hand calls over: every rule stands in the asyncio clients.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Body = Callable[[AsyncExitStack], Awaitable[object]]
+
+
+async def _nothing(stack: AsyncExitStack) -> None:
+    """The body of a thread that only carries calls."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """One thread, one loop, one body.
 
-    def __init__(self) -> None:
-        self._ready = threading.Event()
+    What lives in the thread is entered by `body` into an exit stack before start() returns, and left by
+    close() in the reverse order: loop, sockets and tasks are gone when close() returns.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        body: Body = _nothing,
+        *,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        self._body = body
+        self._new_loop = new_loop
         self._loop: asyncio.AbstractEventLoop
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
         self._stop: asyncio.Event
-        self._thread = threading.Thread(target=self._run, name="pocketmq-loop", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Return when the body is entered. Raises: what entering raises."""
         self._thread.start()
         self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def close(self) -> None:
+        """Leave the body, end loop and thread. Raises: what leaving raises."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            if not self.is_current:
+                self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            with asyncio.Runner(loop_factory=self._new_loop) as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._live())
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller that starts or closes
+            self._failure = error
+        finally:
+            self._ready.set()
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _live(self) -> None:
         self._stop = asyncio.Event()
-        self._ready.set()
-        await self._stop.wait()
+        async with AsyncExitStack() as stack:
+            await self._body(stack)
+            self._ready.set()
+            await self._stop.wait()
 
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine in the loop; the future can be waited for in any thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    # ------------------------------------------------------------ calls from other threads
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs in this very thread."""
         return threading.current_thread() is self._thread
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine in the loop; the future can be waited for in any thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its value.
@@ -68,12 +112,6 @@ class LoopThread:
 
         return self.call(called())
 
-    def close(self) -> None:
-        """End the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._stop.set)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
 
 _lock = threading.Lock()
 _shared: LoopThread | None = None
@@ -85,7 +123,8 @@ def acquire() -> LoopThread:
     global _shared, _users
     with _lock:
         if _shared is None:
-            _shared = LoopThread()
+            _shared = LoopThread("pocketmq-loop")
+            _shared.start()
         _users += 1
         return _shared
 
