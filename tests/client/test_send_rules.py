@@ -44,7 +44,7 @@ from pocketmq.client.route import (
     TopicPublishInfo,
     TopicRoute,
 )
-from pocketmq.client.send import SendAttempts, may_retry
+from pocketmq.client.send_attempts import SendAttempts, may_retry
 from pocketmq.remoting import unique_key
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import ResponseCode

@@ -21,7 +21,8 @@ from pocketmq.admin.settings import SiteSettings
 from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
-from pocketmq.client.api import MQClientApi, Remoting
+from pocketmq.client.api import MQClientApi
+from pocketmq.client.asking import Remoting
 from pocketmq.client.options import ClientOptions, Range, takes
 from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient

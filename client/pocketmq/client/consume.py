@@ -334,3 +334,23 @@ def make_pool(listener: Listener, around: Around, concurrency: int, runner: Runn
     if is_coroutine_listener(listener):
         return CoroutinePool(listener, around, concurrency, runner)
     return ThreadPool(listener, around, concurrency, runner.name)
+
+
+def direct_result(outcome: Outcome | None, *, orderly: bool) -> dict[str, object]:
+    """ConsumeMessageDirectlyResult (wire.md 2.4)."""
+    remark: str | None
+    if outcome is None:
+        result, remark = "CR_LATER", "the consumer is shutting down"
+    elif outcome.error is not None:
+        result = "CR_THROW_EXCEPTION"
+        remark = f"{type(outcome.error).__name__}: {outcome.error}"
+    else:
+        result = "CR_SUCCESS" if outcome.result is ConsumeResult.SUCCESS else "CR_LATER"
+        remark = None
+    return {
+        "autoCommit": True,
+        "consumeResult": result,
+        "order": orderly,
+        "remark": remark,
+        "spentTimeMills": outcome.cost_ms if outcome else 0,
+    }

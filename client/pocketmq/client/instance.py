@@ -25,7 +25,8 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from pocketmq.client.api import MQClientApi, Remoting
+from pocketmq.client.api import MQClientApi
+from pocketmq.client.asking import Remoting
 from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
@@ -69,7 +70,7 @@ class InnerProducer(Protocol):
 
     def publish_topics(self) -> Iterable[str]: ...
 
-    def start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
+    def start_check(self, address: str, message: MessageExt, fields: dict[str, str], /) -> None:
         """The broker asks how the transaction of `message` ended; answered by END_TRANSACTION."""
         ...
 

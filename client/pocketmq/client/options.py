@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 Owner = TypeVar("Owner")
 
 Transport = Callable[[AsyncExitStack, Mapping[int, Any]], Awaitable[Any]]
-"""transport(stack, handlers): enter into the stack what carries requests, and return it (`api.Remoting`);
+"""transport(stack, handlers): enter into the stack what carries requests, and return it (`asking.Remoting`);
 handlers answer what comes from the other side, by request code."""
 FilterHook = Callable[[list[MessageExt], MessageQueue, bool], list[MessageExt]]
 """filter_hook(messages, queue, unit_mode): the messages that pass (S50)."""
@@ -130,7 +130,7 @@ def _check_ranges(options: Any) -> None:
                 raise IllegalArgument(f"{name} must be from {low} to {high}, not {value}")
 
 
-def declared(options: type[Any]) -> dict[str, Any]:
+def declared(options: Any) -> dict[str, Any]:
     """The options of a class with their annotations, in the order of their declaration."""
     assert is_dataclass(options)
     return {each.name: each.type for each in fields(options) if each.init}
@@ -292,20 +292,22 @@ def takes(
     make: a class of options, or of clients. Raises: TypeError for an unknown option, naming the nearest.
     """
 
+    kind: Any = make
+    # A client is given what its own class of options then looks at.
+    known = declared(kind) if is_dataclass(kind) else {}
+
     def decorate(init: Callable[[Owner, Made], None]) -> Callable[Concatenate[Owner, P], None]:
         @functools.wraps(init)
         def constructor(self: Owner, /, *args: P.args, **given: P.kwargs) -> None:
-            if isinstance(make, type) and is_dataclass(make):
-                known = declared(make)
-                for name in given.keys() - known.keys():
-                    raise TypeError(f"there is no option {name!r}{nearest(name, known)}")
+            for name in given.keys() - known.keys() if known else ():
+                raise TypeError(f"there is no option {name!r}{nearest(name, known)}")
             init(self, make(*args, **given))
 
         # For help() and editors that look at the running program.
         shown = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
         for each in inspect.signature(make).parameters.values():
-            kind = each.annotation
-            plain = kind.__origin__ if hasattr(kind, "__metadata__") else kind
+            said = each.annotation
+            plain = said.__origin__ if hasattr(said, "__metadata__") else said
             shown.append(each.replace(annotation=plain))
         constructor.__dict__["__signature__"] = inspect.Signature(shown)
         return constructor

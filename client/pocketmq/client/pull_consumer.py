@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from pocketmq.client.consumer_member import ConsumerMember
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.giving_back import RECONSUME_TIMES_MAX, SEND_BACK_TIMEOUT_MS
 from pocketmq.client.group_client import ReadingConsumer
 from pocketmq.client.lite_pull_member import pull_fields
 from pocketmq.client.namespace import with_namespace, without_namespace
 from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import MemberOptions, takes
 from pocketmq.client.pull_result import PullResult, PullStatus
-from pocketmq.client.push_member import RECONSUME_TIMES_MAX, SEND_BACK_TIMEOUT_MS
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.message import MessageExt, MessageQueue

@@ -1,4 +1,4 @@
-"""PushMember: a push consumer at work: pulls, has the listener called, gives back what failed.
+"""PushMember: a push consumer at work: pulls, has the listener called, hands over what failed (`GivingBack`).
 
 One pull, from its request to the next one (S43 to S53):
 
@@ -15,15 +15,14 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 4.9.8.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from pocketmq.client.consume import (
     Call,
     ConsumeContext,
-    ConsumeResult,
     Outcome,
+    direct_result,
     make_pool,
 )
 from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
@@ -31,20 +30,20 @@ from pocketmq.client.consume_orderly import ConsumeMessageOrderly
 from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
+from pocketmq.client.giving_back import GivingBack
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.namespace import with_namespace, without_namespace
+from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore
-from pocketmq.client.options import PushConsumerOptions, SendOptions
+from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_result import PullResult, PullStatus
 from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.send import SendEngine
 from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import PullSysFlag
-from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
-from pocketmq.remoting.names import INNER_PRODUCER_GROUP, is_retry_topic, retry_topic
+from pocketmq.remoting.message import MessageExt, MessageQueue, Property
+from pocketmq.remoting.names import is_retry_topic, retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 
 if TYPE_CHECKING:
@@ -58,11 +57,8 @@ EXCEPTION_DELAY_MS = 3_000
 BROKER_FLOW_CONTROL_DELAY_MS = 20
 BROKER_SUSPEND_MS_MAX = 15_000
 PULL_TIMEOUT_MS = 30_000
-SEND_BACK_TIMEOUT_MS = 5_000
 UNLOCK_DELAY_MS = 20_000
 CONSUME_LOCK_WAIT_MS = 1_000
-RECONSUME_TIMES_MAX = 16
-FIRST_RETRY_LEVEL = 3
 
 
 class Wait(Enum):
@@ -118,7 +114,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
                 options.namespace,
                 self.clock,
             )
-        self._sender = SendEngine(instance, INNER_PRODUCER_GROUP, SendOptions())
+        self.giving_back = GivingBack(options, instance)
         self._pool = make_pool(options.listener, self, options.concurrency, self.runner)
 
     # ------------------------------------------------------------ life
@@ -142,7 +138,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
                 self.options,
                 self._pool,
                 self.offsets.table,
-                self._send_to_retry_orderly,
+                self.giving_back.used_up,
                 self.rebalance,
                 runner=self.runner,
                 stats=self.stats,
@@ -153,7 +149,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             self.options,
             self._pool,
             self.offsets.table,
-            self.send_back,
+            self.giving_back.send_back,
             lambda: list(self.rebalance.table.items()),
             runner=self.runner,
             stats=self.stats,
@@ -473,65 +469,6 @@ class PushMember(SharingMember[PushConsumerOptions]):
         outcome = await finished
         return direct_result(outcome, orderly=self.options.orderly)
 
-    # ------------------------------------------------------------ giving back
-
-    async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> None:
-        """Have the broker bring the message again; else send it to the retry topic ourselves.
-
-        Raises: PocketMQError when neither worked.
-        """
-        stored = self._stored_name(message)
-        try:
-            address = await self.instance.master_address(stored.topic, broker_name)
-            await self.instance.api.send_message_back(
-                address,
-                stored,
-                self.group,
-                delay_level,
-                self._reconsume_times_max,
-                SEND_BACK_TIMEOUT_MS,
-            )
-        except PocketMQError as error:
-            log.warning(
-                "the broker does not take the message back, sent to the retry topic instead message=%s "
-                "reason=%r",
-                message.msg_id,
-                str(error),
-            )
-            retry = self.retry_message(
-                message, message.reconsume_times + 1, self._reconsume_times_max
-            )
-            await self._sender.send(self._sender.outgoing(retry))
-
-    def _stored_name(self, message: MessageExt) -> MessageExt:
-        topic = with_namespace(self.options.namespace, message.topic)
-        return message if topic == message.topic else replace(message, topic=topic)
-
-    @property
-    def _reconsume_times_max(self) -> int:
-        configured = self.options.max_reconsume_times
-        return RECONSUME_TIMES_MAX if configured == -1 else configured
-
-    def retry_message(
-        self, message: MessageExt, reconsume_times: int, reconsume_times_max: int
-    ) -> Message:
-        """The message as this client itself puts it into the retry topic."""
-        properties = dict(message.properties)
-        properties.pop(Property.TRAN_MSG.value, None)
-        properties.pop(Property.CONSUME_START_TIME.value, None)
-        properties.setdefault(Property.ORIGIN_MESSAGE_ID.value, message.offset_msg_id)
-        properties[Property.RETRY_TOPIC.value] = self._stored_name(message).topic
-        properties[Property.RECONSUME_TIME.value] = str(reconsume_times)
-        properties[Property.MAX_RECONSUME_TIMES.value] = str(reconsume_times_max)
-        properties[Property.DELAY.value] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-        return Message(self._retry_topic, message.body, flag=message.flag, properties=properties)
-
-    async def _send_to_retry_orderly(self, message: MessageExt) -> None:
-        """The retries of an orderly message are used up: the broker makes a dead letter of it."""
-        limit = self.options.max_reconsume_times
-        retry = self.retry_message(message, message.reconsume_times, limit)
-        await self._sender.send(self._sender.outgoing(retry))
-
     def running_properties(self) -> dict[str, str]:
         options = self.options
         return {
@@ -552,23 +489,3 @@ async def _locked_within(lock: asyncio.Lock, wait_ms: int) -> bool:
                 return True
     except TimeoutError:
         return False
-
-
-def direct_result(outcome: Outcome | None, *, orderly: bool) -> dict[str, object]:
-    """ConsumeMessageDirectlyResult (wire.md 2.4)."""
-    remark: str | None
-    if outcome is None:
-        result, remark = "CR_LATER", "the consumer is shutting down"
-    elif outcome.error is not None:
-        result = "CR_THROW_EXCEPTION"
-        remark = f"{type(outcome.error).__name__}: {outcome.error}"
-    else:
-        result = "CR_SUCCESS" if outcome.result is ConsumeResult.SUCCESS else "CR_LATER"
-        remark = None
-    return {
-        "autoCommit": True,
-        "consumeResult": result,
-        "order": orderly,
-        "remark": remark,
-        "spentTimeMills": outcome.cost_ms if outcome else 0,
-    }

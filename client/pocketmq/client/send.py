@@ -1,15 +1,10 @@
-"""SendEngine: chooses a queue, sends, tries elsewhere when that may help (wire.md 4.7).
+"""SendEngine: chooses a queue, sends, tries elsewhere when that may help.
 
-Two ways, one rule. A `Flight` is a first attempt when everything is known (route, address, open
-connection): the frame is handed over at once and the answer resolves the caller's future, with no task and
-no timer of its own. What is not that simple goes `_attempts`: it asks for the route, connects, and tries
-other brokers. `SendAttempts` says, without I/O, where to go next and what a failure means; a flight that
-failed is its first attempt.
+Two ways, one rule (`SendAttempts`). A `Flight` is a first attempt when everything is known. What is not that
+simple goes `_attempts`: it asks for the route, connects, and tries other brokers; a flight that failed is the
+first attempt there.
 
-1. All attempts together stay within the time-out.
-2. While no broker can be connected to, the attempts go on until the time-out, with pauses (ours;
-   `wait_for_broker`): a broker that restarts is back within a second or two.
-3. What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
+What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
 Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
@@ -19,30 +14,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.client.errors import (
-    Attempt,
-    BrokerRefused,
-    ConnectionBroken,
     NoRoute,
-    TransientError,
-    Unauthorised,
-    Unreachable,
     all_attempts_failed,
 )
 from pocketmq.client.fault_strategy import FaultStrategy
-from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
+from pocketmq.client.flight import Flight
+from pocketmq.client.in_flight import Deadlines, Room
 from pocketmq.client.namespace import with_namespace
 from pocketmq.client.options import SendOptions
 from pocketmq.client.outgoing import Outgoing, Packer
 from pocketmq.client.route import NoQueueToSendTo, TopicPublishInfo, TopicRoute
+from pocketmq.client.send_attempts import NotStoredSafely, SendAttempts
 from pocketmq.client.send_result import SendResult, SendStatus
-from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.codes import ResponseCode, request_name
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
-    RemotingError,
-    RequestTimeout,
     TooManyRequests,
 )
 from pocketmq.remoting.message import Message, MessageQueue
@@ -51,102 +37,6 @@ if TYPE_CHECKING:
     from pocketmq.client.instance import MQClientInstance
 
 log = logging.getLogger(__name__)
-
-RETRY_CODES = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals after which another broker is tried (5.x's set)."""
-
-_PAUSE_MIN_MS = 50
-_PAUSE_MAX_MS = 500
-
-
-class SendAttempts:
-    """The attempts of one send, without I/O: where next, and whether a failure is final."""
-
-    def __init__(
-        self,
-        info: TopicPublishInfo,
-        strategy: FaultStrategy,
-        clock: Clock,
-        *,
-        attempts_max: int,
-        timeout_ms: int,
-        began_ms: int | None = None,
-        first: MessageQueue | None = None,
-        waits: bool = False,
-    ) -> None:
-        """began_ms: monotonic, when the time-out began; by default now. first: chosen already.
-        waits: for a broker that cannot be reached."""
-        self._pause_ms = _PAUSE_MIN_MS if waits else 0
-        began = clock.monotonic_ms() if began_ms is None else began_ms
-        self.attempts: list[Attempt] = []
-        self._info = info
-        self._strategy = strategy
-        self._clock = clock
-        self._attempts_max = attempts_max
-        self._deadline_ms = began + timeout_ms
-        self._began_ms = began
-        self._last_broker: str | None = None
-        self._first = first
-
-    def next_queue(self) -> MessageQueue:
-        """Where the next attempt goes. Raises: NoQueueToSendTo."""
-        queue = self._first or self._strategy.choose(self._info, self._last_broker)
-        self._first = None
-        self._last_broker = queue.broker_name
-        self._began_ms = self._clock.monotonic_ms()
-        return queue
-
-    def went_to(self, broker_name: str) -> None:
-        """The first attempt was made already, when the time-out began."""
-        self._last_broker = broker_name
-
-    @property
-    def left_ms(self) -> int:
-        """Time left for all further attempts."""
-        return self._deadline_ms - self._clock.monotonic_ms()
-
-    def succeeded(self) -> None:
-        assert self._last_broker is not None
-        self._strategy.update(self._last_broker, self._cost_ms, isolate=False)
-
-    def failed(self, error: PocketMQError) -> bool:
-        """Note a failure. Returns: whether another attempt is to be made."""
-        assert self._last_broker is not None
-        # What is tried while waiting for a broker is not told: it is the same again and again.
-        if len(self.attempts) < self._attempts_max:
-            self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
-        self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
-        return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
-
-    def pause_ms(self, error: PocketMQError) -> int:
-        """How long to wait before one more attempt; 0: there is none (rule 2)."""
-        pause = min(self._pause_ms, self.left_ms - 1)
-        if not isinstance(error, Unreachable) or pause <= 0:
-            return 0
-        self._pause_ms = min(_PAUSE_MAX_MS, self._pause_ms * 2)
-        return pause
-
-    @property
-    def _cost_ms(self) -> int:
-        return self._clock.monotonic_ms() - self._began_ms
-
-
-def may_retry(error: PocketMQError) -> bool:
-    """Whether another broker may take what this one did not."""
-    if isinstance(error, BrokerRefused):
-        return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
-    return isinstance(error, (RemotingError, TransientError))
 
 
 class SendHook(Protocol):
@@ -262,7 +152,7 @@ class SendEngine:
         queue: MessageQueue | None,
         future: "asyncio.Future[SendResult]",
         size: int | None,
-    ) -> "Flight | MessageQueue | None":
+    ) -> Flight | MessageQueue | None:
         """Begin the first attempt if nothing has to be asked for before.
 
         Returns: else the queue whose turn it is, so that no turn is skipped; None when none is known.
@@ -300,7 +190,7 @@ class SendEngine:
 
     async def after_flight(
         self,
-        flight: "Flight",
+        flight: Flight,
         outgoing: Outgoing,
         queue: MessageQueue | None,
         error: PocketMQError,
@@ -464,155 +354,6 @@ class SendEngine:
             raise NoRoute(topic, instance.api.name_servers) from error
         limited = template.limited_to(self.options.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())
-
-
-class Flight:
-    """One first attempt: waits at its connection for the answer, as a future would.
-
-    `future` gets the outcome. A flight that was submitted (size is set) gives its room back and goes on by
-    itself after a failure; else its caller does both.
-    """
-
-    __slots__ = (
-        "address",
-        "began_ms",
-        "chosen",
-        "connection",
-        "deadline_ms",
-        "engine",
-        "future",
-        "opaque",
-        "outgoing",
-        "queue",
-        "result",
-        "settled",
-        "size",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        engine: SendEngine,
-        outgoing: Outgoing,
-        queue: MessageQueue,
-        address: str,
-        connection: OpenConnection,
-        opaque: int,
-        future: "asyncio.Future[SendResult]",
-        size: int | None,
-    ) -> None:
-        self.engine = engine
-        self.outgoing: Outgoing | None = outgoing
-        self.queue = queue
-        self.address = address
-        self.connection = connection
-        self.opaque = opaque
-        self.future = future
-        self.size = size
-        self.began_ms = engine.clock.monotonic_ms()
-        self.deadline_ms = self.began_ms + engine.options.send_timeout_ms
-        self.settled = False
-        self.chosen = False
-        self.tokens: Sequence[object] = ()
-        self.result: SendResult | None = None
-
-    # What a connection asks of a waiter for an answer.
-
-    def done(self) -> bool:
-        return self.settled
-
-    def set_result(self, answer: RemotingCommand) -> None:
-        outgoing, engine = self.outgoing, self.engine
-        if outgoing is None:
-            return
-        result = engine.instance.api.send_result(
-            answer, outgoing.unique_key, self.queue, engine.group, self.address
-        )
-        if not isinstance(result, SendResult):
-            self._failed(result)
-            return
-        if self.tokens:
-            engine.tell_hooks(self.tokens, result, None)
-        if engine.stored_too_loosely(result):
-            self.result = result
-            self.tokens = ()
-            self._failed(NotStoredSafely(result.status))
-            return
-        self.settled = True
-        self.outgoing = None
-        if engine.strategy.enabled:
-            cost_ms = engine.clock.monotonic_ms() - self.began_ms
-            engine.strategy.update(self.queue.broker_name, cost_ms, isolate=False)
-        if self.size is not None:
-            engine.room.give(self.size)
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def set_exception(self, error: RemotingError) -> None:
-        if self.outgoing is not None:
-            engine = self.engine
-            self._failed(
-                engine.instance.api.send_failure(error, self.address, self.queue, engine.group)
-            )
-
-    def expire(self) -> None:
-        """The deadline has come."""
-        outgoing = self.outgoing
-        if outgoing is not None:
-            what = request_name(outgoing.code)
-            timeout_ms = self.engine.options.send_timeout_ms
-            self.set_exception(RequestTimeout(self.address, what, timeout_ms))
-
-    def _failed(self, error: PocketMQError) -> None:
-        engine, outgoing, future = self.engine, self.outgoing, self.future
-        assert outgoing is not None
-        self.settled = True
-        self.outgoing = None
-        if self.tokens:
-            engine.tell_hooks(self.tokens, None, error)
-        if self.size is None:
-            if not future.done():
-                future.set_exception(error)
-            return
-        if future.done():
-            engine.room.give(self.size)
-            return
-        task = engine.instance.runner.spawn(self._go_on(outgoing, error), name="send again")
-        if task is None:
-            self._give_up()
-        else:
-            task.add_done_callback(lambda _: self._give_up())
-
-    async def _go_on(self, outgoing: Outgoing, error: PocketMQError) -> None:
-        """Further attempts of a submitted message."""
-        chosen = self.queue if self.chosen else None
-        try:
-            result = await self.engine.after_flight(self, outgoing, chosen, error)
-        except PocketMQError as final:
-            if not self.future.done():
-                self.future.set_exception(final)
-        else:
-            if not self.future.done():
-                self.future.set_result(result)
-
-    def _give_up(self) -> None:
-        """The further attempts have ended, perhaps since the client was shut down."""
-        assert self.size is not None
-        self.engine.room.give(self.size)
-        if not self.future.done():
-            self.future.set_exception(
-                ConnectionBroken(
-                    f"sending to topic {self.queue.topic!r} by group {self.engine.group!r}: the producer "
-                    "was shut down before the broker had answered; it may be stored all the same"
-                )
-            )
-
-
-class NotStoredSafely(TransientError):
-    """Stored, but less safely than the producer wants."""
-
-    def __init__(self, status: SendStatus) -> None:
-        super().__init__(f"stored, but with status {status}")
 
 
 def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:

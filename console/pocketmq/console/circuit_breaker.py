@@ -5,7 +5,7 @@ OPEN_MS; then the next one tries again. Calls with a longer time-out of their ow
 its broker) say nothing about the broker, and do not count.
 """
 
-from pocketmq.client.api import Remoting
+from pocketmq.client.asking import Remoting
 from pocketmq.client.in_flight import OpenConnection
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.command import RemotingCommand

@@ -1,0 +1,213 @@
+"""Asking: one request, one answer, of a broker or of whichever name server gives one.
+
+Nothing is remembered but which name server answers. Every failure is one of pocketmq.client.errors and says
+what was asked of whom.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from pocketmq.client.errors import Unreachable, from_remoting, not_a_name_server, refusal
+from pocketmq.client.in_flight import OpenConnection
+from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
+from pocketmq.remoting.command import Encoding, RemotingCommand
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.header import Header
+from pocketmq.remoting.requests import PocketRequestCode
+
+# Requests whose names begin so change nothing.
+_ASKING = ("GET_", "QUERY_", "SEARCH_", "VIEW_", "CHECK_")
+# Every name server since 4.0 answers them, and no broker does.
+_OF_NAME_SERVERS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+class Remoting(Protocol):
+    """What the api needs of RemotingClient."""
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
+    ) -> RemotingCommand: ...
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None: ...
+
+    def open_connection(self, address: str) -> OpenConnection | None:
+        """The connection if it is open already and may be written to directly."""
+        ...
+
+    @property
+    def signs(self) -> bool:
+        """Whether requests are changed before they leave."""
+        ...
+
+    def encoded(self, command: RemotingCommand) -> bytes:
+        """The frame as `invoke` would send it, signed where requests are signed."""
+        ...
+
+
+class Asking:
+    """Base of MQClientApi. Times in ms."""
+
+    def __init__(
+        self,
+        remoting: Remoting,
+        name_servers: Sequence[str],
+        *,
+        timeout_ms: int = 3_000,
+        encoding: Encoding = Encoding.JSON,
+        what_listens: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:
+        """what_listens: says of an address that does not answer what is there; None: nobody looks."""
+        self._what_listens = what_listens
+        self._remoting = remoting
+        self.name_servers = tuple(name_servers)
+        self._timeout_ms = timeout_ms
+        self._encoding = int(encoding)
+        self._name_server = 0
+
+    # ------------------------------------------------------------ asking
+
+    def _command(
+        self,
+        code: RequestCode | PocketRequestCode,
+        header: Header | Mapping[str, str] | None,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        ext = header.ext() if isinstance(header, Header) else dict(header) if header else None
+        return RemotingCommand(int(code), ext, body, encoding=self._encoding)
+
+    async def answer(
+        self,
+        address: str,
+        code: RequestCode | PocketRequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+    ) -> RemotingCommand:
+        """The answer whatever its code.
+
+        Raises: Unreachable; NoAnswer to a request that only asks, else AnswerTimeout, ConnectionBroken.
+        """
+        command = self._command(code, header, body)
+        try:
+            return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
+        except RemotingError as error:
+            asks = request_name(code).startswith(_ASKING)
+            raise from_remoting(error, address, in_words(code, about), only_asks=asks) from error
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode | PocketRequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+        also: ResponseCode = ResponseCode.SUCCESS,
+    ) -> RemotingCommand:
+        """The answer, which is SUCCESS or `also`. Raises: BrokerRefused and what `answer` raises."""
+        found = await self.answer(address, code, header, body, timeout_ms=timeout_ms, about=about)
+        if found.code not in (ResponseCode.SUCCESS, also):
+            raise refusal(found.code, found.remark, address, in_words(code, about))
+        return found
+
+    async def tell(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        about: str = "",
+    ) -> None:
+        """Send one-way. Raises: Unreachable, ConnectionBroken."""
+        try:
+            await self._remoting.oneway(address, self._command(code, header, body))
+        except RemotingError as error:
+            raise from_remoting(error, address, in_words(code, about)) from error
+
+    async def answer_of_name_server(
+        self,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+    ) -> RemotingCommand:
+        """The answer of the first name server that gives one; it is asked first next time, too."""
+        last: PocketMQError | None = None
+        address = ""
+        for _ in self.name_servers:
+            address = self.name_servers[self._name_server % len(self.name_servers)]
+            try:
+                found = await self.answer(
+                    address, code, header, body, timeout_ms=timeout_ms, about=about
+                )
+            except RemotingError as error:
+                self._name_server += 1
+                last = error
+                continue
+            if found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_NAME_SERVERS:
+                wrong = not_a_name_server(address, "broker")
+                assert wrong is not None
+                raise wrong
+            return found
+        assert last is not None
+        if self._what_listens is not None and not isinstance(last, Unreachable):
+            wrong = not_a_name_server(address, await self._what_listens(address))
+            raise wrong or last
+        raise last
+
+    async def ask_name_server(
+        self,
+        code: RequestCode,
+        header: Header | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        about: str = "",
+        also: ResponseCode = ResponseCode.SUCCESS,
+    ) -> RemotingCommand:
+        """As answer_of_name_server, SUCCESS or `also` only."""
+        found = await self.answer_of_name_server(
+            code, header, body, timeout_ms=timeout_ms, about=about
+        )
+        if found.code not in (ResponseCode.SUCCESS, also):
+            address = self.name_servers[self._name_server % len(self.name_servers)]
+            raise refusal(found.code, found.remark, address, in_words(code, about))
+        return found
+
+
+# What a request is to the caller; the others are called by their own names.
+_WORDS: dict[int, str] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: "looking up where the topic is",
+    RequestCode.GET_BROKER_CLUSTER_INFO: "asking for the brokers of the cluster",
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: "asking who is in the group",
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: "asking who is in the group",
+    RequestCode.GET_CONSUMER_RUNNING_INFO: "asking the member what it runs",
+    RequestCode.GET_CONSUME_STATS: "asking how far the group is",
+    RequestCode.GET_TOPIC_STATS_INFO: "asking what the topic holds",
+    RequestCode.HEART_BEAT: "telling the broker that this client is here",
+    RequestCode.UPDATE_AND_CREATE_TOPIC: "creating or changing the topic",
+    RequestCode.DELETE_TOPIC_IN_BROKER: "deleting the topic",
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "creating or changing the group",
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: "deleting the group",
+    RequestCode.QUERY_CONSUMER_OFFSET: "asking for the group's offset",
+    RequestCode.UPDATE_CONSUMER_OFFSET: "committing the group's offset",
+    RequestCode.CONSUMER_SEND_MSG_BACK: "giving a failed message back to the broker",
+    RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
+    RequestCode.RECALL_MESSAGE: "recalling the message",
+    RequestCode.VIEW_MESSAGE_BY_ID: "looking up the message",
+    RequestCode.QUERY_MESSAGE: "looking up messages by a key",
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting the group's offsets",
+    RequestCode.UPDATE_BROKER_CONFIG: "changing settings of the broker",
+}
+
+
+def in_words(code: RequestCode | PocketRequestCode, about: str = "") -> str:
+    """What a request is to the caller, for an error."""
+    words = _WORDS.get(code) or request_name(code).partition(" (")[0].lower().replace("_", " ")
+    return f"{words} ({about})" if about else words

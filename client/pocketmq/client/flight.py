@@ -1,0 +1,164 @@
+"""Flight: a first attempt to send, when route, address and open connection are known.
+
+The frame is handed over at once and the answer resolves the caller's future, with no task and no timer of
+its own. What follows a failure is the engine's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pocketmq.client.errors import ConnectionBroken
+from pocketmq.client.in_flight import OpenConnection
+from pocketmq.client.outgoing import Outgoing
+from pocketmq.client.send_attempts import NotStoredSafely
+from pocketmq.client.send_result import SendResult
+from pocketmq.remoting.codes import request_name
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError, RemotingError, RequestTimeout
+from pocketmq.remoting.message import MessageQueue
+
+if TYPE_CHECKING:
+    from pocketmq.client.send import SendEngine
+
+
+class Flight:
+    """One first attempt: waits at its connection for the answer, as a future would.
+
+    `future` gets the outcome. A flight that was submitted (size is set) gives its room back and goes on by
+    itself after a failure; else its caller does both.
+    """
+
+    __slots__ = (
+        "address",
+        "began_ms",
+        "chosen",
+        "connection",
+        "deadline_ms",
+        "engine",
+        "future",
+        "opaque",
+        "outgoing",
+        "queue",
+        "result",
+        "settled",
+        "size",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        engine: "SendEngine",
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        address: str,
+        connection: OpenConnection,
+        opaque: int,
+        future: "asyncio.Future[SendResult]",
+        size: int | None,
+    ) -> None:
+        self.engine = engine
+        self.outgoing: Outgoing | None = outgoing
+        self.queue = queue
+        self.address = address
+        self.connection = connection
+        self.opaque = opaque
+        self.future = future
+        self.size = size
+        self.began_ms = engine.clock.monotonic_ms()
+        self.deadline_ms = self.began_ms + engine.options.send_timeout_ms
+        self.settled = False
+        self.chosen = False
+        self.tokens: Sequence[object] = ()
+        self.result: SendResult | None = None
+
+    # What a connection asks of a waiter for an answer.
+
+    def done(self) -> bool:
+        return self.settled
+
+    def set_result(self, answer: RemotingCommand) -> None:
+        outgoing, engine = self.outgoing, self.engine
+        if outgoing is None:
+            return
+        result = engine.instance.api.send_result(
+            answer, outgoing.unique_key, self.queue, engine.group, self.address
+        )
+        if not isinstance(result, SendResult):
+            self._failed(result)
+            return
+        if self.tokens:
+            engine.tell_hooks(self.tokens, result, None)
+        if engine.stored_too_loosely(result):
+            self.result = result
+            self.tokens = ()
+            self._failed(NotStoredSafely(result.status))
+            return
+        self.settled = True
+        self.outgoing = None
+        if engine.strategy.enabled:
+            cost_ms = engine.clock.monotonic_ms() - self.began_ms
+            engine.strategy.update(self.queue.broker_name, cost_ms, isolate=False)
+        if self.size is not None:
+            engine.room.give(self.size)
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def set_exception(self, error: RemotingError) -> None:
+        if self.outgoing is not None:
+            engine = self.engine
+            self._failed(
+                engine.instance.api.send_failure(error, self.address, self.queue, engine.group)
+            )
+
+    def expire(self) -> None:
+        """The deadline has come."""
+        outgoing = self.outgoing
+        if outgoing is not None:
+            what = request_name(outgoing.code)
+            timeout_ms = self.engine.options.send_timeout_ms
+            self.set_exception(RequestTimeout(self.address, what, timeout_ms))
+
+    def _failed(self, error: PocketMQError) -> None:
+        engine, outgoing, future = self.engine, self.outgoing, self.future
+        assert outgoing is not None
+        self.settled = True
+        self.outgoing = None
+        if self.tokens:
+            engine.tell_hooks(self.tokens, None, error)
+        if self.size is None:
+            if not future.done():
+                future.set_exception(error)
+            return
+        if future.done():
+            engine.room.give(self.size)
+            return
+        task = engine.instance.runner.spawn(self._go_on(outgoing, error), name="send again")
+        if task is None:
+            self._give_up()
+        else:
+            task.add_done_callback(lambda _: self._give_up())
+
+    async def _go_on(self, outgoing: Outgoing, error: PocketMQError) -> None:
+        """Further attempts of a submitted message."""
+        chosen = self.queue if self.chosen else None
+        try:
+            result = await self.engine.after_flight(self, outgoing, chosen, error)
+        except PocketMQError as final:
+            if not self.future.done():
+                self.future.set_exception(final)
+        else:
+            if not self.future.done():
+                self.future.set_result(result)
+
+    def _give_up(self) -> None:
+        """The further attempts have ended, perhaps since the client was shut down."""
+        assert self.size is not None
+        self.engine.room.give(self.size)
+        if not self.future.done():
+            self.future.set_exception(
+                ConnectionBroken(
+                    f"sending to topic {self.queue.topic!r} by group {self.engine.group!r}: the producer "
+                    "was shut down before the broker had answered; it may be stored all the same"
+                )
+            )
