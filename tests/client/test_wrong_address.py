@@ -11,10 +11,16 @@ import pytest
 from tests.remoting.test_connection import certificate as make_certificate
 
 from pocketmq.admin import Admin
-from pocketmq.client import Message, Producer
+from pocketmq.client import Message, Producer, what_listens
 from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, TransientError
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a handshake takes longer than a user would wait for advice."""
+    monkeypatch.setattr(what_listens, "_WITHIN_S", 30.0)
 
 
 @pytest.fixture(scope="module")

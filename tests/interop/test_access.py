@@ -258,8 +258,10 @@ def test_an_operator_administers_with_mqadmin(
 ) -> None:
     app = Application(closed_broker, java_498)
     [text] = fresh("seen by an operator")
-    producer = app.producer()
+    producer = app.producer(settings={"heartbeatBrokerInterval": 1_000})
     [sent] = producer.send(message("plain", text, keys="operator-key"))
+    known = ("producerConnection", "-g", "producers", "-t", "plain")
+    until(lambda: "JAVA" in operator(*known).out, "the producer's heartbeat came", 60)
     consumer = app.consumer("plain")
     until(lambda: text in app.texts(consumer), "it is consumed", 90)
     consumer.persist_offsets()
