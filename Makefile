@@ -1,6 +1,7 @@
 # make run     the broker and name server on loopback, everything installed into .venv first
 # make test    all tests, the official Java, Go and Node clients among them
 # make check   lint, types, layers, unit tests: under two minutes
+# make fast    the hot modules compiled in place by mypyc, from the same sources; `make pure` undoes it
 # make bench   the speed table, against the real Java broker on the same machine
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PYTEST_ARGS ?=
 # Processes that run tests side by side, a file of tests in one of them: much of a test's time is waiting.
 WORKERS ?= 2
 
-.PHONY: run test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
+.PHONY: run fast pure test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -33,6 +34,12 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 run: $(VENV)/.broker
 	@exec $(BIN)/pocketmq up --data $(DATA) $(ARGS)
+
+fast: $(VENV)/.dev
+	$(BIN)/python tools/compiled.py --in-place
+
+pure: $(BIN)/python
+	$(BIN)/python tools/compiled.py --remove
 
 # The peers' toolchains: taken from the machine, installed by apt where that is possible.
 setup: $(VENV)/.dev

@@ -12,7 +12,7 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pocketmq.remoting.clock import Clock
 
@@ -82,7 +82,7 @@ class _Item:
     """The samples of one item (invariant 2): minute, hour, day."""
 
     __slots__ = ("windows",)
-    PERIODS_MS = (10_000, 600_000, 3_600_000)
+    PERIODS_MS: ClassVar[tuple[int, ...]] = (10_000, 600_000, 3_600_000)
     POINTS = (7, 7, 25)
 
     def __init__(self) -> None:

@@ -124,7 +124,7 @@ class RemotingCommand:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemotingCommand):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -190,9 +190,9 @@ REQUEST_HEADER_SIZE_MAX = 262_144
 clients write has 32,767 characters of properties."""
 msgpack: Any = _msgpack
 _HEAD = struct.Struct(">II")
-_new_command = RemotingCommand.__new__
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
 _LANGUAGE_NUMBERS = {language.name: int(language) for language in LanguageCode}
+_FIELDS = ("body", "code", "encoding", "ext", "flag", "language", "opaque", "remark", "version")
 _JSON_NAME = {0: "JSON", 1: "ROCKETMQ"}
 
 
@@ -228,13 +228,11 @@ def _decode_json(header: bytes) -> RemotingCommand:
             ext = _as_text(ext)
         if len(ext) > FIELDS_MAX:
             raise FrameError(f"a header with {len(ext)} fields; at most {FIELDS_MAX} are read")
-    command = _new_command(RemotingCommand)
-    command.ext = ext
     get = fields.get
-    command.code = code = get("code", 0)
-    command.opaque = opaque = get("opaque", 0)
-    command.flag = flag = get("flag", 0)
-    command.version = version = get("version", 0)
+    code = get("code", 0)
+    opaque = get("opaque", 0)
+    flag = get("flag", 0)
+    version = get("version", 0)
     if not (code.__class__ is opaque.__class__ is flag.__class__ is version.__class__ is int):
         raise FrameError("code, opaque, flag and version of a JSON header must be integers")
     if not -0x8000_0000 <= opaque <= 0x7FFF_FFFF:
@@ -242,11 +240,16 @@ def _decode_json(header: bytes) -> RemotingCommand:
     remark = get("remark")
     if remark is not None and remark.__class__ is not str:
         raise FrameError("the remark of a JSON header is not a string")
-    command.remark = remark
     language = get("language")
-    command.language = language if language.__class__ is str else "OTHER"
-    command.encoding = 0
-    return command
+    return RemotingCommand(
+        code,
+        ext,
+        opaque=opaque,
+        flag=flag,
+        remark=remark,
+        language=language if language.__class__ is str else "OTHER",
+        version=version,
+    )
 
 
 def _as_text(ext: Mapping[str, Any]) -> dict[str, str]:
@@ -315,16 +318,16 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         ext = read_fields(header, at) if ext_size else None
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise FrameError(f"a binary header is broken: {error}") from error
-    command = RemotingCommand.__new__(RemotingCommand)
-    command.code = code
-    command.language = _LANGUAGE_NAMES.get(language, "OTHER")
-    command.version = version
-    command.opaque = opaque
-    command.flag = flag
-    command.remark = remark
-    command.ext = ext
-    command.encoding = 1
-    return command
+    return RemotingCommand(
+        code,
+        ext,
+        opaque=opaque,
+        flag=flag,
+        remark=remark,
+        language=_LANGUAGE_NAMES.get(language, "OTHER"),
+        version=version,
+        encoding=1,
+    )
 
 
 def _encode_msgpack(command: RemotingCommand) -> bytes:

@@ -1,0 +1,129 @@
+"""Compiles the modules of the hot paths with mypyc, from the same sources.
+
+A wheel is compiled when POCKETMQ_COMPILED=1 is set at its build, and pure otherwise. In a checkout
+`python tools/compiled.py --in-place` (`make fast`) lays the libraries beside their sources, where Python prefers
+them; `--remove` (`make pure`) takes them away. The list of modules is in pyproject.toml.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parent.parent
+# The library that all compiled modules share, at the top of the path.
+SHARED = "pocketmq_compiled"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+NEEDS = ["mypy[mypyc]>=1.15", "setuptools>=75"]
+
+_SETUP = """
+import os, sys
+from mypyc.build import mypycify
+from setuptools import setup
+
+root, out, shared, *modules = sys.argv[1:]
+os.chdir(root)
+extensions = mypycify(
+    ["--explicit-package-bases", "--namespace-packages", "--ignore-missing-imports", *modules],
+    group_name=shared,
+    opt_level="2",
+    target_dir=out + "/c",
+)
+# Elsewhere: setuptools would read the project's own settings, which are for another tool.
+os.chdir(out)
+arguments = ["-q", "build_ext", "--build-lib", out + "/lib", "--build-temp", out + "/o"]
+setup(name="pocketmq", packages=[], ext_modules=extensions, script_args=arguments)
+"""
+
+
+def settings() -> dict[str, Any]:
+    """`[tool.pocketmq.compiled]` of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        whole: dict[str, Any] = tomllib.load(file)
+    return whole["tool"]["pocketmq"]["compiled"]  # type: ignore[no-any-return]
+
+
+def sources() -> list[Path]:
+    """What is compiled, relative to the repository."""
+    return [Path(name) for name in settings()["modules"]]
+
+
+def roots() -> list[str]:
+    return sorted({path.parts[0] for path in sources()})
+
+
+def compile_to(out: Path) -> dict[Path, Path]:
+    """Libraries by the place beside their sources. Raises: CalledProcessError (mypyc says why)."""
+    out = out.resolve()
+    path = os.pathsep.join(str(ROOT / root) for root in settings()["roots"])
+    command = [sys.executable, "-c", _SETUP, str(ROOT), str(out), SHARED, *map(str, sources())]
+    subprocess.run(command, check=True, env={**os.environ, "MYPYPATH": path})
+    made: dict[Path, Path] = {}
+    for source in sources():
+        module = Path(*source.parts[1:]).with_suffix("")
+        made[source.with_suffix(SUFFIX)] = out / "lib" / f"{module}{SUFFIX}"
+    library = f"{SHARED}__mypyc{SUFFIX}"
+    made[Path(roots()[0]) / library] = out / "lib" / library
+    return made
+
+
+def remove() -> int:
+    """Take compiled libraries away, of every version of Python. Returns: how many."""
+    names = [source.with_suffix(".*.so") for source in sources()]
+    names += [source.with_suffix(".*.pyd") for source in sources()]
+    names += [Path(root) / f"{SHARED}__mypyc.*" for root in roots()]
+    found = [file for name in names for file in (ROOT / name.parent).glob(name.name)]
+    for file in found:
+        file.unlink()
+    return len(found)
+
+
+class CompiledHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the compiled libraries to a wheel."""
+
+    def dependencies(self) -> list[str]:
+        return NEEDS if _is_wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if not _is_wanted() or self.target_name != "wheel" or version == "editable":
+            return
+        self._folder = tempfile.mkdtemp()
+        for place, library in compile_to(Path(self._folder)).items():
+            build_data["force_include"][str(library)] = str(Path(*place.parts[1:]))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(getattr(self, "_folder", ""), ignore_errors=True)
+
+
+def _is_wanted() -> bool:
+    return os.environ.get("POCKETMQ_COMPILED") == "1"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--in-place", action="store_true", help="lay libraries beside their sources")
+    what.add_argument("--remove", action="store_true", help="take them away")
+    if parser.parse_args().remove:
+        print(f"{remove()} libraries removed; what runs now is pure Python")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = compile_to(Path(folder))
+        remove()
+        for place, library in made.items():
+            shutil.copy2(library, ROOT / place)
+    print(f"{len(made) - 1} modules compiled; `make pure` takes the libraries away")
+
+
+if __name__ == "__main__":
+    main()
