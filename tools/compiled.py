@@ -1,8 +1,8 @@
 """Compiles the modules of the hot paths with mypyc, from the same sources.
 
 A wheel is compiled when POCKETMQ_COMPILED=1 is set at its build, and pure otherwise. In a checkout
-`python tools/compiled.py --in-place` (`make fast`) lays the libraries beside their sources, where Python prefers
-them; `--remove` (`make pure`) takes them away. The list of modules is in pyproject.toml.
+`python tools/compiled.py --in-place` (`make fast`) lays the libraries beside their sources, where Python
+prefers them; `--remove` (`make pure`) takes them away. The list of modules is in pyproject.toml.
 """
 
 import argparse
@@ -29,14 +29,22 @@ import os, sys
 from mypyc.build import mypycify
 from setuptools import setup
 
-root, out, shared, *modules = sys.argv[1:]
+root, out, shared, wanted, *modules = sys.argv[1:]
 os.chdir(root)
 extensions = mypycify(
-    ["--explicit-package-bases", "--namespace-packages", "--ignore-missing-imports", *modules],
+    [
+        "--config-file=",
+        "--explicit-package-bases",
+        "--namespace-packages",
+        "--ignore-missing-imports",
+        *modules,
+    ],
     group_name=shared,
     opt_level="2",
     target_dir=out + "/c",
 )
+if wanted == "C":
+    sys.exit()
 # Elsewhere: setuptools would read the project's own settings, which are for another tool.
 os.chdir(out)
 arguments = ["-q", "build_ext", "--build-lib", out + "/lib", "--build-temp", out + "/o"]
@@ -60,11 +68,23 @@ def roots() -> list[str]:
     return sorted({path.parts[0] for path in sources()})
 
 
-def compile_to(out: Path) -> dict[Path, Path]:
-    """Libraries by the place beside their sources. Raises: CalledProcessError (mypyc says why)."""
+def compile_to(out: Path, wanted: str = "libraries") -> dict[Path, Path]:
+    """Libraries by the place beside their sources; wanted="C" ends before the C compiler.
+
+    Raises: CalledProcessError (mypyc says why).
+    """
     out = out.resolve()
     path = os.pathsep.join(str(ROOT / root) for root in settings()["roots"])
-    command = [sys.executable, "-c", _SETUP, str(ROOT), str(out), SHARED, *map(str, sources())]
+    command = [
+        sys.executable,
+        "-c",
+        _SETUP,
+        str(ROOT),
+        str(out),
+        SHARED,
+        wanted,
+        *map(str, sources()),
+    ]
     subprocess.run(command, check=True, env={**os.environ, "MYPYPATH": path})
     made: dict[Path, Path] = {}
     for source in sources():
@@ -114,15 +134,20 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--in-place", action="store_true", help="lay libraries beside their sources")
     what.add_argument("--remove", action="store_true", help="take them away")
-    if parser.parse_args().remove:
-        print(f"{remove()} libraries removed; what runs now is pure Python")
+    what.add_argument("--check", action="store_true", help="see whether mypyc takes the sources")
+    given = parser.parse_args()
+    if given.remove:
+        sys.stdout.write(f"{remove()} libraries removed; what runs now is pure Python\n")
         return
     with tempfile.TemporaryDirectory() as folder:
+        if given.check:
+            compile_to(Path(folder), "C")
+            return
         made = compile_to(Path(folder))
         remove()
         for place, library in made.items():
             shutil.copy2(library, ROOT / place)
-    print(f"{len(made) - 1} modules compiled; `make pure` takes the libraries away")
+    sys.stdout.write(f"{len(made) - 1} modules compiled; `make pure` takes the libraries away\n")
 
 
 if __name__ == "__main__":
