@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-cut",
         action="store_true",
-        help="cut a store at every byte of its end, not only at each that is no body's (2 min of CPU)",
+        help="cut a store at every byte of its end and flip a bit of every byte of it (4 min of CPU)",
     )
 
     parser.addoption(
