@@ -22,7 +22,8 @@ from typing import Any
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Partition, Planner
+from pocketmq.bulk.partition import Partition
+from pocketmq.bulk.planner import Planner
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.record import MAGIC_V1, Record, body_crc, write_record
 

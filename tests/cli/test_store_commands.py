@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.bulk_stores import Message, WrittenStore
 from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
@@ -146,6 +147,21 @@ def test_export_takes_every_intact_message_out_of_a_damaged_store(
     assert len(rows) == 636
     assert run(["store", "export", str(store), "-o", str(out), "--topic", "GdOrder"]) == 0
     assert {json.loads(line)["topic"] for line in out.read_text().splitlines()} == {"GdOrder"}
+
+
+def test_archive_copies_what_is_finished_and_then_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
+    store.add(Message(body=bytes(5000)) for _ in range(30))
+    dest = str(tmp_path / "archive" / "broker-a")
+    assert run(["store", "archive", str(store.root), dest, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["files"], found["records"]) == (2, 24)
+    assert run(["store", "archive", str(store.root), dest]) == 0
+    assert "0 files with 0 records" in capsys.readouterr().err
+    with pytest.raises(CannotBegin, match="must be another folder"):
+        run(["store", "archive", str(store.root), str(store.root.parent / "." / "store")])
 
 
 def test_export_to_parquet_has_the_same_messages(unpack: Unpack, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from tests.store.bulk_stores import Message, WrittenStore, table_rows
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Partition, Planner
+from pocketmq.bulk.partition import Partition
+from pocketmq.bulk.planner import Planner
 
 QUEUES = 160
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "commitLogOffset", "storeSize")

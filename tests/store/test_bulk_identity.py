@@ -11,7 +11,7 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Partition
+from pocketmq.bulk.partition import Partition
 
 
 def written(root: Path, name: str, count: int) -> WrittenStore:

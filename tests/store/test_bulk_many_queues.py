@@ -10,7 +10,8 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Partition, Planner, QueueRange
+from pocketmq.bulk.partition import Partition, QueueRange
+from pocketmq.bulk.planner import Planner
 
 QUEUES = 240
 

@@ -21,7 +21,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows, with_progress
 from pocketmq.files.records import Damage, Entry
-from pocketmq.remoting.errors import PocketMQError, ProtocolError
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 from pocketmq.remoting.message_codec import (
     decompress,
     offset_msg_id,
@@ -339,6 +339,36 @@ def _opened(out: str) -> TextIO:
         return open(out, "w", encoding="utf-8")
     except OSError as error:
         raise CannotBegin(f"cannot write {out}: {error.strerror}") from error
+
+
+@app.command()
+def archive(
+    folder: Folder,
+    dest: Annotated[
+        str, typer.Argument(help="A folder, or a URI such as s3://bucket/archive/broker-a.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Copy the finished files of the log elsewhere, with a catalog of what they hold; the broker may run.
+
+    Run it again for what has been finished since. Spark and pocketmq.bulk read an archive alone, and as one
+    table with the live store.
+    """
+    try:
+        from pocketmq.bulk.archive import Archiver
+        from pocketmq.bulk.errors import DataLoss, NotAStore
+    except ImportError as error:
+        raise CannotBegin("Archives need pyarrow: pip install 'pocketmq[spark]'") from error
+    try:
+        archiver = Archiver(folder, dest)
+        found = list(with_progress(archiver.run(), "files", total=len(archiver.waiting)))
+    except (DataLoss, IllegalArgument, NotAStore, OSError) as error:
+        raise CannotBegin(str(error)) from error
+    size, records = sum(c.file.size for c in found), sum(c.file.records for c in found)
+    if as_json:
+        print_json({"files": len(found), "bytes": size, "records": records, "archive": dest})
+    else:
+        sys.stderr.write(f"{len(found)} files with {records} records archived in {dest}\n")
 
 
 def _export_parquet(folder: str, out: str, topic: str | None) -> int:

@@ -20,7 +20,7 @@ from pocketmq.bulk.offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.bulk.planner import Filters, Sizes, Topics
+from pocketmq.bulk.partition import Filters, Sizes, Topics
 from pocketmq.bulk.rows import Read
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand

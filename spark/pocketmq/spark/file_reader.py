@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
-from pocketmq.bulk.planner import Filters, Partition, Planner
+from pocketmq.bulk.partition import Filters, Partition
+from pocketmq.bulk.planner import Planner
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.side_files import group_offsets
@@ -61,7 +62,8 @@ class FileReader(DataSourceReader):
         return Pushable(self._accept)
 
     def _accept(self, filters: list[Any]) -> list[Any]:
-        indexed = all(Store(root).has_queues() for root in self.roots)
+        stores = map(Store, self.roots)
+        indexed = all(store.has_queues() or store.is_archive for store in stores)
         self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=indexed)
         return rest
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pocketmq.bulk.archived import ArchivedBounds, JoinedBounds
 from pocketmq.bulk.bounds import FileBounds
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
 from pocketmq.bulk.planner import Planner
@@ -64,11 +65,8 @@ class FileStream(OffsetStream):
         return [InputPartition(p) for p in self._planner.partitions(starts, ends, self.sizes)]
 
     def mean_size(self, bounds: Bounds) -> int:
-        assert isinstance(bounds, FileBounds)
-        if bounds.high <= bounds.low:
-            return 1
-        _, _, size = bounds.span(bounds.low, bounds.high)
-        return size // (bounds.high - bounds.low)
+        assert isinstance(bounds, FileBounds | ArchivedBounds | JoinedBounds)
+        return bounds.mean_size()
 
     def warn(self, loss: LossRule) -> None:
         warn(loss)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pocketmq.bulk.api import plan, scan
     from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore, OtherStore
     from pocketmq.bulk.offsets import LossRule, Offsets, Positions
-    from pocketmq.bulk.planner import Filters, Partition, Planner, QueueRange, Sizes, Topics
+    from pocketmq.bulk.partition import Filters, Partition, QueueRange, Sizes, Topics
+    from pocketmq.bulk.planner import Planner
     from pocketmq.bulk.rows import Read
     from pocketmq.bulk.scanner import read_partition
     from pocketmq.bulk.schema import ALL, COLUMNS, STANDARD, Column, resolve, schema_of
@@ -54,7 +55,8 @@ _HOMES = {
     "api": ("plan", "scan"),
     "errors": ("BulkError", "DataLoss", "NotAStore", "OtherStore"),
     "offsets": ("LossRule", "Offsets", "Positions"),
-    "planner": ("Filters", "Partition", "Planner", "QueueRange", "Sizes", "Topics"),
+    "partition": ("Filters", "Partition", "QueueRange", "Sizes", "Topics"),
+    "planner": ("Planner",),
     "rows": ("Read",),
     "scanner": ("read_partition",),
     "schema": ("ALL", "COLUMNS", "STANDARD", "Column", "resolve", "schema_of"),

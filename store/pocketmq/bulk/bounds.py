@@ -140,6 +140,12 @@ class FileBounds:
             for e, end, count in zip(entries, ends, counts, strict=True)
         ]
 
+    def mean_size(self) -> int:
+        """Bytes of a record, about."""
+        if self.high <= self.low:
+            return 1
+        return max(1, self.span(self.low, self.high)[2] // (self.high - self.low))
+
     def span(self, low: int, high: int) -> tuple[int, int, int]:
         """First byte and end in the log of the entries low <= i < high; bytes of their records, about."""
         first, last = self.queue.entry(low), self.queue.entry(high - 1)

@@ -164,25 +164,51 @@ class ArrowFolders:
         )
 
     def open(self, path: str) -> ArrowFile:
-        return ArrowFile(self._fs.open_input_file(path), self._fs.get_file_info(path).size)
+        # The file knows its size since it was opened: asking again would be one more request.
+        file = self._fs.open_input_file(path)
+        return ArrowFile(file, file.size())
 
     peek = open
 
 
-def folders_of(path: str) -> tuple[Folders, str]:
-    """The file system of `path` and the path inside it; a URI (`s3://...`) goes through pyarrow.fs."""
+def file_system_of(path: str) -> tuple[Any, str]:
+    """The pyarrow file system of a URI and the path inside it; None and the path for a local one.
+
+    What pyarrow does not know goes through fsspec, where that is installed. Raises: NotAStore.
+    """
     scheme = path.partition(":")[0].lower()
     if scheme in _HINTS and re.match(r"^[a-z0-9]+:/", path):
         raise NotAStore(path, _HINTS[scheme])
-    if _URI.match(path):
-        from pyarrow import fs
+    if not _URI.match(path):
+        return None, path
+    from pyarrow import fs
 
-        try:
-            file_system, inner = fs.FileSystem.from_uri(path)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            hint = " (it needs libhdfs: set HADOOP_HOME and CLASSPATH)" if scheme == "hdfs" else ""
-            raise NotAStore(path, f"its file system cannot be opened{hint}: {error}") from error
-        if isinstance(file_system, fs.LocalFileSystem):
-            return LocalFolders(), inner
-        return ArrowFolders(file_system), inner
-    return LocalFolders(), path
+    try:
+        file_system, inner = fs.FileSystem.from_uri(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        found = _by_fsspec(path)
+        if found is not None:
+            return found
+        hint = " (it needs libhdfs: set HADOOP_HOME and CLASSPATH)" if scheme == "hdfs" else ""
+        raise NotAStore(path, f"its file system cannot be opened{hint}: {error}") from error
+    if isinstance(file_system, fs.LocalFileSystem):
+        return None, inner
+    return file_system, inner
+
+
+def _by_fsspec(path: str) -> tuple[Any, str] | None:
+    from pyarrow import fs
+
+    try:
+        from fsspec.core import url_to_fs
+
+        file_system, inner = url_to_fs(path)
+    except (ImportError, ValueError):
+        return None
+    return fs.PyFileSystem(fs.FSSpecHandler(file_system)), inner
+
+
+def folders_of(path: str) -> tuple[Folders, str]:
+    """The file system of `path` and the path inside it; see file_system_of()."""
+    file_system, inner = file_system_of(path)
+    return (LocalFolders() if file_system is None else ArrowFolders(file_system)), inner

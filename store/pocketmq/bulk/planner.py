@@ -5,16 +5,12 @@ the log once, in the order of the disk, whatever number of queues there is (one 
 whole log once per queue). Partitions hold strings and numbers only and go to executors as they are.
 """
 
-import pickle
-import re
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from pocketmq.bulk.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds, join
 from pocketmq.bulk.bounds import FileBounds
 from pocketmq.bulk.offsets import (
     LossRule,
@@ -27,136 +23,10 @@ from pocketmq.bulk.offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.bulk.store import Identity, Root, Store
+from pocketmq.bulk.partition import Partition, QueueRange, Sizes, Topics
+from pocketmq.bulk.store import Root, Store
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import is_system_topic
-
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Topics:
-    """Which queues: names, a regular expression, or exact queues; nothing named means every topic.
-
-    System topics are left out unless they are named or `system` is true.
-    """
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-    assign: Mapping[str, Mapping[str, tuple[int, ...]]] | None = None
-    system: bool = False
-
-    def has(self, topic: str) -> bool:
-        """Whether any queue of the topic may be wanted."""
-        if self.assign is not None:
-            return topic in self.assign
-        if self.names:
-            return topic in self.names
-        if is_system_topic(topic) and not self.system:
-            return False
-        return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
-
-    def has_queue(self, key: QueueKey) -> bool:
-        """Whether this queue is wanted."""
-        if self.assign is not None:
-            return key.queue_id in self.assign.get(key.topic, {}).get(key.broker_name, ())
-        return self.has(key.topic)
-
-    def named(self) -> Iterable[str]:
-        """Topics that must exist."""
-        return self.assign if self.assign is not None else self.names
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Rows wanted among those of the queues. Empty: all. Times: start_ms <= storeTimestamp < end_ms."""
-
-    tags: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    start_ms: int | None = None
-    end_ms: int | None = None
-
-    @property
-    def any(self) -> bool:
-        return bool(self.tags or self.keys) or self.start_ms is not None or self.end_ms is not None
-
-
-@dataclass(frozen=True)
-class QueueRange:
-    """Offsets start <= o < end of one queue."""
-
-    topic: str
-    queue_id: int
-    start: int
-    end: int
-    batch: bool = False
-
-
-@dataclass(frozen=True)
-class Partition:
-    """Work for one task. ranges: (first byte, end) in the commit log, each within one file.
-
-    walk: there is no index to go by: the ranges are walked record by record. `queues` decides what is wanted,
-    or `topics` and the positions where no queue is known.
-    dense: most bytes of the ranges are wanted. identity: of the store that the plan was made with.
-    by_log: the ranges begin at records and hold few of each queue, so the queues need not be looked into.
-    renewed: (topic, queue id, position) of queues that were made again: what lies before is another's.
-    """
-
-    root: Root
-    ranges: tuple[tuple[int, int], ...]
-    queues: tuple[QueueRange, ...] = ()
-    walk: bool = False
-    dense: bool = True
-    topics: Topics = field(default_factory=Topics)
-    starting: Positions = field(default_factory=Positions)
-    ending: Positions = field(default_factory=lambda: Positions("latest"))
-    identity: Identity | None = None
-    by_log: bool = False
-    renewed: tuple[tuple[str, int, int], ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Each of thousands of partitions names thousands of queues: 2,000 were 66 KB.
-        return self.__dict__ | {"queues": _packed(self.queues)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | {"queues": _unpacked(state["queues"])})
-
-
-def _packed(queues: Sequence[QueueRange]) -> bytes:
-    """Queues column by column, compressed; nothing for none."""
-    if not queues:
-        return b""
-    topics = list(dict.fromkeys(q.topic for q in queues))
-    numbers = {topic: n for n, topic in enumerate(topics)}
-    table = np.array(
-        [(numbers[q.topic], q.queue_id, q.start, q.end - q.start, q.batch) for q in queues],
-        np.int64,
-    )
-    # Neighbours are alike; bytes of one weight stand together.
-    planes = table.T.copy().view(np.uint8).reshape(-1, 8).T.tobytes()
-    return zlib.compress(pickle.dumps((len(queues), planes, "\n".join(topics))), 9)
-
-
-def _unpacked(packed: bytes) -> tuple[QueueRange, ...]:
-    if not packed:
-        return ()
-    count, planes, text = pickle.loads(zlib.decompress(packed))
-    topics = text.split("\n")
-    table = np.frombuffer(planes, np.uint8).reshape(8, -1).T.copy().view(np.int64).reshape(5, count)
-    return tuple(
-        QueueRange(topics[topic], queue_id, start, start + length, bool(batch))
-        for topic, queue_id, start, length, batch in table.T.tolist()
-    )
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How work is cut."""
-
-    partition_bytes: int = 256 * MIB
-    partitions_min: int = 1
-    batch_bytes: int = 8 * MIB
 
 
 class Planner:
@@ -170,34 +40,52 @@ class Planner:
         self.topics = topics
         self.stores = [Store(root) for root in roots]
         self._brokers = {root.broker_name for root in roots}
-        self.walked = [s for s in self.stores if s.log_files and not s.has_queues()]
-        indexed = [s for s in self.stores if s not in self.walked]
-        self.bounds: dict[QueueKey, FileBounds] = {}
-        for store in indexed:
-            for queue in store.queues(topics.has):
-                key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
-                if topics.has_queue(key):
-                    self.bounds[key] = FileBounds(store, queue, loss)
-            if store.was_not_stopped:
-                self._look_behind_the_index(store)
+        archives = [s for s in self.stores if s.is_archive]
+        live = [s for s in self.stores if s not in archives]
+        self.walked = [s for s in live if s.log_files and not s.has_queues()]
+        #: The queues that are wanted, as they are now.
+        self.bounds: dict[QueueKey, FileBounds | ArchivedBounds | JoinedBounds] = {}
+        for store in live:
+            if store not in self.walked:
+                self.bounds |= self._look_into(store)
+        for store in archives:
+            self._join_archive(Archive(store, topics.has))
         if must_exist:
             self._check_names()
 
-    def _look_behind_the_index(self, store: Store) -> None:
+    def _look_into(self, store: Store) -> dict[QueueKey, FileBounds]:
+        name = store.root.broker_name
+        found: dict[tuple[str, int], FileBounds] = {}
+        for queue in store.queues(self.topics.has):
+            if self.topics.has_queue(QueueKey(queue.topic, name, queue.queue_id)):
+                found[queue.topic, queue.queue_id] = FileBounds(store, queue, self.loss)
+        if store.was_not_stopped:
+            self._look_behind_the_index(store, found)
+        return {one.key: one for one in found.values()}
+
+    def _look_behind_the_index(
+        self, store: Store, found: dict[tuple[str, int], FileBounds]
+    ) -> None:
         # Imports the decoder, which no other plan needs.
         from pocketmq.bulk.unindexed import find_tails, is_held
 
         if is_held(store):
             return
         name = store.root.broker_name
-        found = {(k.topic, k.queue_id): b for k, b in self.bounds.items() if b.store is store}
         find_tails(
             store,
             found,
             lambda topic, queue_id: self.topics.has_queue(QueueKey(topic, name, queue_id)),
             self.loss,
         )
-        self.bounds.update({b.key: b for b in found.values()})
+
+    def _join_archive(self, archive: Archive) -> None:
+        for one in archive.queues(self.loss):
+            live = self.bounds.get(one.key)
+            if isinstance(live, FileBounds):
+                self.bounds[one.key] = join(one, live)
+            elif self.topics.has_queue(one.key):
+                self.bounds[one.key] = one
 
     def _check_names(self) -> None:
         present = {key.topic for key in self.bounds}
@@ -239,11 +127,21 @@ class Planner:
 
     def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
         """Partitions that hold the offsets starts <= o < ends of all queues."""
-        work = [
-            w
-            for store in self.stores
-            if (w := _StoreWork.of(store, self.bounds, starts, ends)) is not None
-        ]
+        live = {store: _StoreWork(store) for store in self.stores}
+        archived: dict[Archive, ArchivedWork] = {}
+        wanted: dict[Store, list[tuple[FileBounds, int, int]]] = {}
+        for key, one in self.bounds.items():
+            start, end = lookup(starts, key), lookup(ends, key)
+            for part, low, high in _parts(one, start, end, self.loss):
+                if isinstance(part, ArchivedBounds):
+                    archive = part.archive
+                    archived.setdefault(archive, ArchivedWork(archive)).add(part, low, high)
+                else:
+                    wanted.setdefault(part.store, []).append((part, low, high))
+        for store, queues in wanted.items():
+            live[store].add(queues)
+        work: list[_StoreWork | ArchivedWork] = [w for w in live.values() if w.has_any]
+        work += archived.values()
         total = sum(w.bytes_estimate for w in work)
         step = min(sizes.partition_bytes, max(1, -(-total // max(1, sizes.partitions_min))))
         return [p for w in work for p in w.cut(step)]
@@ -284,6 +182,33 @@ def _some_topics(stores: Sequence[Store]) -> str:
     return "the topics are " + ", ".join(names[:10]) + more
 
 
+def _parts(
+    one: FileBounds | ArchivedBounds | JoinedBounds,
+    start: int | None,
+    end: int | None,
+    loss: LossRule,
+) -> Iterator[tuple[FileBounds | ArchivedBounds, int, int]]:
+    """Where the offsets start <= o < end of a queue are read."""
+    if start is None or end is None or start >= end:
+        return
+    if not isinstance(one, JoinedBounds):
+        yield one, start, end
+        return
+    over = one.archived.max_offset
+    if start < over:
+        yield one.archived, start, min(end, over)
+    begin = max(start, over)
+    if begin < end and begin < one.live.min_offset:
+        key = one.key
+        loss.lost(
+            f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: the archive ends at offset "
+            f"{over}, and the store begins at {one.live.min_offset}"
+        )
+        begin = one.live.min_offset
+    if begin < end:
+        yield one.live, begin, end
+
+
 # Looks into the index files of a store, to see where in the log its wanted records are.
 _SAMPLES = 4096
 _SAMPLES_MIN = 2
@@ -314,36 +239,28 @@ class _StoreWork:
     def bytes_estimate(self) -> int:
         return int(sum(size for _, _, size in self.segments))
 
-    @classmethod
-    def of(
-        cls,
-        store: Store,
-        bounds: Mapping[QueueKey, FileBounds],
-        starts: Offsets,
-        ends: Offsets,
-    ) -> "_StoreWork | None":
-        work = cls(store)
-        own = [(key, one) for key, one in bounds.items() if one.store is store]
-        samples = max(_SAMPLES_MIN, min(_SAMPLES_MAX, _SAMPLES // max(1, len(own))))
-        for key, one in own:
-            start, end = lookup(starts, key), lookup(ends, key)
-            if start is None or end is None or start >= end:
-                continue
+    @property
+    def has_any(self) -> bool:
+        return bool(self.queues or self.behind)
+
+    def add(self, wanted: Sequence[tuple[FileBounds, int, int]]) -> None:
+        """All that is wanted of the store: offsets start <= o < end of each queue."""
+        samples = max(_SAMPLES_MIN, min(_SAMPLES_MAX, _SAMPLES // max(1, len(wanted))))
+        for one, start, end in wanted:
+            topic, _, queue_id = one.key
             if end > one.indexed_end:
-                begin = max(start, one.indexed_end)
-                queue = QueueRange(key.topic, key.queue_id, begin, end)
-                work.behind.append((queue, *one.span_behind))
+                queue = QueueRange(topic, queue_id, max(start, one.indexed_end), end)
+                self.behind.append((queue, *one.span_behind))
                 end = one.indexed_end
             low, high = one.indices(start, end)
             if low >= high:
                 continue
             found = one.segments(low, high, samples)
-            work.segments += found
-            queue = QueueRange(key.topic, key.queue_id, start, end, one.queue.batch)
-            work.queues.append((queue, found[0][0], found[-1][1]))
-            work.records += high - low
-            work.remember(high - low, one)
-        return work if work.queues or work.behind else None
+            self.segments += found
+            queue = QueueRange(topic, queue_id, start, end, one.queue.batch)
+            self.queues.append((queue, found[0][0], found[-1][1]))
+            self.records += high - low
+            self.remember(high - low, one)
 
     def remember(self, entries: int, bounds: FileBounds) -> None:
         """Keeps the longest queues: near any place of the log they have a record."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pocketmq.bulk.decode import Known, decode
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Filters
+from pocketmq.bulk.partition import Filters
 from pocketmq.bulk.store import Store
 from pocketmq.files.layout import FileSpan
 

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pocketmq.bulk.archived import ArchivedLog
 from pocketmq.bulk.decode import Known, decode
 from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.planner import Partition, QueueRange
+from pocketmq.bulk.partition import Partition, QueueRange
 from pocketmq.bulk.queue import Entries, Queue, joined
 from pocketmq.bulk.rows import Read, cut, decode_filtered, needed
 from pocketmq.bulk.schema import parts_of
@@ -65,6 +66,8 @@ def _is_cheaper_by_log(partition: Partition, read: Read) -> bool:
 def _planned_store(partition: Partition) -> Store:
     """The store of a partition. Raises: OtherStore when this host has another one at its path, or none."""
     root = partition.root
+    if partition.files:
+        return ArchivedLog(root, partition.files)
     try:
         store = Store(root)
     except NotAStore as error:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,12 +17,15 @@ from pocketmq.bulk.errors import NotAStore
 from pocketmq.bulk.fetch import File, Folders, folders_of
 from pocketmq.bulk.queue import Queue
 from pocketmq.files.layout import FileSpan
+from pocketmq.files.local import list_or_empty
 from pocketmq.files.store_files import StoreFiles
 from pocketmq.remoting.errors import IllegalArgument
 
 # The first record's place, times, hosts and checksum, and some of its body.
 _HEAD_SIZE = 128
 _PEEKED_MAX = 8
+# The folder that makes a copy of a log an archive, see catalog.py.
+CATALOG = "catalog"
 
 
 class Identity(NamedTuple):
@@ -55,6 +59,21 @@ class Store(StoreFiles[Queue]):
         self._open: dict[str, File] = {}
         self._peeked: dict[str, File] = {}
 
+    @cached_property
+    def catalog(self) -> list[str]:
+        """Paths of the parts of the catalog that makes a copy of a log an archive; else none."""
+        folder = f"{self.base}/{CATALOG}"
+        return [
+            f"{folder}/{e.name}"
+            for e in list_or_empty(self.folders, folder)
+            if e.name.endswith(".arrow") and e.name[:-6].isdecimal()
+        ]
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether a catalog says what its files hold."""
+        return bool(self.catalog)
+
     def open_log(self, file: FileSpan) -> File:
         """The opened file; kept open until `close`. Raises: FileNotFoundError when it is gone."""
         opened = self._open.get(file.path)
@@ -74,7 +93,7 @@ class Store(StoreFiles[Queue]):
     def identity(self) -> Identity | None:
         """What tells this store from others, also while it grows; None for one without a record."""
         for file in reversed(self.log_files):
-            head = self._head(file)
+            head = self.head(file)
             if head is not None and any(head[:4]):
                 return Identity(file.first, head)
         return None
@@ -82,9 +101,10 @@ class Store(StoreFiles[Queue]):
     def is_the(self, planned: Identity) -> bool:
         """Whether this is the store that a plan was made with."""
         file = self.log_file_of(planned.first)
-        return file is not None and file.first == planned.first and self._head(file) == planned.head
+        return file is not None and file.first == planned.first and self.head(file) == planned.head
 
-    def _head(self, file: FileSpan) -> bytes | None:
+    def head(self, file: FileSpan) -> bytes | None:
+        """The bytes that a file of the log begins with; None when it is gone."""
         try:
             return bytes(self.peek(file, 0, _HEAD_SIZE))
         except FileNotFoundError:
@@ -134,12 +154,24 @@ def find_roots(
     by_name: dict[str, str] = {}
     for root in roots:
         other = by_name.setdefault(root.broker_name, root.path)
-        if other != root.path:
+        if other != root.path and _are_archives(other, root.path) != [False, True]:
             raise IllegalArgument(
                 f"{other} and {root.path} would both be broker {root.broker_name!r}: name them with "
                 'option brokerName, a JSON map of root to name, {"/data/a/store":"broker-a"}'
             )
     return list({root.path: root for root in roots}.values())
+
+
+def _are_archives(*paths: str) -> list[bool]:
+    """Whether each is an archive, those that are none first: one and a live store are one broker."""
+
+    def is_one(path: str) -> bool:
+        try:
+            return Store(Root(path, "")).is_archive
+        except NotAStore:
+            return False
+
+    return sorted(map(is_one, paths))
 
 
 def _local(path: str) -> str:
@@ -152,7 +184,7 @@ def _clean(path: str) -> str:
 
 
 def _broker_name(path: str, names: dict[str, str]) -> str:
-    clean = _clean(path)
+    clean = _clean(path.partition("?")[0] if "://" in path else path)
     for given, name in names.items():
         if _clean(_local(given)) == clean:
             return name

@@ -21,7 +21,7 @@ from pocketmq.bulk.decode import decode
 from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
-from pocketmq.bulk.planner import Partition
+from pocketmq.bulk.partition import Partition
 from pocketmq.bulk.rows import Read, Wanted, cut, decode_filtered
 from pocketmq.bulk.store import Store
 from pocketmq.bulk.walk import walk, walk_piece

@@ -1,0 +1,188 @@
+"""Copies what a broker has finished writing to any file system: what `pocketmq store archive` does.
+
+A file of the log never changes once the next one has begun, so it is copied while the broker runs. See
+catalog.py for what lies in an archive. Files that are there already are left alone: run it again for the
+rest.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
+from pocketmq.bulk.decode import decode
+from pocketmq.bulk.errors import DataLoss, NotAStore
+from pocketmq.bulk.fetch import LocalFolders, file_system_of
+from pocketmq.bulk.gather import Int64s
+from pocketmq.bulk.store import CATALOG, Root, Store
+from pocketmq.bulk.walk import walk
+from pocketmq.files.layout import FileSpan
+from pocketmq.remoting.errors import IllegalArgument
+
+_CHUNK = 16 << 20
+_MARK_SIZE = 8 << 20
+_PLACE = ("topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "storeTimestamp")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One file of the log that is in the archive now."""
+
+    file: ArchivedFile
+    topics: int
+
+
+class Archiver:
+    """Brings an archive up to what a store has finished. Raises: NotAStore."""
+
+    def __init__(self, source: str, dest: str) -> None:
+        self.store = Store(Root(source, ""))
+        if os.path.abspath(source) == os.path.abspath(dest):
+            raise IllegalArgument("the archive must be another folder than the store")
+        self._to = _Target(dest)
+        self._parts = _parts_of(dest, self.store)
+        known = {f.first for part in self._parts for f in part.files}
+        #: What is to be copied, in the order of the log.
+        self.waiting = [f for f in _finished(self.store) if f.first not in known]
+
+    def run(self) -> Iterator[Copied]:
+        """Copies each file, then names it in the catalog. Raises: DataLoss for a file that is damaged."""
+        for file in self.waiting:
+            opened = self.store.open_log(file)
+            _make_durable(self.store, file)
+            data = opened.read(0, file.size)
+            found, rows = described(data, file.first, file.path)
+            self._to.write(f"commitlog/{file.first:020d}", data)
+            self._add(found, rows)
+            self.store.close()
+            yield Copied(found, len(rows.column("topic").unique()))
+        self._copy_config()
+
+    def _add(self, file: ArchivedFile, rows: pa.Table) -> None:
+        if not self._parts or len(self._parts[-1].files) >= FILES_A_PART:
+            self._parts.append(Part([], COLUMNS.empty_table()))
+        last = self._parts[-1]
+        last.files.append(file)
+        last.rows = pa.concat_tables([last.rows, rows])
+        self._to.write(f"{CATALOG}/{len(self._parts) - 1:08d}.arrow", last.to_bytes())
+
+    def _copy_config(self) -> None:
+        for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+            try:
+                opened = self.store.folders.open(f"{self.store.base}/config/{name}")
+            except FileNotFoundError:
+                continue
+            self._to.write(f"config/{name}", opened.read(0, opened.size))
+
+
+def _parts_of(dest: str, source: Store) -> list[Part]:
+    """The catalog of what is there. Raises: IllegalArgument when it is another broker's, or a store."""
+    try:
+        there = Store(Root(dest, ""))
+    except NotAStore:
+        # Nothing is there yet; what cannot be opened has been reported.
+        return []
+    if there.has_queues() or there.was_not_stopped:
+        raise IllegalArgument(f"{dest} is the store of a broker: archive into a folder of its own")
+    parts = read_parts(there.folders, there.catalog)
+    archived = {f.first for part in parts for f in part.files}
+    common = [f for f in source.log_files if f.first in archived]
+    copy = there.log_file_of(common[-1].first) if common else None
+    if copy is not None and source.head(common[-1]) != there.head(copy):
+        raise IllegalArgument(f"{dest} is the archive of another store than {source.root.path}")
+    return parts
+
+
+def described(data: pa.Buffer, first: int, path: str) -> tuple[ArchivedFile, pa.Table]:
+    """What a whole file of the log holds. Raises: DataLoss when its records do not go through to its end."""
+
+    def on_torn(position: int, reason: str) -> None:
+        raise DataLoss(reason, path, position)
+
+    starts, _ = walk(data, first, on_torn)
+    rows = decode(data, starts, _PLACE, on_bad=lambda at, reason: on_torn(first + at, reason))
+    topics = rows.column("topic").dictionary_encode()
+    keys = topics.indices.to_numpy().astype(np.int64) << 32 | rows.column("queueId").to_numpy()
+    order = np.argsort(keys, kind="stable")
+    columns = {
+        name: rows.column(name).to_numpy()[order]
+        for name in ("queueOffset", "commitLogOffset", "storeSize")
+    }
+    columns["ms"] = rows.column("storeTimestamp").cast(pa.int64()).to_numpy()[order] // 1000
+    table = _runs(first, keys[order], topics.dictionary, columns)
+    marks = np.searchsorted(starts, np.arange(0, data.size, _MARK_SIZE))
+    known = sorted({first + int(starts[m]) for m in marks.tolist() if m < len(starts)})
+    return ArchivedFile(first, data.size, len(starts), tuple(known)), table
+
+
+def _runs(first: int, keys: Int64s, topics: pa.Array, columns: dict[str, Any]) -> pa.Table:
+    """One row for each queue, and for each place where its offsets do not go on."""
+    if not len(keys):
+        return COLUMNS.empty_table()
+    offsets, positions = columns["queueOffset"], columns["commitLogOffset"]
+    new = (np.diff(keys) != 0) | (np.diff(offsets) != 1)
+    begin = np.concatenate([[0], np.flatnonzero(new) + 1])
+    last = np.concatenate([begin[1:], [len(keys)]]) - 1
+    sizes = columns["storeSize"].astype(np.int64)
+    values: Sequence[Any] = [
+        np.full(len(begin), first),
+        topics.take(pa.array(keys[begin] >> 32)),
+        (keys[begin] & 0xFFFF_FFFF).astype(np.int32),
+        offsets[begin],
+        offsets[last] + 1,
+        positions[begin],
+        positions[last] + sizes[last],
+        np.add.reduceat(sizes, begin),
+        np.minimum.reduceat(columns["ms"], begin),
+        np.maximum.reduceat(columns["ms"], begin),
+    ]
+    arrays = [pa.array(v, f.type) for v, f in zip(values, COLUMNS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=COLUMNS)
+
+
+def _finished(store: Store) -> list[FileSpan]:
+    """The files behind which another one has a record; a broker makes the next file before it needs it."""
+    used = [f for f in store.log_files if any(store.peek(f, 0, 4).to_pybytes())]
+    return used[:-1]
+
+
+def _make_durable(store: Store, file: FileSpan) -> None:
+    # A record that a power cut takes from the broker must not live on here: its offset is given again.
+    if isinstance(store.folders, LocalFolders):
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _Target:
+    """Where an archive is written to."""
+
+    def __init__(self, dest: str) -> None:
+        from pyarrow import fs
+
+        file_system, self._base = file_system_of(dest)
+        self._is_local = file_system is None
+        self._fs: Any = fs.LocalFileSystem() if self._is_local else file_system
+        if self._is_local:
+            self._base = os.path.abspath(self._base)
+
+    def write(self, name: str, data: pa.Buffer) -> None:
+        """A whole file under its name; an object store shows it when it is whole."""
+        path = f"{self._base}/{name}"
+        part = f"{path}.part" if self._is_local else path
+        if self._is_local:
+            self._fs.create_dir(os.path.dirname(path), recursive=True)
+        with self._fs.open_output_stream(part) as stream:
+            for at in range(0, data.size, _CHUNK):
+                stream.write(data.slice(at, min(_CHUNK, data.size - at)))
+        if self._is_local:
+            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            os.replace(part, path)

@@ -1,0 +1,192 @@
+"""Archives: finished files of a log elsewhere, read alone and as one table with the live store."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
+
+from pocketmq import bulk
+from pocketmq.bulk.archive import Archiver
+from pocketmq.bulk.archived import JoinedBounds
+from pocketmq.bulk.offsets import LossRule, Positions
+from pocketmq.bulk.planner import Planner
+from pocketmq.remoting.errors import IllegalArgument
+
+START_MS = 1_700_000_000_000
+
+
+def add(store: WrittenStore, first: int, count: int) -> None:
+    store.add(
+        Message(
+            topic="Orders" if i % 3 else "Bills", queue_id=i % 4, body=b"%06d" % i * 20,
+            properties=b"TAGS\x01t%d\x02" % (i % 5), store_ms=START_MS + i * 1000,
+        )
+        for i in range(first, first + count)
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> WrittenStore:
+    """Four files of the log and the beginning of a fifth."""
+    made = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
+    add(made, 0, 1200)
+    return made
+
+
+@pytest.fixture
+def archive(store: WrittenStore, tmp_path: Path) -> Path:
+    folder = tmp_path / "archive" / "broker-a"
+    list(Archiver(str(store.root), str(folder)).run())
+    return folder
+
+
+def read(*paths: Path, **selection: Any) -> list[dict[str, Any]]:
+    wanted = {"columns": "all", **selection}
+    rows = table_rows(bulk.scan([str(p) for p in paths], **wanted).read_all())
+    for row in rows:
+        row.pop("tagsCode", None)
+    return sorted(rows, key=lambda row: row["commitLogOffset"])
+
+
+def stored(store: WrittenStore) -> list[dict[str, Any]]:
+    rows = reference_rows(store.root, "broker-a")
+    for row in rows:
+        row.pop("tagsCode")
+    return rows
+
+
+def retain(store: WrittenStore, files: int) -> None:
+    """Deletes all but the newest files of the log, as retention does."""
+    for path in sorted((store.root / "commitlog").iterdir())[:-files]:
+        path.unlink()
+
+
+def test_an_archive_holds_what_is_finished(store: WrittenStore, archive: Path) -> None:
+    rows = stored(store)
+    end = store.position - store.position % store.log_file_size
+    assert end >= 3 * store.log_file_size
+    finished = [row for row in rows if row["commitLogOffset"] < end]
+    assert read(archive) == finished
+    bills = read(archive, topics=["Bills"], tags=["t2"])
+    assert bills == [r for r in finished if r["topic"] == "Bills" and r["tags"] == "t2"]
+
+
+def test_archive_and_store_are_one_table_whatever_retention_took(
+    store: WrittenStore, archive: Path
+) -> None:
+    rows = stored(store)
+    assert read(archive, store.root) == rows
+    retain(store, 2)
+    assert read(store.root) != rows
+    assert read(store.root, archive) == rows
+    offsets = {"Orders": {"broker-a": {1: 5, 2: 150}}}
+    late = read(archive, store.root, topics=["Orders"], starting_offsets=offsets)
+    assert late == [
+        r
+        for r in rows
+        if r["topic"] == "Orders"
+        and r["queueOffset"] >= offsets["Orders"]["broker-a"].get(r["queueId"], 0)
+    ]
+
+
+@pytest.mark.parametrize("second", [0, 1, 333, 599, 600, 1150, 1199])
+def test_a_time_is_found_on_either_side(store: WrittenStore, archive: Path, second: int) -> None:
+    rows = stored(store)
+    retain(store, 2)
+    moment = START_MS + second * 1000
+    expected = [r for r in rows if r["storeTimestamp"].timestamp() * 1000 >= moment]
+    assert read(archive, store.root, starting_ms=moment) == expected
+    before = [r for r in rows if r["storeTimestamp"].timestamp() * 1000 < moment]
+    assert read(archive, store.root, ending_ms=moment) == before
+
+
+def test_running_it_again_copies_the_rest(store: WrittenStore, archive: Path) -> None:
+    assert Archiver(str(store.root), str(archive)).waiting == []
+    add(store, 1200, 600)
+    copied = list(Archiver(str(store.root), str(archive)).run())
+    assert len(copied) >= 1
+    assert all(one.topics == 2 for one in copied)
+    retain(store, 1)
+    assert read(archive, store.root) == read(archive) + read(store.root)
+    assert len(read(archive, store.root)) == 1800
+
+
+def test_a_hole_between_archive_and_store_is_a_loss(store: WrittenStore, archive: Path) -> None:
+    add(store, 1200, 600)
+    retain(store, 1)
+    with pytest.raises(bulk.DataLoss, match="the archive ends at offset"):
+        read(archive, store.root)
+    left = read(archive, store.root, fail_on_data_loss=False)
+    assert left == read(archive) + read(store.root)
+
+
+def test_a_topic_made_again_is_the_new_one_only(store: WrittenStore, tmp_path: Path) -> None:
+    shutil.rmtree(store.root / "consumequeue" / "Bills")
+    for queue_id in range(4):
+        store.offsets.pop(("Bills", queue_id), None)
+    add(store, 1200, 600)
+    rows = [r for r in stored(store) if r["topic"] == "Bills"]
+    folder = tmp_path / "archive" / "broker-a"
+    list(Archiver(str(store.root), str(folder)).run())
+    assert read(folder, store.root, topics=["Bills"]) == rows
+    retain(store, 1)
+    assert read(folder, store.root, topics=["Bills"]) == rows
+
+
+def test_an_archive_of_an_earlier_topic_is_not_mixed_in(store: WrittenStore, archive: Path) -> None:
+    """The topic was made again since, and has come as far as the archived one."""
+    shutil.rmtree(store.root / "consumequeue" / "Bills")
+    for queue_id in range(4):
+        store.offsets.pop(("Bills", queue_id), None)
+    add(store, 1200, 1500)
+    rows = [r for r in stored(store) if r["topic"] == "Bills"]
+    assert len(rows) == 500
+    assert read(archive, store.root, topics=["Bills"]) == rows
+
+
+def test_a_plan_of_an_archive_is_cut_and_reads_no_log(store: WrittenStore, archive: Path) -> None:
+    roots = bulk.find_roots([str(archive), str(store.root)])
+    planner = Planner(roots, bulk.Topics(("Orders",)), LossRule())
+    assert all(isinstance(b, JoinedBounds) for b in planner.bounds.values())
+    starts, ends = planner.starts(Positions()), planner.ends(Positions("latest"))
+    partitions = planner.partitions(starts, ends, bulk.Sizes(50_000))
+    rows = [
+        b.num_rows
+        for p in partitions
+        for b in bulk.read_partition(p, bulk.Read(("body",)), LossRule())
+    ]
+    assert sum(rows) == 800
+    assert len(partitions) >= 4
+
+
+def test_two_stores_or_two_archives_of_one_name_are_a_mistake(
+    store: WrittenStore, archive: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "broker-a"
+    shutil.copytree(archive, other)
+    with pytest.raises(IllegalArgument, match="would both be broker"):
+        bulk.find_roots([str(archive), str(other)])
+
+
+def test_a_damaged_file_stays_out_and_is_named(store: WrittenStore, tmp_path: Path) -> None:
+    place = stored(store)[400]["commitLogOffset"]
+    store.patch(place, b"\0\0\0\1")
+    folder = tmp_path / "archive" / "broker-a"
+    with pytest.raises(bulk.DataLoss) as caught:
+        list(Archiver(str(store.root), str(folder)).run())
+    assert caught.value.position == place
+    first = place - place % store.log_file_size
+    assert all(row["commitLogOffset"] < first for row in read(folder))
+
+
+def test_an_archive_goes_neither_into_a_store_nor_into_that_of_another(
+    store: WrittenStore, archive: Path, tmp_path: Path
+) -> None:
+    other = WrittenStore(tmp_path / "broker-b" / "store", log_file_size=1 << 16)
+    add(other, 7, 1200)
+    with pytest.raises(IllegalArgument, match="is the store of a broker"):
+        Archiver(str(store.root), str(other.root))
+    with pytest.raises(IllegalArgument, match="the archive of another store"):
+        Archiver(str(other.root), str(archive))
