@@ -26,7 +26,7 @@ Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7
 import base64
 import hmac
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
@@ -228,7 +228,13 @@ class Account:
             )
         if access is None or (self.admin and not self.perms):
             return
-        for name, wanted in needs_of(request, access, message_at):
+        self.check_needs(needs_of(request, access, message_at))
+
+    def check_needs(self, needs: Iterable[Need]) -> None:
+        """Raises: AccessDenied."""
+        if self.admin and not self.perms:
+            return
+        for name, wanted in needs:
             if not self.has(name, wanted):
                 what = "group" if is_retry_topic(name) else "topic"
                 raise AccessDenied(
@@ -291,6 +297,22 @@ class Accounts:
                 self.by_key.setdefault(account.access_key, account)
         except (IllegalArgument, AttributeError, TypeError) as error:
             raise IllegalArgument(f"the ACL file {path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request of another front is about: topics to publish to, to read, or either; groups."""
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    either: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def needs(self) -> Iterator[Need]:
+        yield from ((retry_topic(group), Permission.SUB) for group in self.groups)
+        yield from (_write_need(topic) for topic in self.publish)
+        yield from ((topic, _EITHER) for topic in self.either)
+        yield from ((topic, Permission.SUB) for topic in self.subscribe)
 
 
 class PlainAccessValidator:
@@ -385,25 +407,52 @@ class PlainAccessValidator:
         self, request: RemotingCommand, peer: str, access: Access | None, message_at: MessageAt
     ) -> None:
         """peer: ip:port. message_at: see MessageStore. Raises: AccessDenied (invariant 1)."""
+        ext = request.ext or {}
+        account = self._account(
+            peer,
+            ext.get(ACCESS_KEY),
+            lambda secret: _signature_holds(secret, ext, request.body),
+        )
+        if account is None:
+            return
+        try:
+            account.check(request, access, message_at)
+        except ProtocolError as error:
+            raise AccessDenied(f"what the request is about cannot be read: {error}") from error
+
+    def check_bearer(
+        self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
+    ) -> None:
+        """A request of another front. holds: whether its signature is made with that secret key.
+
+        Raises: AccessDenied (invariant 1).
+        """
+        account = self._account(peer, access_key, holds)
+        if account is not None:
+            account.check_needs(wanted.needs())
+
+    def note(self, peer: Peer, access_key: str) -> None:
+        """By which key a client of another front was let in last."""
+        self._key_of[peer] = access_key
+
+    def _account(
+        self, peer: str, access_key: str | None, holds: Callable[[str], bool]
+    ) -> Account | None:
+        """Who signed; None for an address that need not sign. Raises: AccessDenied."""
         address = peer.rpartition(":")[0]
         accounts = self._accounts
         if any(pattern.matches(address) for pattern in accounts.white_addresses):
-            return
-        ext = request.ext or {}
-        access_key = ext.get(ACCESS_KEY)
+            return None
         if access_key is None:
             raise AccessDenied("No accessKey is configured")
         account = accounts.by_key.get(access_key)
         if account is None:
             raise AccessDenied(f"No acl config for {access_key}")
         if account.white_address.matches(address):
-            return
-        if not _signature_holds(account.secret_key, ext, request.body):
+            return None
+        if not holds(account.secret_key):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
-        try:
-            account.check(request, access, message_at)
-        except ProtocolError as error:
-            raise AccessDenied(f"what the request is about cannot be read: {error}") from error
+        return account
 
 
 def _signature_holds(

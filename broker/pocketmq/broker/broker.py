@@ -107,7 +107,7 @@ class Broker:
         node = self._node(sockets[0])
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
         if acl is not None:
-            node = replace(node, may_publish=acl.may_publish)
+            node = replace(node, accounts=acl, may_publish=acl.may_publish)
         store = await stack.enter_async_context(
             MessageStore(
                 self.store_config,

@@ -109,6 +109,15 @@ class Woken(Generic[Held]):
         if not of:
             del self._of[held.connection]
 
+    def cancel(self, connection: Peer, again: Callable[[], None]) -> bool:
+        """Forget the request that is to be told `again`; False when it does not wait."""
+        for held in self._of.get(connection, ()):
+            if held.again is again:
+                self.leave(held)
+                self._forget(held)
+                return True
+        return False
+
     def connection_closed(self, connection: Peer) -> None:
         """Forget the requests of a connection that ended: in slices, since large filters take their time."""
         for held in list(self._of.get(connection, ())):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pocketmq.broker.acl import PlainAccessValidator
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.broker.config_manager import ConfigManager
     from pocketmq.broker.consumer_manager import ConsumerManager
@@ -53,7 +54,8 @@ class Node:
 
     address: `ip:port` that clients are told; store_host: the same as records hold it. call_soon: runs a
     function in the next turn of the event loop; None, in tests: whoever waits is run by hand.
-    may_publish: whether a client, as it has signed, may publish to a topic.
+    may_publish: whether a client, as it has signed, may publish to a topic. accounts: who checks signatures,
+    None: nobody.
     """
 
     config: "BrokerConfig"
@@ -64,6 +66,7 @@ class Node:
     store_host: bytes
     call_soon: Callable[[Callable[[], None]], object] | None = None
     may_publish: "Callable[[Peer, str], bool]" = _anybody
+    accounts: "PlainAccessValidator | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.grpc_server import grpc_port, read_grpc_config
 from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import cannot_listen, check_port, say_ready, settle
@@ -20,6 +21,7 @@ from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.elsewhere import BrokerElsewhere
 from pocketmq.console.server import ConsoleServer, missing_packages
+from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -51,6 +53,7 @@ class BrokerServer:
             *TlsConfig.keys(),
             *ConsoleConfig.keys(),
             *MetricsConfig.keys(),
+            *GrpcConfig.keys(),
         }
         if self._is_up:
             known |= NamesrvConfig.keys().keys()
@@ -65,6 +68,9 @@ class BrokerServer:
                 settings, by_default=self._is_up
             )
             self.metrics = read_metrics_config(settings)
+            self._grpc, self._grpc_port_is_asked = read_grpc_config(
+                settings, by_default=self._is_up
+            )
             self._tls = TlsConfig.read(settings)
             for name in [*TlsConfig.keys()]:
                 settings.pop(name, None)
@@ -132,6 +138,7 @@ class BrokerServer:
             **self._tls.to_properties(),
             **self._console.to_properties(),
             **self.metrics.to_properties(),
+            **self._grpc.to_properties(),
         }
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -163,12 +170,16 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
+            grpc = await grpc_port(
+                stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
+            )
             metrics = await metrics_port(stack, self.metrics, config.listen_address, broker)
             settle()
             say_ready(
                 {
                     "namesrv": namesrv,
                     "broker": broker.address,
+                    "grpc": grpc,
                     "name": config.broker_name,
                     "cluster": config.broker_cluster_name,
                     "store": self._store_config.store_path_root_dir,

@@ -113,6 +113,17 @@ OPTIONS = (
         "brokerClusterName",
     ),
     Option(
+        ("--grpc-port",),
+        "grpc_port",
+        "port for the gRPC SDKs of RocketMQ 5 (default: 8081 with `up`, else none; 0: any free one; "
+        "-1: none)",
+        (UP, BROKER),
+        "PORT",
+        "grpcServerPort",
+        is_number=True,
+        low=-1,
+    ),
+    Option(
         ("--console-port",),
         "console_port",
         "port of the web console (default: 8082 with `up`, else none; 0: any free one; -1: no console)",
@@ -186,6 +197,7 @@ class ServerOptions:
     namesrv: str | None = None
     broker_name: str | None = None
     cluster: str | None = None
+    grpc_port: int | None = None
     console_port: int | None = None
     console_host: str | None = None
     no_console: bool = False

@@ -200,6 +200,8 @@ def server_context(
     """What a server needs; `trust` makes it ask clients for a certificate that those sign."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key, key_password)
+    # gRPC clients insist on it; others do not ask.
+    context.set_alpn_protocols(["h2"])
     if trust is not None:
         context.load_verify_locations(trust)
         context.verify_mode = ssl.CERT_REQUIRED

@@ -106,12 +106,25 @@ class ReceiptActs:
             raise refused
         return end
 
+    def is_valid(self, queue: QueueOf, offset: int, receipt: Receipt) -> bool:
+        """Whether the message is still out by this receipt (invariant 2)."""
+        if receipt.is_order:
+            return self._pop.order.is_out(queue, offset, receipt.pop_ms)
+        return self._is_out(self._name(queue, receipt), offset, receipt)
+
     def postpone(
-        self, queue: QueueOf, offset: int, receipt_text: str, invisible_ms: int, peer: Peer
+        self,
+        queue: QueueOf,
+        offset: int,
+        receipt_text: str,
+        invisible_ms: int,
+        peer: Peer,
+        *,
+        suspend: bool = False,
     ) -> Postponed | None:
         """A message comes again so many ms from now (invariant 3); None: it is done already.
 
-        Raises: Refused.
+        suspend: nobody has tried to consume it, so that it does not count (5.5). Raises: Refused.
         """
         self._check(queue, peer)
         low, high = self._bounds(queue)
@@ -133,18 +146,27 @@ class ReceiptActs:
                 "the message is not invisible any more: it was acknowledged, or its time is over, "
                 f"key:{queue.topic}@{queue.queue_id}, offset:{offset}",
             )
-        self._replace(old, offset, now, invisible_ms, receipt)
+        self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
         self._pop.wake()
         return Postponed(now, invisible_ms, receipt.revive_queue, self._pop.log.end)
 
     def _replace(
-        self, old: Name, offset: int, now: int, invisible_ms: int, receipt: Receipt
+        self,
+        old: Name,
+        offset: int,
+        now: int,
+        invisible_ms: int,
+        receipt: Receipt,
+        *,
+        suspend: bool,
     ) -> None:
         """Invariant 3."""
         new = Name(old.topic, old.group, old.queue_id, offset, now, receipt.broker_name)
         revive_queue = receipt.revive_queue
         try:
-            self._pop.log.check_point(new, invisible_ms, [offset], revive_queue, again=True)
+            self._pop.log.check_point(
+                new, invisible_ms, [offset], revive_queue, again=True, suspend=suspend
+            )
         except StoreError as error:
             log.error("an invisible time is not changed %s reason=%s", old, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -2,7 +2,7 @@
 
     tag  body (JSON)
     ck   {"bm": acked bits, "bn": broker, "c": group, "d": [offset - so, ...], "it": invisible ms, "n": count,
-          "pt": pop time ms, "q": queue id, "reviveTime": pt + it, "ro": 0, "so": start offset, "sp": false,
+          "pt": pop time ms, "q": queue id, "reviveTime": pt + it, "ro": 0, "so": start offset, "sp": suspend,
           "t": topic}
     ack  {"ao": offset, "bn", "c", "pt", "q", "so", "t"}           one message of that check point
     bAck {"ao": -1, "aol": [offset, ...], "bn", "c", "pt", "q", "so", "t"}
@@ -40,7 +40,8 @@ class CheckPoint:
 
     Attributes: name; invisible_ms; offsets in the queue, ascending; acked, bits in their order;
     revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: nothing is to
-    be done for it any more; tries: how often its messages could not be copied when they were due.
+    be done for it any more; suspend: nobody has tried to consume its messages; tries: how often they could
+    not be copied when they were due.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class CheckPoint:
         "offsets",
         "revive_offset",
         "revive_queue",
+        "suspend",
         "tries",
     )
 
@@ -63,6 +65,7 @@ class CheckPoint:
         self.acked = acked
         self.revive_queue = self.revive_offset = -1
         self.is_done = False
+        self.suspend = False
         self.tries = 0
 
     def __repr__(self) -> str:
@@ -115,7 +118,7 @@ class CheckPoint:
                 "reviveTime": self.revive_ms,
                 "ro": 0,
                 "so": name.start_offset,
-                "sp": False,
+                "sp": self.suspend,
                 "t": name.topic,
             }
         )
@@ -141,7 +144,9 @@ class CheckPoint:
         if not 0 < len(offsets) <= OFFSETS_MAX:
             raise ValueError(f"a check point has 1 to {OFFSETS_MAX} offsets, not {len(offsets)}")
         bits = int(data.get("bm") or 0) & (1 << len(offsets)) - 1
-        return cls(name, int(data["it"]), offsets, bits)
+        point = cls(name, int(data["it"]), offsets, bits)
+        point.suspend = data.get("sp") is True
+        return point
 
 
 class Ack(NamedTuple):

@@ -187,6 +187,16 @@ class ConsumerOrderInfo(ConfigManager):
             self._events.poppable(queue.topic, queue.group)
         return info.next_offset
 
+    def is_out(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
+        """Whether a message was handed out by that pop, and is neither done nor visible again."""
+        info = self._table.get(queue)
+        if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
+            return False
+        if info.acked >> info.offsets.index(offset) & 1:
+            return False
+        visible_ms = info.next_visible_ms.get(offset, info.pop_ms + info.invisible_ms)
+        return self._clock.now_ms() < visible_ms
+
     def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
         """A message becomes visible again at that time instead."""
         info = self._table.get(queue)

@@ -1,6 +1,7 @@
 """PopRevive: what was popped and not acknowledged in time is consumed again, from a retry topic.
 
-1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1, ORIGIN_GROUP and 1ST_POP_TIME;
+1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (as it was, when the check point
+   says that nobody has tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME;
    what is popped from there and not acknowledged comes back to it.
 2. Then the check point is acknowledged in the revive log, so that a start does not copy once more. A stop
    between the two doubles a message; nothing loses one.
@@ -134,14 +135,15 @@ class PopRevive:
         if record.reconsume_times == 0 or get_property(properties, b"1ST_POP_TIME") is None:
             properties = remove_property(properties, b"1ST_POP_TIME")
             properties = add_property(properties, b"1ST_POP_TIME", b"%d" % name.pop_ms)
-        if self._config.pop_dead_letter_enable and record.reconsume_times >= group.retry_max_times:
+        in_vain = record.reconsume_times >= group.retry_max_times and not point.suspend
+        if self._config.pop_dead_letter_enable and in_vain:
             self._bury(record, topic, name.group, properties)
             return
         retry = name.topic
         if not retry.startswith(RETRY_PREFIX):
             retry = pop_retry_topic(topic, name.group, v2=self._config.enable_retry_topic_v2)
         self._topics.create_internal(retry, 1)
-        self._put_copy(record, retry, properties)
+        self._put_copy(record, retry, properties, again=not point.suspend)
 
     def _bury(self, record: Record, topic: str, group: str, properties: bytes) -> None:
         """Invariant 3; the properties are those of a dead letter of a pull consumer (send_back.py)."""
@@ -160,13 +162,16 @@ class PopRevive:
             record.reconsume_times,
         )
 
-    def _put_copy(self, record: Record, topic: str, properties: bytes) -> None:
+    def _put_copy(
+        self, record: Record, topic: str, properties: bytes, *, again: bool = True
+    ) -> None:
+        """again: it counts as consumed once more."""
         try:
-            self._put.put_again(record, topic, 0, properties, again=True)
+            self._put.put_again(record, topic, 0, properties, again=again)
         except MessageIllegal:
             # No room for what we add to its properties: better without than not at all.
             own = remove_property(without_timer(record.properties), b"DELAY")
-            self._put.put_again(record, topic, 0, own, again=True)
+            self._put.put_again(record, topic, 0, own, again=again)
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         found = self._store.entries(topic, queue_id, offset, 1)

@@ -113,12 +113,15 @@ class ReviveLog:
         revive_queue: int,
         *,
         again: bool = False,
+        suspend: bool = False,
     ) -> CheckPoint:
-        """Messages are handed out now (invariant 1); `again`: they have been before.
+        """Messages are handed out now (invariant 1); `again`: they have been before; `suspend`: when they
+        come again, nobody has tried to consume them.
 
         Raises: StoreError; nothing has happened then.
         """
         point = CheckPoint(name, invisible_ms, offsets)
+        point.suspend = suspend
         self._append_point(point, revive_queue, again=again)
         self._enter(point, 0)
         return point

@@ -1,0 +1,53 @@
+"""The port of the gRPC SDKs beside `up` and `broker`: whether there is one, before `ready` is said."""
+
+import logging
+from contextlib import AsyncExitStack
+
+from pocketmq.broker.broker import Broker
+from pocketmq.cli.server import cannot_listen
+from pocketmq.grpc.config import OFF, GrpcConfig
+from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+_PORT = "grpcServerPort"
+
+
+def read_grpc_config(settings: dict[str, str], *, by_default: bool) -> tuple[GrpcConfig, bool]:
+    """The front's settings, taken out of `settings`; and whether its port was asked for.
+
+    by_default: whether there is a port when nothing is said about it. Raises: IllegalArgument.
+    """
+    asked = _PORT in settings
+    if not asked and not by_default:
+        settings[_PORT] = str(OFF)
+    config = GrpcConfig.from_properties(settings)
+    for name in [*GrpcConfig.keys()]:
+        settings.pop(name, None)
+    return config, asked
+
+
+async def grpc_port(
+    stack: AsyncExitStack,
+    config: GrpcConfig,
+    broker: Broker,
+    tls: ServerTls,
+    *,
+    port_is_asked: bool,
+) -> str:
+    """Serve the SDKs until `stack` is left. Returns: the address; empty where there is no such port.
+
+    A port that nobody asked for and that another program has is no reason not to start. Raises: CannotBegin.
+    """
+    if config.is_off:
+        return ""
+    try:
+        server = await stack.enter_async_context(GrpcServer(broker, config, tls=tls))
+    except OSError as error:
+        host = broker.config.listen_address
+        if port_is_asked:
+            raise cannot_listen(host, config.port, "--grpc-port", error) from error
+        log.warning("no gRPC port: %s", cannot_listen(host, config.port, "--grpc-port", error))
+        return ""
+    return server.address

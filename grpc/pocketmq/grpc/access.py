@@ -1,0 +1,101 @@
+"""Access: whether a call may be: its signature, and what its account may do.
+
+    authorization: MQv2-HMAC-SHA1 Credential=AK, SignedHeaders=x-mq-date-time, Signature=HEX
+
+The signature is the HMAC-SHA1 of the header x-mq-date-time. It covers nothing else and has no end: only TLS
+keeps it from being used again. The accounts are those of plain_acl.yml, for both wires the same. Source:
+AuthenticationContext, DefaultAuthorizationContextBuilder, RocketMQ 5.5.0.
+"""
+
+import hmac
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pocketmq.broker.acl import AccessDenied, PlainAccessValidator, Wanted
+from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.call import Call
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.schema import ClientType, Code
+
+_HEADER = re.compile(
+    r"MQv2-HMAC-SHA1\s+Credential=([^/,\s]+)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9a-fA-F]{40})\s*"
+)
+
+Needs = Callable[[Any], Wanted]
+
+
+class Access:
+    """Over the broker's accounts; None: everybody may do everything."""
+
+    def __init__(self, accounts: PlainAccessValidator | None) -> None:
+        self._accounts = accounts
+
+    def check(self, call: Call, wanted: Wanted) -> None:
+        """Raises: Failed (UNAUTHORIZED)."""
+        if self._accounts is None:
+            return
+        match = _HEADER.fullmatch(call.text(b"authorization"))
+        key, given = (match[1], match[2]) if match is not None else (None, "")
+        moment = call.metadata.get(b"x-mq-date-time", b"")
+
+        def holds(secret: str) -> bool:
+            made = hmac.new(secret.encode(), moment, "sha1").hexdigest()
+            return hmac.compare_digest(made, given.lower())
+
+        try:
+            self._accounts.check_bearer(call.connection.peer, key, holds, wanted)
+        except AccessDenied as denied:
+            raise Failed(Code.UNAUTHORIZED, str(denied)) from None
+
+    def note(self, call: Call, client: GrpcClient) -> None:
+        """By which account a client was let in: it may be asked about transactions of its topics."""
+        if self._accounts is not None:
+            match = _HEADER.fullmatch(call.text(b"authorization"))
+            self._accounts.note(client, match[1] if match is not None else "")
+
+
+def publishes(request: Any) -> Wanted:
+    return Wanted(publish=(request.topic.name,))
+
+
+def publishes_messages(request: Any) -> Wanted:
+    return Wanted(publish=tuple({message.topic.name for message in request.messages}))
+
+
+def looks_at(request: Any) -> Wanted:
+    return Wanted(either=(request.topic.name,))
+
+
+def consumes(request: Any) -> Wanted:
+    return Wanted(subscribe=(request.topic.name,), groups=(request.group.name,))
+
+
+def consumes_queue(request: Any) -> Wanted:
+    topic = request.message_queue.topic.name
+    return Wanted(subscribe=(topic,), groups=(request.group.name,))
+
+
+def looks_at_queue(request: Any) -> Wanted:
+    return Wanted(subscribe=(request.message_queue.topic.name,))
+
+
+def is_member(request: Any) -> Wanted:
+    return Wanted(groups=(request.group.name,)) if request.group.name else Wanted()
+
+
+def beats(request: Any) -> Wanted:
+    producer = request.client_type == ClientType.PRODUCER
+    return Wanted() if producer else is_member(request)
+
+
+def settles(settings: Any) -> Wanted:
+    """What the settings of a client want."""
+    if settings.HasField("publishing"):
+        return Wanted(publish=tuple(topic.name for topic in settings.publishing.topics))
+    subscription = settings.subscription
+    group = subscription.group.name
+    return Wanted(
+        subscribe=tuple(entry.topic.name for entry in subscription.subscriptions),
+        groups=(group,) if group else (),
+    )

@@ -1,0 +1,44 @@
+"""What an answer's status says: the codes, and which of them stands for a refusal of the broker."""
+
+from typing import Any
+
+from pocketmq.broker.refused import Refused
+from pocketmq.grpc.messages import Status
+from pocketmq.grpc.schema import Code
+from pocketmq.remoting.codes import ResponseCode
+
+# Clients print the text, and decide by the code. Source: the proxy's ResponseBuilder, 5.5.0.
+_CODES: dict[int, Code] = {
+    ResponseCode.SUCCESS: Code.OK,
+    ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
+    ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    ResponseCode.NO_PERMISSION: Code.FORBIDDEN,
+    ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: Code.ILLEGAL_FILTER_EXPRESSION,
+    ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
+    ResponseCode.POLLING_TIMEOUT: Code.MESSAGE_NOT_FOUND,
+    ResponseCode.NO_MESSAGE: Code.INVALID_RECEIPT_HANDLE,
+}
+
+
+class Failed(Exception):
+    """The answer is a status, and why."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @classmethod
+    def by(cls, refused: Refused) -> "Failed":
+        """What an act has refused."""
+        code = _CODES.get(refused.code, Code.INTERNAL_SERVER_ERROR)
+        return cls(code, refused.remark or refused.code.name)
+
+    @property
+    def status(self) -> Any:
+        return Status(code=self.code, message=str(self)[:2_000])
+
+
+OK = Status(code=Code.OK, message="OK")

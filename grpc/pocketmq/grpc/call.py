@@ -1,0 +1,166 @@
+"""Call: one gRPC call on its HTTP/2 stream. Source: gRPC over HTTP/2.
+
+    message: 1 byte 0 (not compressed), 4 bytes length (big-endian), the message
+    an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
+
+1. Whoever serves a call answers it once, now or later; a call that is gone swallows what is sent.
+2. `on_gone` is called once when nobody wants the answer any more, with the bytes that were still unsent.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from pocketmq.grpc.hpack import encode
+
+if TYPE_CHECKING:
+    from pocketmq.grpc.connection import GrpcConnection
+
+PREFIX_SIZE = 5
+_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+_ANSWER = encode(_HEADERS)
+_OK = encode([(b"grpc-status", b"0")])
+# What a header's value may hold as it is.
+_MESSAGE_SAFE = " !\"#$&'()*+,/:;<=>?@[\\]^`{|}"
+_MESSAGE_SIZE_MAX = 1_000
+_UNITS_MS = {b"H": 3_600_000, b"M": 60_000, b"S": 1_000, b"m": 1}
+_UNITS_BELOW = (b"u", b"n")
+
+
+class GrpcStatus(IntEnum):
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(Exception):
+    """The call ends with a status of gRPC's own, for which the protocol above has no words."""
+
+    def __init__(self, status: GrpcStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Method(NamedTuple):
+    """handle: called with each message of a call. is_session: with each as it comes, and at the end with
+    None; else the call has one message, and is served when the client has said all."""
+
+    handle: Callable[["Call", bytes | None], None]
+    is_session: bool = False
+
+
+class Call:
+    """Attributes: connection; metadata (headers by name); deadline_ms (monotonic, None without one); gone;
+    state (what the server of a session keeps)."""
+
+    __slots__ = (
+        "_answering",
+        "body",
+        "connection",
+        "deadline_ms",
+        "gone",
+        "metadata",
+        "method",
+        "on_gone",
+        "state",
+        "stream_id",
+    )
+
+    def __init__(
+        self,
+        connection: "GrpcConnection",
+        stream_id: int,
+        method: Method,
+        metadata: dict[bytes, bytes],
+        deadline_ms: int | None,
+    ) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.method = method
+        self.metadata = metadata
+        self.deadline_ms = deadline_ms
+        self.body = bytearray()
+        self.gone = False
+        self.on_gone: Callable[[int], None] | None = None
+        self.state: object = None
+        self._answering = False
+
+    def text(self, name: bytes) -> str:
+        """A header's text; empty without it."""
+        return self.metadata.get(name, b"").decode("utf-8", "replace")
+
+    def reply(self, message: bytes) -> None:
+        """Answer with one message, and end well."""
+        self.write(framed(message))
+        self.finish()
+
+    def write(self, framed_messages: bytes) -> None:
+        """Send messages of the answer, each with its prefix."""
+        if self.gone:
+            return
+        sending = self.connection.sending
+        if not self._answering:
+            self._answering = True
+            sending.respond(self.stream_id, _ANSWER)
+        sending.send(self.stream_id, framed_messages)
+        self.connection.flush_soon()
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
+        """End the call; what was written goes before."""
+        if self.gone:
+            return
+        trailers = _OK if status is GrpcStatus.OK else _trailers(status, text)
+        if not self._answering:
+            trailers = _ANSWER + trailers
+        self._answering = True
+        self.connection.sending.finish(self.stream_id, trailers)
+        self.connection.finished(self)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the answer that wait for the peer."""
+        stream = self.connection.sending.streams.get(self.stream_id)
+        return 0 if stream is None else stream.unsent
+
+    def went(self, unsent: int) -> None:
+        """Nobody wants the answer any more."""
+        if self.gone:
+            return
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone(unsent)
+
+
+def framed(message: bytes) -> bytes:
+    """With its prefix.
+
+    >>> framed(b"hi").hex()
+    '00000000026869'
+    """
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def _trailers(status: GrpcStatus, text: str) -> bytes:
+    message = quote(text[:_MESSAGE_SIZE_MAX], safe=_MESSAGE_SAFE).encode()
+    return encode([(b"grpc-status", b"%d" % status), (b"grpc-message", message)])
+
+
+def timeout_ms(text: bytes) -> int | None:
+    """Of a grpc-timeout, a number of up to 8 digits with a unit. None: it is none.
+
+    >>> timeout_ms(b"3S"), timeout_ms(b"31536000S"), timeout_ms(b"500m"), timeout_ms(b"7u"), timeout_ms(b"S")
+    (3000, 31536000000, 500, 1, None)
+    """
+    number, unit = text[:-1], text[-1:]
+    if not number.isdigit() or len(number) > 8:
+        return None
+    if unit in _UNITS_BELOW:
+        return 1
+    factor = _UNITS_MS.get(unit)
+    return None if factor is None else int(number) * factor

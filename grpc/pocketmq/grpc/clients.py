@@ -1,0 +1,169 @@
+"""GrpcClient: a client of an SDK, as the broker knows clients; and all of them by their ids.
+
+1. The id is the client, whichever connections it comes by; one that says goodbye, or is silent for
+   SILENT_MS, is gone.
+2. What a broker tells clients goes over the client's Telemetry call. Its share of queues is none of its
+   business, so notices to rebalance are not passed on.
+3. Who has sent no settings is known by what it asks for: after a restart of the broker most are.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.call import Call, framed
+from pocketmq.grpc.schema import Code
+from pocketmq.remoting.codes import LanguageCode
+from pocketmq.remoting.errors import ConnectionLost
+from pocketmq.remoting.peer import PeerAnswer
+
+if TYPE_CHECKING:
+    from pocketmq.grpc.connection import GrpcConnection
+
+log = logging.getLogger(__name__)
+
+SILENT_MS = 120_000
+# How long a client may be without any connection and keeps what it has received.
+PARTED_MS = 10_000
+_ID_SIZE_MAX = 255
+_COUNT_MAX = 20_000
+_OTHERS = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET}
+
+# Makes a command of a request that the broker sends: code, fields, body; None: it is not for such clients.
+Translate = Callable[["GrpcClient", int, Mapping[str, str], bytes], Any]
+
+
+class GrpcClient:
+    """A Peer. settings: as the client sent them last, None before; seen_ms: monotonic."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ask",
+        "_translate",
+        "client_id",
+        "closed",
+        "connection",
+        "language",
+        "memberships",
+        "seen_ms",
+        "settings",
+        "telemetry",
+        "topics",
+    )
+
+    def __init__(
+        self, client_id: str, language: str, connection: "GrpcConnection", translate: Translate
+    ) -> None:
+        self.client_id = client_id
+        self.language = language
+        self.connection = connection
+        self._translate = translate
+        self.telemetry: Call | None = None
+        self.settings: Any = None
+        # Consumer groups that it is in, with what it asks for; topics that it produces to.
+        self.memberships: dict[str, Any] = {}
+        self.topics: set[str] = set()
+        self.closed = False
+        self.seen_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<GrpcClient {self.client_id}>"
+
+    @property
+    def address(self) -> str:
+        return self.connection.peer
+
+    @property
+    def host(self) -> bytes:
+        return self.connection.host
+
+    @property
+    def writable(self) -> bool:
+        """Whether it can be told something."""
+        return self.telemetry is not None and not self.telemetry.gone and not self.closed
+
+    def command(self, command: Any) -> None:
+        """Send a TelemetryCommand. Raises: ConnectionLost."""
+        if self.telemetry is None or self.telemetry.gone:
+            raise ConnectionLost(f"the client {self.client_id} has no Telemetry call")
+        if self.connection.is_backed_up:
+            raise ConnectionLost(f"the client {self.client_id} does not read")
+        self.telemetry.write(framed(command.SerializeToString()))
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        command = self._translate(self, code, fields, body)
+        if command is not None:
+            self.command(command)
+
+    async def ask(
+        self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
+    ) -> PeerAnswer:
+        raise ConnectionLost(f"the client {self.client_id} speaks gRPC, which has no such question")
+
+    def when_read(self, run: Callable[[], None]) -> None:
+        self.connection.when_read(run)
+
+    def abort(self) -> None:
+        """The broker has given it up: its Telemetry call ends, its connections may serve others."""
+        if self.telemetry is not None and not self.telemetry.gone:
+            self.telemetry.finish()
+
+
+class Clients:
+    """Owner of the clients by id; `gone` is told of each that goes."""
+
+    def __init__(
+        self,
+        monotonic_ms: Callable[[], int],
+        translate: Translate,
+        gone: Callable[[GrpcClient], None],
+    ) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._translate = translate
+        self._gone = gone
+        # In the order in which they were seen last.
+        self.by_id: dict[str, GrpcClient] = {}
+
+    def of(self, call: Call) -> GrpcClient:
+        """The client of a call. Raises: Failed."""
+        client_id = call.text(b"x-mq-client-id")
+        if not client_id or len(client_id) > _ID_SIZE_MAX:
+            raise Failed(
+                Code.CLIENT_ID_REQUIRED,
+                f"the header x-mq-client-id names the client, in 1 to {_ID_SIZE_MAX} characters",
+            )
+        client = self.by_id.pop(client_id, None)
+        if client is None:
+            if len(self.by_id) >= _COUNT_MAX:
+                self.remove(next(iter(self.by_id.values())), "there are too many")
+            client = GrpcClient(client_id, _language(call), call.connection, self._translate)
+        self.by_id[client_id] = client
+        client.connection = call.connection
+        client.seen_ms = self._monotonic_ms()
+        return client
+
+    def remove(self, client: GrpcClient, why: str) -> None:
+        """A client is gone."""
+        if self.by_id.get(client.client_id) is client:
+            del self.by_id[client.client_id]
+        if not client.closed:
+            client.closed = True
+            log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)
+            self._gone(client)
+
+    def scan(self) -> None:
+        """Forget those that are silent (invariant 1)."""
+        oldest_ms = self._monotonic_ms() - SILENT_MS
+        for client in list(self.by_id.values()):
+            if client.seen_ms >= oldest_ms:
+                break
+            self.remove(client, "it is silent")
+
+
+def _language(call: Call) -> str:
+    """Any word is taken: RocketMQ's own where it is one of those."""
+    word = call.text(b"x-mq-language").upper()
+    if word in LanguageCode.__members__:
+        return word
+    return _OTHERS.get(word, LanguageCode.OTHER).name

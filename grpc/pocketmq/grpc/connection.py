@@ -1,0 +1,408 @@
+"""GrpcConnection: one connection of the port: bytes, TLS, HTTP/2, calls.
+
+1. What one read brings is served in turns of TURN_MS; nothing more is read before it is done.
+2. While the peer does not read, nothing is read from it. What waits for its flow control does not stop us
+   reading, since its window updates come the same way: but nothing large is added to it (`when_read`).
+3. Half messages of all connections together are bounded (shares.py); one alone by message_size_max.
+Owner: GrpcServer.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pocketmq.grpc.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method, timeout_ms
+from pocketmq.grpc.hpack import encode
+from pocketmq.grpc.http2 import Data, Event, Gone, Http2Server, Request
+from pocketmq.grpc.http2_frames import ErrorCode, Http2Error
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.peer import TURN_MS
+from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.tls import ServerTls, TlsLayer
+
+log = logging.getLogger(__name__)
+
+_TLS_HANDSHAKE = 0x16
+_JOIN_SIZE_MAX = 65_536
+_WRITE_BUFFER_HIGH = 1 << 20
+# Answers beyond this wait until the peer's windows have let others go.
+_UNSENT_MAX = 4 << 20
+_NOT_GRPC = encode([(b":status", b"415")])
+_NOT_POST = encode([(b":status", b"405")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """What all connections of the port share. methods: by path; closed: a connection is gone."""
+
+    methods: Mapping[bytes, Method]
+    clock: Clock
+    shares: Shares
+    tls: ServerTls | None
+    message_size_max: int
+    closed: Callable[["GrpcConnection"], None]
+
+
+class GrpcConnection(asyncio.Protocol):
+    """Attributes: peer (`ip:port`), host (the same as records hold it), local, last_read_ms (monotonic),
+    closed, calls (those that are open)."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._http2 = Http2Server()
+        self.sending = self._http2.sending
+        self.calls: dict[int, Call] = {}
+        self._half_size = 0
+        self._tls: TlsLayer | None = None
+        self._sniffed = False
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Why nothing is read: the peer does not read; others' half messages come first; this turn is over.
+        self._paused = self._held = self._turn_over = False
+        self._is_reading = True
+        self._corked = self._flush_scheduled = self._ending = False
+        self._later: deque[Callable[[], None]] = deque()
+        self.peer = self.local = ""
+        self.host = b"\0" * 8
+        self.closed = False
+        self.last_read_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<GrpcConnection {self.peer}{' closed' if self.closed else ''}>"
+
+    # ------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # cast: uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+        self.peer, self.host = _address(transport.get_extra_info("peername"))
+        self.local, _ = _address(transport.get_extra_info("sockname"))
+        self.last_read_ms = self._port.clock.monotonic_ms()
+        refusal = self._port.shares.enter(self.ip)
+        if refusal is not None:
+            log.warning("connection refused peer=%s reason=%r", self.peer, refusal)
+            self.abort()
+
+    @property
+    def ip(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    def data_received(self, data: bytes) -> None:
+        self.last_read_ms = self._port.clock.monotonic_ms()
+        if not self._sniffed and not self._sniff(data):
+            return
+        if self._tls is not None:
+            data = self._decrypt(data)
+            if not data:
+                return
+        self._http2.receive(data)
+        self._work()
+
+    def _sniff(self, data: bytes) -> bool:
+        """Whether it begins as it may: TLS is known by its first byte."""
+        self._sniffed = True
+        tls = self._port.tls
+        if data[:1] == bytes((_TLS_HANDSHAKE,)):
+            context = None if tls is None else tls.context()
+            if context is None:
+                log.warning("connection closed: no TLS here peer=%s", self.peer)
+                self.abort()
+                return False
+            self._tls = TlsLayer(context)
+        elif tls is not None and not tls.plain_allowed:
+            log.warning("connection closed: TLS is required peer=%s", self.peer)
+            self.abort()
+            return False
+        return True
+
+    def _decrypt(self, data: bytes) -> bytes:
+        assert self._tls is not None
+        assert self._transport is not None
+        try:
+            plain, answer, ended = self._tls.feed(data)
+        except ssl.SSLError as error:
+            log.warning("connection closed: TLS failed peer=%s reason=%s", self.peer, error.reason)
+            self.abort()
+            return b""
+        if answer:
+            self._transport.write(answer)
+        if ended:
+            self.close()
+        return plain
+
+    def _work(self) -> None:
+        """Serve what is there, for a turn (invariant 1)."""
+        began_ms = self._port.clock.monotonic_ms()
+        clock_ms = self._port.clock.monotonic_ms
+        http2 = self._http2
+        self._corked = True
+        try:
+            while not self._paused:
+                event = http2.next_event()
+                if event is None:
+                    break
+                self._serve(event)
+                if clock_ms() - began_ms >= TURN_MS:
+                    self._go_on_soon()
+                    break
+        except Http2Error as error:
+            self._corked = False
+            log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
+            self._flush()
+            self.close()
+            return
+        finally:
+            self._corked = False
+        self._flush()
+        self._let_later_run()
+        self._update_reading()
+
+    def _go_on_soon(self) -> None:
+        if not self._turn_over and self._loop is not None:
+            self._turn_over = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._turn_over = False
+        if not self.closed:
+            self._work()
+
+    def _update_reading(self) -> None:
+        wanted = not (self._paused or self._held or self._turn_over)
+        transport = self._transport
+        if wanted == self._is_reading or transport is None or transport.is_closing():
+            return
+        self._is_reading = wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._update_reading()
+        if self._transport is not None:
+            size = self._transport.get_write_buffer_size() + self.sending.unsent
+            self._port.shares.unread(self, size)
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._port.shares.unread(self, 0)
+        self._go_on_soon()
+
+    def read_again(self) -> None:
+        """There is room for its half messages again."""
+        self._held = False
+        self._update_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            call.went(call.unsent)
+        self._later.clear()
+        self._port.shares.leave(self, self.ip)
+        self._port.closed(self)
+
+    # ------------------------------------------------------------ calls
+
+    def _serve(self, event: Event) -> None:
+        call: Call | None
+        if isinstance(event, Data):
+            call = self.calls.get(event.stream_id)
+            if call is not None:
+                self._take(call, event.data, ended=event.ended)
+        elif isinstance(event, Request):
+            self._begin(event)
+        elif isinstance(event, Gone):
+            call = self.calls.get(event.stream_id)
+            if call is not None:
+                self._forget(call)
+                call.went(event.unsent)
+
+    def _begin(self, request: Request) -> None:
+        headers = request.headers
+        if headers[b":method"] != b"POST":
+            self.sending.finish(request.stream_id, _NOT_POST)
+            return
+        if not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+            self.sending.finish(request.stream_id, _NOT_GRPC)
+            return
+        given = headers.get(b"grpc-timeout")
+        left_ms = None if given is None else timeout_ms(given)
+        deadline_ms = None if left_ms is None else self.last_read_ms + left_ms
+        method = self._port.methods.get(headers[b":path"], _UNKNOWN)
+        call = Call(self, request.stream_id, method, headers, deadline_ms)
+        self.calls[request.stream_id] = call
+        if method is _UNKNOWN:
+            path = headers[b":path"][:200].decode("utf-8", "replace")
+            call.finish(GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
+        elif request.ended:
+            self._take(call, b"", ended=True)
+
+    def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
+        """Bytes of a call's messages, the last ones or not."""
+        method, body = call.method, call.body
+        try:
+            if body or not ended:
+                body += data
+                self._keep(len(data))
+                self._check_size(body)
+                if not (ended or (method.is_session and _is_whole(body))):
+                    return
+                data = bytes(body)
+                self._drop(call)
+            while data and not call.gone:
+                message, data = self._cut(call, data, ended=ended)
+                if message is not None:
+                    method.handle(call, message)
+            if ended and method.is_session and not call.gone:
+                method.handle(call, None)
+        except GrpcError as error:
+            call.finish(error.status, str(error))
+        except Exception as error:
+            log.exception("call failed peer=%s path=%r", self.peer, call.text(b":path"))
+            call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _cut(self, call: Call, data: bytes, *, ended: bool) -> tuple[bytes | None, bytes]:
+        """The first message and what is behind it; None and nothing when it is not whole yet.
+
+        Raises: GrpcError.
+        """
+        self._check_size(data)
+        end = PREFIX_SIZE + _size(data)
+        if len(data) < max(end, PREFIX_SIZE):
+            if ended:
+                raise GrpcError(GrpcStatus.INTERNAL, "the call ended within a message")
+            call.body += data
+            self._keep(len(data))
+            return None, b""
+        if data[0]:
+            raise GrpcError(GrpcStatus.UNIMPLEMENTED, "messages must not be compressed")
+        rest = data[end:]
+        if rest and not call.method.is_session:
+            raise GrpcError(GrpcStatus.INTERNAL, "more than one message in a call that takes one")
+        return data[PREFIX_SIZE:end], rest
+
+    def _check_size(self, data: bytes | bytearray) -> None:
+        """Raises: GrpcError."""
+        size_max = self._port.message_size_max
+        if len(data) >= PREFIX_SIZE and _size(data) > size_max:
+            raise GrpcError(
+                GrpcStatus.RESOURCE_EXHAUSTED,
+                f"a message of {_size(data)} bytes; at most {size_max} are read",
+            )
+
+    def _keep(self, size: int) -> None:
+        """So much more is kept of half messages (invariant 3)."""
+        self._half_size += size
+        self._held = not self._port.shares.half_frame(self, self._half_size)
+
+    def _drop(self, call: Call) -> None:
+        """A call's half message is whole, or not wanted."""
+        if call.body:
+            self._keep(-len(call.body))
+            call.body.clear()
+
+    def finished(self, call: Call) -> None:
+        """A call was answered to its end, as far as we are concerned."""
+        if call.stream_id in self.sending.streams and call.on_gone is not None:
+            # Some of it may yet be refused.
+            return
+        self._forget(call)
+        call.gone = True
+        self.flush_soon()
+
+    def _forget(self, call: Call) -> None:
+        self.calls.pop(call.stream_id, None)
+        self._drop(call)
+
+    # ------------------------------------------------------------ what goes
+
+    def when_read(self, run: Callable[[], None]) -> None:
+        """Call `run` now, or when the peer has read what waits for it."""
+        if self._paused or self._later or self.sending.unsent > _UNSENT_MAX:
+            self._later.append(run)
+        else:
+            run()
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether the peer leaves too much unread."""
+        return self._paused or self.sending.unsent > _UNSENT_MAX
+
+    def _let_later_run(self) -> None:
+        while self._later and not self.is_backed_up:
+            self._later.popleft()()
+
+    def flush_soon(self) -> None:
+        """There is something to be written; inside a read it waits for the rest of that read."""
+        if not (self._corked or self._flush_scheduled) and self._loop is not None:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._http2.take()
+        transport = self._transport
+        if not out or transport is None or transport.is_closing():
+            return
+        if self._tls is not None:
+            transport.write(self._tls.encrypt(b"".join(out)))
+        elif len(out) == 1 or sum(map(len, out)) <= _JOIN_SIZE_MAX:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    def leave(self) -> None:
+        """Say goodbye; calls that are open may end."""
+        self._http2.leave()
+        self._flush()
+
+    def close(self) -> None:
+        """End it when what was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def cancel(self, call: Call) -> None:
+        """End a call without an answer."""
+        self.sending.reset(call.stream_id, ErrorCode.CANCEL)
+        self._forget(call)
+        call.went(0)
+        self.flush_soon()
+
+
+def _unknown(call: Call, message: bytes | None) -> None:
+    """Never called: the call was answered as it began."""
+
+
+_UNKNOWN = Method(_unknown)
+
+
+def _size(data: bytes | bytearray) -> int:
+    return int.from_bytes(data[1:PREFIX_SIZE], "big")
+
+
+def _is_whole(data: bytes | bytearray) -> bool:
+    return len(data) >= PREFIX_SIZE and len(data) >= PREFIX_SIZE + _size(data)
+
+
+def _address(name: object) -> tuple[str, bytes]:
+    """`ip:port` and the packed address; both empty for what is none."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "", b"\0" * 8
+    ip, port = str(name[0]), int(name[1])
+    text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return text, pack_address(ip, port)

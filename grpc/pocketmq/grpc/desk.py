@@ -1,0 +1,212 @@
+"""Desk: what the services of the front share: the broker's acts, its tables, who asks, and late answers.
+
+A service is a function: request, client, call -> answer. It raises Failed or Refused, which become the
+answer's status; None means that it answers later.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from pocketmq.broker.acts.clients import ClientActs
+from pocketmq.broker.acts.offsets import OffsetActs
+from pocketmq.broker.acts.pop import PopActs
+from pocketmq.broker.acts.pull import PullActs
+from pocketmq.broker.acts.recall import RecallActs
+from pocketmq.broker.acts.receipts import ReceiptActs
+from pocketmq.broker.acts.send import SendActs
+from pocketmq.broker.acts.send_back import SendBackActs
+from pocketmq.broker.acts.transactions import TransactionActs
+from pocketmq.broker.parts import Parts
+from pocketmq.broker.refused import Refused
+from pocketmq.grpc.access import Access, Needs
+from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method
+from pocketmq.grpc.clients import Clients, GrpcClient
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import SERVICE, Code
+from pocketmq.remoting.names import (
+    SYSTEM_GROUP_PREFIX,
+    group_is_legal,
+    is_broker_only,
+    topic_fault,
+)
+from pocketmq.remoting.tables import TopicConfig
+
+log = logging.getLogger(__name__)
+
+Service = Callable[[Any, GrpcClient, Call], Any]
+Saved = asyncio.Future[None]
+
+MESSAGE_TYPE = "message.type"
+_TOPIC_SIZE_MAX = 127
+_GROUP_SIZE_MAX = 120
+
+
+class Acts(NamedTuple):
+    """All that the front asks of the broker."""
+
+    clients: ClientActs
+    offsets: OffsetActs
+    pop: PopActs
+    pull: PullActs
+    recall: RecallActs
+    receipts: ReceiptActs
+    send: SendActs
+    send_back: SendBackActs
+    transactions: TransactionActs
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Acts":
+        node, tables, members = parts.node, parts.tables, parts.members
+        messages, services = parts.messages, parts.services
+        return cls(
+            clients=ClientActs(node, tables, members),
+            offsets=OffsetActs(tables, members, messages),
+            pop=PopActs(node, tables, members, messages, services.pop),
+            pull=PullActs(node, tables, members, messages, services.long_polling),
+            recall=RecallActs(node, tables, messages),
+            receipts=ReceiptActs(node, tables, messages, services.pop),
+            send=SendActs(node, tables, messages),
+            send_back=SendBackActs(node, tables, messages),
+            transactions=TransactionActs(messages, services.half),
+        )
+
+
+class Place(NamedTuple):
+    """The address of this front that clients are told, when they do not say how they came."""
+
+    host: str
+    port: int
+
+
+class Desk:
+    """Attributes: parts, acts, clients, access, config, place."""
+
+    def __init__(
+        self, parts: Parts, config: GrpcConfig, place: Place, clients: Clients, access: Access
+    ) -> None:
+        self.parts = parts
+        self.acts = Acts.of(parts)
+        self.config = config
+        self.place = place
+        self.clients = clients
+        self.access = access
+        self.broker_name = parts.node.config.broker_name
+
+    # ------------------------------------------------------------ services
+
+    def method(self, name: str, service: Service, needs: Needs) -> dict[bytes, Method]:
+        """A row of the table of methods; needs: what an account must have for a request."""
+        asked, answer_of = classes[f"{name}Request"], classes[f"{name}Response"]
+
+        def handle(call: Call, data: bytes | None) -> None:
+            request = parsed(asked, data or b"")
+            try:
+                self.access.check(call, needs(request))
+                answer = service(request, self.clients.of(call), call)
+            except Failed as failed:
+                answer = answer_of(status=failed.status)
+            except Refused as refused:
+                answer = answer_of(status=Failed.by(refused).status)
+            except Exception as error:
+                log.exception("%s failed peer=%s", name, call.connection.peer)
+                bug = Failed(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+                answer = answer_of(status=bug.status)
+            if answer is not None:
+                call.reply(answer.SerializeToString())
+
+        return {f"/{SERVICE}/{name}".encode(): Method(handle)}
+
+    def topic_of(self, resource: Any) -> str:
+        """The name of a topic that may be used. Raises: Failed."""
+        name: str = resource.name
+        if len(name) > _TOPIC_SIZE_MAX:
+            raise Failed(Code.ILLEGAL_TOPIC, f"a topic has at most {_TOPIC_SIZE_MAX} characters")
+        fault = topic_fault(name)
+        if fault is not None:
+            raise Failed(Code.ILLEGAL_TOPIC, fault)
+        if self.parts.tables.topics.is_system(name) or is_broker_only(name):
+            raise Failed(Code.ILLEGAL_TOPIC, f"cannot access system topic {name}")
+        return name
+
+    def group_of(self, resource: Any) -> str:
+        """The name of a consumer group that may be used. Raises: Failed."""
+        name: str = resource.name
+        if not name or len(name) > _GROUP_SIZE_MAX or not group_is_legal(name):
+            raise Failed(
+                Code.ILLEGAL_CONSUMER_GROUP,
+                f"{name[:200]!r} is no name of a group: 1 to {_GROUP_SIZE_MAX} of %|a-zA-Z0-9_-",
+            )
+        if name.startswith(SYSTEM_GROUP_PREFIX):
+            raise Failed(Code.ILLEGAL_CONSUMER_GROUP, f"cannot use system group {name}")
+        return name
+
+    def known_topic(self, name: str) -> TopicConfig:
+        """Raises: Failed."""
+        found = self.parts.tables.topics.get(name)
+        if found is None:
+            raise Failed(
+                Code.TOPIC_NOT_FOUND,
+                f"there is no topic {name}; make it with: pocketmq topic create {name}",
+            )
+        return found
+
+    # ------------------------------------------------------------ late answers
+
+    def when_flushed(self, call: Call, end: int | None, answer: Any, failed_answer: Any) -> Any:
+        """The answer, when the log need not be on the disk up to `end`, or is; else None, and later."""
+        store = self.parts.messages.store
+        if end is None or store.config.flush_disk_type != "SYNC_FLUSH":
+            return answer
+        future = store.flushed(end)
+        if future is None:
+            return answer
+        loop = asyncio.get_running_loop()
+
+        def late() -> None:
+            future.remove_done_callback(done)
+            call.reply(failed_answer.SerializeToString())
+
+        timer = loop.call_later(store.config.sync_flush_timeout / 1000, late)
+
+        def done(future: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            failed = future.cancelled() or future.exception() is not None
+            call.reply((failed_answer if failed else answer).SerializeToString())
+
+        future.add_done_callback(done)
+        return None
+
+
+def parsed(asked: Any, data: bytes) -> Any:
+    """A request. Raises: GrpcError."""
+    try:
+        return asked.FromString(data)
+    except DecodeError:
+        raise GrpcError(GrpcStatus.INTERNAL, f"the message is no {asked.DESCRIPTOR.name}") from None
+
+
+def ms_of(duration: Any) -> int:
+    """A Duration in ms."""
+    ms: int = duration.seconds * 1000 + duration.nanos // 1_000_000
+    return ms
+
+
+def when_all(saves: Iterable[Saved], then: Callable[[], None]) -> None:
+    """Call `then` when all are done, well or not."""
+    waiting = set(saves)
+
+    def done(saved: Saved) -> None:
+        waiting.discard(saved)
+        if not saved.cancelled():
+            saved.exception()
+        if not waiting:
+            then()
+
+    for each in list(waiting):
+        each.add_done_callback(done)

@@ -1,0 +1,52 @@
+"""Front: the services together, for one broker. Imported when the first client comes."""
+
+import logging
+
+from pocketmq.broker.parts import Parts
+from pocketmq.grpc.access import Access
+from pocketmq.grpc.call import Method
+from pocketmq.grpc.clients import Clients, GrpcClient
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.desk import Desk, Place
+from pocketmq.grpc.receives import Receives
+from pocketmq.grpc.routes import Routes
+from pocketmq.grpc.sends import Sends
+from pocketmq.grpc.sessions import Sessions, translate
+from pocketmq.grpc.transactions import Transactions
+
+log = logging.getLogger(__name__)
+
+
+class Front:
+    """Attributes: methods (by path), clients."""
+
+    def __init__(self, parts: Parts, config: GrpcConfig, place: Place) -> None:
+        self._clock = parts.node.clock
+        events = parts.node.events
+
+        def gone(client: GrpcClient) -> None:
+            client.abort()
+            events.connection_closed(client)
+
+        self.clients = Clients(self._clock.monotonic_ms, translate, gone)
+        desk = Desk(parts, config, place, self.clients, Access(parts.node.accounts))
+        sessions = Sessions(desk)
+        transactions = Transactions(desk)
+        self.methods: dict[bytes, Method] = {}
+        for service in (
+            sessions,
+            Routes(desk),
+            Sends(desk, sessions, transactions),
+            Receives(desk, sessions),
+            transactions,
+        ):
+            self.methods.update(service.methods())
+
+    def scan(self) -> None:
+        """Once in a while: clients that are gone without a word."""
+        self.clients.scan()
+
+    def stop(self) -> None:
+        """The broker stops: what lasts, ends, so that clients look for another one."""
+        for client in list(self.clients.by_id.values()):
+            client.abort()

@@ -1,0 +1,267 @@
+"""Messages of the protocol from stored records, and what is stored of those that are sent.
+
+The texts of properties are RocketMQ's, so that classic clients and gRPC ones share topics. Source: the
+proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
+"""
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.messages import Message
+from pocketmq.grpc.schema import Code, DigestType, Encoding, MessageType
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.message_codec import (
+    decompress,
+    offset_msg_id,
+    properties_to_dict,
+    unpack_host,
+)
+from pocketmq.remoting.names import DLQ_PREFIX
+from pocketmq.remoting.record import Record
+
+BODY_SIZE_MAX = 4 << 20
+PROPERTIES_SIZE_MAX = 16_384
+PROPERTIES_COUNT_MAX = 128
+GROUP_SIZE_MAX = 64
+DELAY_MS_MAX = 24 * 3_600_000
+RECOVERY_S_MAX = 3_600
+_COMPRESSED = int(MessageSysFlag.COMPRESSED)
+_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Ours to set: nobody may send one as a property of his own, and nobody sees one.
+_RESERVED = """
+    TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC ORIGIN_GROUP REAL_TOPIC REAL_QID TRAN_MSG PGROUP
+    MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME
+    UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME
+    TRAN_PREPARED_QUEUE_OFFSET DUP_INFO EXTEND_UNIQ_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL
+    ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_MS TIMER_DELAY_SEC
+    TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY
+    TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32#
+    _SYS_MSG_PRIORITY_ __LITE_TOPIC
+"""
+RESERVED = frozenset(_RESERVED.split())
+
+
+class Stored(NamedTuple):
+    """What a message is stored with; group: decides its queue when there is one."""
+
+    properties: str
+    sys_flag: int
+    born_ms: int
+    kind: MessageType
+    message_id: str
+    group: str | None
+
+
+def type_of(properties: dict[str, str]) -> MessageType:
+    """What kind of message it is, by what it is stored with.
+
+    >>> type_of({"__SHARDINGKEY": "a"}).name, type_of({}).name
+    ('FIFO', 'NORMAL')
+    """
+    if properties.get("TRAN_MSG", "").lower() == "true":
+        return MessageType.TRANSACTION
+    if properties.keys() & {"DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}:
+        return MessageType.DELAY
+    if "__SHARDINGKEY" in properties:
+        return MessageType.FIFO
+    if "_SYS_MSG_PRIORITY_" in properties:
+        return MessageType.PRIORITY
+    if "__LITE_TOPIC" in properties:
+        return MessageType.LITE
+    return MessageType.NORMAL
+
+
+def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
+    """What is stored of a message that is sent. Raises: Failed, in the order of the proxy's checks."""
+    system = message.system_properties
+    user = message.user_properties
+    if not message.body:
+        raise Failed(Code.MESSAGE_BODY_EMPTY, "a message needs a body")
+    if len(message.body) > BODY_SIZE_MAX:
+        raise Failed(
+            Code.MESSAGE_BODY_TOO_LARGE,
+            f"a body of {len(message.body)} bytes; at most {BODY_SIZE_MAX} are stored",
+        )
+    properties = _user_properties(user)
+    if system.HasField("tag") and system.tag:
+        _check_tag(system.tag)
+        properties["TAGS"] = system.tag
+    if system.keys:
+        _check_keys(system.keys)
+        properties["KEYS"] = " ".join(system.keys)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if size > PROPERTIES_SIZE_MAX:
+        raise Failed(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"tag, keys and properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are stored",
+        )
+    if not system.message_id.strip() or _CONTROL.search(system.message_id):
+        raise Failed(Code.ILLEGAL_MESSAGE_ID, "a message needs an id of its own")
+    properties["UNIQ_KEY"] = system.message_id
+    sys_flag = _COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+    if system.message_type == MessageType.TRANSACTION:
+        sys_flag |= _PREPARED
+        _prepare(system, properties)
+    if system.HasField("delivery_timestamp"):
+        properties["TIMER_DELIVER_MS"] = str(_delivery_ms(system.delivery_timestamp, now_ms))
+    if system.HasField("priority"):
+        properties["_SYS_MSG_PRIORITY_"] = str(system.priority)
+    group = system.message_group if system.HasField("message_group") else None
+    if group is not None:
+        _check_group(group)
+        properties["__SHARDINGKEY"] = group
+    if system.HasField("lite_topic"):
+        properties["__LITE_TOPIC"] = system.lite_topic
+    if system.HasField("trace_context") and not _CONTROL.search(system.trace_context):
+        properties["TRACE_CONTEXT"] = system.trace_context
+    born = system.born_timestamp
+    born_ms = born.seconds * 1000 + born.nanos // 1_000_000
+    born_host = system.born_host
+    properties["__BORNHOST"] = peer if not born_host or _CONTROL.search(born_host) else born_host
+    properties["BORN_TIMESTAMP"] = str(born_ms)
+    properties["RECONSUME_TIME"] = str(system.delivery_attempt)
+    properties["PGROUP"] = topic
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    return Stored(text, sys_flag, born_ms, type_of(properties), system.message_id, group)
+
+
+def _user_properties(user: Any) -> dict[str, str]:
+    properties = dict(user)
+    if len(properties) > PROPERTIES_COUNT_MAX:
+        raise Failed(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"{len(properties)} properties; at most {PROPERTIES_COUNT_MAX} are stored",
+        )
+    if not properties:
+        return properties
+    taken = RESERVED & properties.keys()
+    if taken:
+        raise Failed(
+            Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            f"{min(taken)} is a name of RocketMQ's own: give the property another one",
+        )
+    text = "".join([*properties, *properties.values()])
+    if _CONTROL.search(text) or "" in properties:
+        raise Failed(
+            Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            "names and values of properties must not hold control characters, names must not be empty",
+        )
+    return properties
+
+
+def _check_tag(tag: str) -> None:
+    if not tag.strip() or "|" in tag or _CONTROL.search(tag):
+        raise Failed(
+            Code.ILLEGAL_MESSAGE_TAG,
+            "a tag must not be blank, nor hold '|' or control characters",
+        )
+
+
+def _check_keys(keys: Any) -> None:
+    for each in keys:
+        if not each.strip() or _CONTROL.search(each):
+            raise Failed(
+                Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank, nor hold control characters"
+            )
+
+
+def _check_group(group: str) -> None:
+    if not group.strip() or len(group.encode()) >= GROUP_SIZE_MAX or _CONTROL.search(group):
+        raise Failed(
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes without control characters",
+        )
+
+
+def _prepare(system: Any, properties: dict[str, str]) -> None:
+    properties["TRAN_MSG"] = "true"
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        seconds = system.orphaned_transaction_recovery_duration.seconds
+        if seconds > RECOVERY_S_MAX:
+            raise Failed(
+                Code.BAD_REQUEST,
+                f"a transaction is asked about after {RECOVERY_S_MAX} s at the latest, not {seconds}",
+            )
+        properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(max(0, seconds))
+
+
+def _delivery_ms(moment: Any, now_ms: int) -> int:
+    due_ms: int = moment.seconds * 1000 + moment.nanos // 1_000_000
+    if due_ms - now_ms > DELAY_MS_MAX:
+        raise Failed(
+            Code.ILLEGAL_DELIVERY_TIME,
+            f"a message is delivered within {DELAY_MS_MAX // 3_600_000} h, not in "
+            f"{(due_ms - now_ms) // 3_600_000} h",
+        )
+    return due_ms
+
+
+def message_of(record: Record, topic: str, handle: str = "", attempt: int = 0) -> Any:
+    """A record as consumers get it; handle and attempt: of this delivery, where it is one."""
+    properties = properties_to_dict(record.properties)
+    body = bytes(record.body)
+    if record.sys_flag & _COMPRESSED:
+        # Four ways of packing are in use, and no SDK but Java's knows them all.
+        try:
+            body = decompress(body, record.sys_flag)
+        except MessageCodecError:
+            pass
+    message = Message(
+        topic={"name": topic},
+        body=body,
+        user_properties={name: value for name, value in properties.items() if name not in RESERVED},
+    )
+    system = message.system_properties
+    system.message_id = properties.get("UNIQ_KEY") or offset_msg_id(
+        record.store_host, record.position
+    )
+    system.body_digest.type = DigestType.MD5
+    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    system.body_encoding = Encoding.IDENTITY
+    system.message_type = type_of(properties)
+    _set_ms(system.born_timestamp, record.born_ms)
+    _set_ms(system.store_timestamp, record.store_ms)
+    system.born_host = properties.get("__BORNHOST") or unpack_host(record.born_host)
+    system.store_host = unpack_host(record.store_host)
+    system.queue_id = record.queue_id
+    system.queue_offset = record.queue_offset
+    tag, keys = properties.get("TAGS"), properties.get("KEYS")
+    if tag:
+        system.tag = tag
+    if keys:
+        system.keys.extend(keys.split())
+    _set_rest(system, properties, topic)
+    if handle:
+        system.receipt_handle = handle
+    if attempt:
+        system.delivery_attempt = attempt
+    return message
+
+
+def _set_rest(system: Any, properties: dict[str, str], topic: str) -> None:
+    """What few messages have; a field that is set without need shows in clients as an empty text."""
+    group = properties.get("__SHARDINGKEY")
+    if group is not None:
+        system.message_group = group
+    due = properties.get("TIMER_DELIVER_MS", "")
+    if due.isdigit():
+        _set_ms(system.delivery_timestamp, int(due))
+    trace = properties.get("TRACE_CONTEXT")
+    if trace is not None:
+        system.trace_context = trace
+    priority = properties.get("_SYS_MSG_PRIORITY_", "")
+    if priority.isdigit():
+        system.priority = int(priority)
+    if topic.startswith(DLQ_PREFIX) and "RETRY_TOPIC" in properties:
+        dead = system.dead_letter_queue
+        dead.topic = properties["RETRY_TOPIC"]
+        dead.message_id = properties.get("UNIQ_KEY") or properties.get("ORIGIN_MESSAGE_ID", "")
+
+
+def _set_ms(timestamp: Any, ms: int) -> None:
+    timestamp.seconds = ms // 1000
+    timestamp.nanos = ms % 1000 * 1_000_000

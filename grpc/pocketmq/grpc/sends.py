@@ -1,0 +1,171 @@
+"""SendMessage. Source: SendMessageActivity, RocketMQ 5.5.0.
+
+1. The server chooses the queue: by the message group, where there is one, so that a group's messages are in
+   order whichever client sends them; else in turn.
+2. A message's type must be that of its topic (attribute message.type), unless that is MIXED.
+"""
+
+from collections import Counter
+from typing import Any
+
+from pocketmq.broker.refused import Refused
+from pocketmq.grpc import access
+from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.call import Call, Method
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.desk import Desk, when_all
+from pocketmq.grpc.mapping import Stored, stored_of
+from pocketmq.grpc.messages import SendMessageResponse, Status
+from pocketmq.grpc.routes import accepted_types
+from pocketmq.grpc.schema import Code, MessageType
+from pocketmq.grpc.sessions import Sessions
+from pocketmq.grpc.transactions import Transactions
+from pocketmq.remoting.headers import SendMessageHeader
+from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.names import AUTO_CREATE_TOPIC
+from pocketmq.remoting.tables import TopicConfig
+
+_MESSAGES_MAX = 1_024
+_LATE = Status(
+    code=Code.MASTER_PERSISTENCE_TIMEOUT, message="the message is stored, but not on the disk yet"
+)
+
+
+class Sends:
+    """The service."""
+
+    def __init__(self, desk: Desk, sessions: Sessions, transactions: Transactions) -> None:
+        self._desk = desk
+        self._sessions = sessions
+        self._transactions = transactions
+        self._turns: Counter[str] = Counter()
+
+    def methods(self) -> dict[bytes, Method]:
+        return self._desk.method("SendMessage", self.send, access.publishes_messages)
+
+    def send(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        messages = request.messages
+        if not messages or len(messages) > _MESSAGES_MAX:
+            raise Failed(
+                Code.MESSAGE_CORRUPTED,
+                f"a send has 1 to {_MESSAGES_MAX} messages, not {len(messages)}",
+            )
+        desk = self._desk
+        name = desk.topic_of(messages[0].topic)
+        if any(each.topic.name != name for each in messages[1:]):
+            raise Failed(Code.MESSAGE_CORRUPTED, "the messages of one send are of one topic")
+        now_ms = desk.parts.node.clock.now_ms()
+        stored = [stored_of(each, name, client.address, now_ms) for each in messages]
+        topic = desk.known_topic(name)
+        for each in stored:
+            self._check_type(topic, each)
+        saving = desk.acts.send.unsaved(topic)
+        if saving is None:
+            return self._store(request, stored, topic, client, call)
+
+        def saved() -> None:
+            answer = self._store(request, stored, topic, client, call)
+            if answer is not None:
+                call.reply(answer.SerializeToString())
+
+        when_all((saving,), saved)
+        return None
+
+    def _check_type(self, topic: TopicConfig, stored: Stored) -> None:
+        """Invariant 2. Raises: Failed."""
+        if not self._desk.config.type_check:
+            return
+        accepted = accepted_types(topic)
+        if stored.kind not in accepted:
+            expected = " or ".join(each.name for each in accepted)
+            raise Failed(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"TopicMessageType validate failed, the expected type is {expected}, but actual type is "
+                f"{stored.kind.name}; set the topic's attribute message.type",
+            )
+
+    def _store(
+        self,
+        request: Any,
+        stored: list[Stored],
+        topic: TopicConfig,
+        client: GrpcClient,
+        call: Call,
+    ) -> Any:
+        """Answers later, with None, where the disk is waited for."""
+        answer, late = SendMessageResponse(), SendMessageResponse()
+        end: int | None = None
+        for message, each in zip(request.messages, stored, strict=True):
+            entry = answer.entries.add()
+            try:
+                end = self._store_one(message, each, topic, client, entry) or end
+            except Refused as refused:
+                entry.status.CopyFrom(Failed.by(refused).status)
+        codes = {entry.status.code for entry in answer.entries}
+        if len(codes) == 1:
+            answer.status.CopyFrom(answer.entries[0].status)
+        else:
+            answer.status.code = Code.MULTIPLE_RESULTS
+        if end is not None:
+            late.CopyFrom(answer)
+            late.status.CopyFrom(_LATE)
+            for entry in late.entries:
+                entry.status.CopyFrom(_LATE)
+        return self._desk.when_flushed(call, end, answer, late)
+
+    def _store_one(
+        self, message: Any, stored: Stored, topic: TopicConfig, client: GrpcClient, entry: Any
+    ) -> int | None:
+        """Store a message and say so. Returns: up to where the disk is waited for. Raises: Refused."""
+        ask = SendMessageHeader(
+            producer_group=topic.topic,
+            topic=topic.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=0,
+            queue_id=self._queue_id(topic, stored),
+            sys_flag=stored.sys_flag,
+            born_timestamp=stored.born_ms,
+            flag=0,
+            properties=stored.properties,
+        )
+        acts = self._desk.acts.send
+        if stored.kind is MessageType.TRANSACTION:
+            # It may have said nothing of this topic in its settings, and is to be asked all the same.
+            self._sessions.produces(client, topic.topic)
+        sent = acts.send(ask, acts.check(ask, client), message.body, client)
+        if stored.kind is MessageType.TRANSACTION:
+            self._transactions.began(topic.topic, stored.message_id, sent)
+        entry.status.CopyFrom(OK)
+        entry.message_id = stored.message_id
+        entry.transaction_id = stored.message_id
+        entry.offset = sent.queue_offset
+        if sent.recall_handle is not None:
+            entry.recall_handle = sent.recall_handle
+        return sent.end
+
+    def _queue_id(self, topic: TopicConfig, stored: Stored) -> int:
+        """Invariant 1. Raises: Failed."""
+        count = topic.write_queues
+        if not topic.writable or not count:
+            raise Failed(Code.FORBIDDEN, f"the topic {topic.topic} has no writable queue")
+        if stored.group is not None:
+            return jump_hash(string_hash(stored.group), count)
+        self._turns[topic.topic] += 1
+        return self._turns[topic.topic] % count
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """A bucket that changes for few keys when there is one bucket more: Guava's Hashing.consistentHash.
+
+    Source: J. Lamping, E. Veach, A Fast, Minimal Memory, Consistent Hash Algorithm, 2014.
+
+    >>> [jump_hash(string_hash(group), 8) for group in ("a", "b", "order-1")]
+    [5, 3, 6]
+    """
+    state = key & 0xFFFF_FFFF_FFFF_FFFF
+    bucket, following = -1, 0
+    while following < buckets:
+        bucket = following
+        state = (state * 2_862_933_555_777_941_757 + 1) & 0xFFFF_FFFF_FFFF_FFFF
+        following = int((bucket + 1) / (((state >> 33) + 1) / (1 << 31)))
+    return bucket

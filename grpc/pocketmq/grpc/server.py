@@ -1,0 +1,196 @@
+"""GrpcServer: the port of the 5.x SDKs, plain text and TLS on one.
+
+    async with GrpcServer(broker, config, tls=tls) as grpc:      # while the broker serves
+        grpc.address
+
+Nothing of what serves them is imported before the first connection: a broker without such clients starts as
+fast and stays as small as before. The import runs in a thread, and the first connections wait for it.
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pocketmq.broker.addresses import address_text
+from pocketmq.broker.broker import Broker
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.tls import ServerTls
+
+if TYPE_CHECKING:
+    from pocketmq.grpc.connection import GrpcConnection, Port
+    from pocketmq.grpc.front import Front
+
+log = logging.getLogger(__name__)
+
+_SCAN_MS = 1_000
+_IDLE_MS = 120_000
+_STALLED_MS = 10_000
+_BACKLOG = 1_024
+
+
+class GrpcServer:
+    """Attributes: address (`ip:port` that clients are told), port (where it listens), connections."""
+
+    address: str
+    port: int
+
+    def __init__(self, broker: Broker, config: GrpcConfig, *, tls: ServerTls | None = None) -> None:
+        """broker: one that serves already."""
+        self._broker = broker
+        self._config = config
+        self._tls = tls
+        self._clock = broker.parts.node.clock
+        self._stack = AsyncExitStack()
+        self._front: Front | None = None
+        self._port: Port | None = None
+        self._loading: asyncio.Future[Any] | None = None
+        self.connections: set[GrpcConnection] = set()
+
+    async def __aenter__(self) -> Self:
+        """Raises: OSError (address in use)."""
+        loop = asyncio.get_running_loop()
+        settings = self._broker.config
+        listener = await loop.create_server(
+            self._accept, settings.listen_address, self._config.port, backlog=_BACKLOG
+        )
+        self.port = int(listener.sockets[0].getsockname()[1])
+        self.address = address_text(settings.broker_ip1, self.port)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stop, listener)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            scanning = tasks.create_task(self._scan(), name="grpc-scan")
+            stack.callback(scanning.cancel)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Not given the body's exception: it goes on as itself.
+        await self._stack.__aexit__(None, None, None)
+
+    async def _stop(self, listener: asyncio.Server) -> None:
+        listener.close()
+        if self._front is not None:
+            self._front.stop()
+        for connection in list(self.connections):
+            connection.leave()
+            connection.close()
+        # A peer that does not read what is left for it is not waited for.
+        await asyncio.sleep(0)
+        for connection in list(self.connections):
+            connection.abort()
+        await listener.wait_closed()
+
+    # ------------------------------------------------------------ connections
+
+    def _accept(self) -> asyncio.Protocol:
+        return _Opening(self) if self._port is None else self._connection(self._port)
+
+    def _connection(self, port: "Port") -> "GrpcConnection":
+        from pocketmq.grpc.connection import GrpcConnection
+
+        connection = GrpcConnection(port)
+        self.connections.add(connection)
+        return connection
+
+    def load(self) -> "asyncio.Future[Any]":
+        """Import what serves; done when it is there."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().run_in_executor(None, _import)
+        return self._loading
+
+    def connection(self) -> "GrpcConnection":
+        """For a client that has waited for `load`."""
+        if self._port is None:
+            self._port = self._make()
+        return self._connection(self._port)
+
+    def _make(self) -> "Port":
+        from pocketmq.grpc.connection import Port
+        from pocketmq.grpc.desk import Place
+        from pocketmq.grpc.front import Front
+
+        broker = self._broker
+        place = Place(broker.config.broker_ip1, self.port)
+        self._front = front = Front(broker.parts, self._config, place)
+        return Port(
+            methods=front.methods,
+            clock=self._clock,
+            shares=Shares(broker.config.connection_limits),
+            tls=self._tls,
+            message_size_max=self._config.message_size_max,
+            closed=self.connections.discard,
+        )
+
+    async def _scan(self) -> None:
+        while True:
+            await asyncio.sleep(_SCAN_MS / 1000)
+            self.scan()
+
+    def scan(self) -> None:
+        """Look for clients and connections that are gone without a word, idle, or stuck."""
+        if self._front is None or self._port is None:
+            return
+        self._front.scan()
+        now_ms = self._clock.monotonic_ms()
+        for stalled in self._port.shares.stalled(now_ms, _STALLED_MS):
+            log.warning("connection closed: others wait for its half message peer=%s", stalled)
+            stalled.abort()
+        for connection in list(self.connections):
+            if not connection.calls and now_ms - connection.last_read_ms > _IDLE_MS:
+                log.info("connection closed: idle peer=%s", connection.peer)
+                connection.leave()
+                connection.close()
+
+
+class _Opening(asyncio.Protocol):
+    """A connection that came before what serves it was imported."""
+
+    def __init__(self, server: GrpcServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._early = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._server.load().add_done_callback(self._loaded)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._early += data
+        self._transport.pause_reading()
+
+    def _loaded(self, loading: "asyncio.Future[Any]") -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        error = None if loading.cancelled() else loading.exception()
+        if loading.cancelled() or error is not None:
+            log.error(
+                'no gRPC client is served: %r; pip install "pocketmq[broker]" brings what is missing',
+                str(error),
+            )
+            transport.abort()
+            return
+        connection = self._server.connection()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if self._early:
+            transport.resume_reading()
+            connection.data_received(self._early)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+
+def _import() -> None:
+    import pocketmq.grpc.front
+
+    assert pocketmq.grpc.front

@@ -1,0 +1,290 @@
+"""Clients come, live and go: Telemetry, Heartbeat, NotifyClientTermination.
+
+A client says in its settings what it consumes or produces, and gets them back with the server's part in
+them: how often to try again, how long to wait. Source: ClientActivity, GrpcClientSettingsManager, 5.5.0.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pocketmq.broker.acl import Wanted
+from pocketmq.broker.acts.clients import Heartbeat, Membership
+from pocketmq.broker.refused import Refused
+from pocketmq.grpc import access
+from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method, framed
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.desk import Desk, parsed, when_all
+from pocketmq.grpc.mapping import BODY_SIZE_MAX, message_of
+from pocketmq.grpc.messages import TelemetryCommand, classes
+from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
+from pocketmq.remoting.codes import RequestCode, Version
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.record import read_record
+from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+from pocketmq.remoting.tables import GroupConfig
+
+log = logging.getLogger(__name__)
+
+RECEIVE_COUNT = 32
+POLLING_MS_MAX = 20_000
+_SEND_ATTEMPTS = 3
+_SUBSCRIPTIONS_MAX = 1_000
+_S = 1_000
+_M = 60 * _S
+# Source: CustomizedRetryPolicy, RocketMQ 5.5.0.
+_BACKOFF_MS = (
+    *(1 * _S, 5 * _S, 10 * _S, 30 * _S, 1 * _M, 2 * _M, 3 * _M, 4 * _M, 5 * _M, 6 * _M),
+    *(7 * _M, 8 * _M, 9 * _M, 10 * _M, 20 * _M, 30 * _M, 60 * _M, 120 * _M),
+)
+_PASSIVE = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
+
+
+class Sessions:
+    """The services."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def methods(self) -> dict[bytes, Method]:
+        desk = self._desk
+        telemetry = Method(self.telemetry, is_session=True)
+        return {
+            f"/{SERVICE}/Telemetry".encode(): telemetry,
+            **desk.method("Heartbeat", self.heartbeat, access.beats),
+            **desk.method("NotifyClientTermination", self.leave, access.is_member),
+        }
+
+    # ------------------------------------------------------------ telemetry
+
+    def telemetry(self, call: Call, data: bytes | None) -> None:
+        """A client's word on its lasting call. Raises: GrpcError."""
+        if data is None:
+            call.finish()
+            return
+        command = parsed(TelemetryCommand, data)
+        kind = command.WhichOneof("command")
+        try:
+            if kind == "settings":
+                self._desk.access.check(call, access.settles(command.settings))
+                self._settle(call, command.settings)
+            else:
+                # Answers to questions: nobody waits for one.
+                self._desk.access.check(call, Wanted())
+                self._desk.clients.of(call)
+        except (Failed, Refused) as error:
+            failed = Failed.by(error) if isinstance(error, Refused) else error
+            if failed.code is Code.UNAUTHORIZED:
+                call.write(framed(TelemetryCommand(status=failed.status).SerializeToString()))
+                call.finish()
+                return
+            raise GrpcError(
+                GrpcStatus.INVALID_ARGUMENT,
+                f"process client telemetryCommand failed. {failed}",
+            ) from None
+
+    def _settle(self, call: Call, settings: Any) -> None:
+        """Raises: Failed, Refused."""
+        desk = self._desk
+        client = desk.clients.of(call)
+        if settings.HasField("publishing"):
+            topics = {desk.topic_of(topic) for topic in settings.publishing.topics}
+            client.topics |= topics
+        elif settings.HasField("subscription"):
+            group = desk.group_of(settings.subscription.group)
+            if desk.parts.tables.groups.find(group) is None:
+                raise Failed(
+                    Code.CONSUMER_GROUP_NOT_FOUND,
+                    f"there is no group {group}; make it with: pocketmq group create {group}",
+                )
+            entries = settings.subscription.subscriptions
+            if len(entries) > _SUBSCRIPTIONS_MAX:
+                raise Failed(
+                    Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions"
+                )
+            asked = {
+                topic: self._subscription(client, group, topic, entry.expression)
+                for entry in entries
+                for topic in (desk.topic_of(entry.topic),)
+            }
+            client.memberships[group] = _membership(group, settings.client_type, asked.values())
+        else:
+            raise Failed(
+                Code.BAD_REQUEST, "there is no publishing or subscription data in settings"
+            )
+        client.settings = settings
+        client.telemetry = call
+        client.connection = call.connection
+        desk.access.note(call, client)
+        self._beat(client)
+        answer = framed(
+            TelemetryCommand(status=OK, settings=self.settled(settings)).SerializeToString()
+        )
+        saves = desk.acts.clients.saves()
+        if saves:
+            when_all(saves, lambda: call.write(answer))
+        else:
+            call.write(answer)
+
+    def _subscription(
+        self, client: GrpcClient, group: str, topic: str, expression: Any
+    ) -> SubscriptionData:
+        """As classic clients have it; the version stays while it asks for the same. Raises: Failed."""
+        kind = "SQL92" if expression.type == FilterType.SQL else "TAG"
+        try:
+            asked = build_subscription(
+                topic, expression.expression or "*", kind, self._desk.parts.node.clock.now_ms()
+            )
+        except IllegalArgument as error:
+            raise Failed(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        known = client.memberships.get(group)
+        for old in () if known is None else known.subscriptions:
+            if (old.topic, old.sub_string, old.expression_type) == (
+                topic,
+                asked.sub_string,
+                asked.expression_type,
+            ):
+                asked.sub_version = old.sub_version
+        return asked
+
+    def _beat(self, client: GrpcClient) -> None:
+        """Tell the broker's tables that it lives. Raises: Refused."""
+        beat = Heartbeat(
+            client.client_id,
+            client.language,
+            Version.V5_5_0,
+            list(client.memberships.values()),
+            sorted(client.topics),
+        )
+        for _ in self._desk.acts.clients.heartbeat(beat, client):
+            pass
+
+    def settled(self, settings: Any) -> Any:
+        """A client's settings with the server's part in them."""
+        answer = classes["Settings"]()
+        answer.CopyFrom(settings)
+        answer.metric.on = False
+        if settings.HasField("publishing"):
+            answer.publishing.max_body_size = BODY_SIZE_MAX
+            answer.publishing.validate_message_type = self._desk.config.type_check
+            _backoff(answer.backoff_policy, _SEND_ATTEMPTS, 10, 1_000)
+            return answer
+        subscription = answer.subscription
+        group = self._desk.parts.tables.groups.get(subscription.group.name)
+        group = group or GroupConfig(subscription.group.name)
+        subscription.fifo = group.extra.get("consumeMessageOrderly") is True
+        subscription.receive_batch_size = RECEIVE_COUNT
+        subscription.long_polling_timeout.seconds = POLLING_MS_MAX // 1000
+        _retry(answer.backoff_policy, group)
+        return answer
+
+    def refresh(self, group: str) -> None:
+        """A group was changed: its members are told their settings again."""
+        for client in self._desk.clients.by_id.values():
+            if group in client.memberships and client.writable and client.settings is not None:
+                client.command(TelemetryCommand(status=OK, settings=self.settled(client.settings)))
+
+    # ------------------------------------------------------------ heartbeat, goodbye
+
+    def heartbeat(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        answer = classes["HeartbeatResponse"](status=OK)
+        desk = self._desk
+        if request.client_type != ClientType.PRODUCER:
+            group = desk.group_of(request.group)
+            if group not in client.memberships:
+                # A client whose settings this broker has not seen: what it asks for, it says later.
+                client.memberships[group] = _membership(group, request.client_type, ())
+        self._beat(client)
+        saves = desk.acts.clients.saves()
+        if not saves:
+            return answer
+        when_all(saves, lambda: call.reply(answer.SerializeToString()))
+        return None
+
+    def came_by(self, client: GrpcClient, group: str, kind: int, topic: str, by: Any) -> None:
+        """A client of unknown settings receives: it is a member from now on. Raises: Failed, Refused."""
+        known = client.memberships.get(group)
+        if known is not None and any(each.topic == topic for each in known.subscriptions):
+            return
+        asked = {each.topic: each for each in (known.subscriptions if known else ())}
+        asked[topic] = self._subscription(client, group, topic, by)
+        client.memberships[group] = _membership(group, kind, asked.values())
+        self._beat(client)
+
+    def produces(self, client: GrpcClient, topic: str) -> None:
+        """A client sends half messages to a topic: it may be asked about them. Raises: Refused."""
+        if topic not in client.topics:
+            client.topics.add(topic)
+            self._beat(client)
+
+    def leave(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        self._desk.clients.remove(client, "it said goodbye")
+        return classes["NotifyClientTerminationResponse"](status=OK)
+
+
+def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: bytes) -> Any:
+    """The command that stands for a request of the broker; None: such clients have no use for it."""
+    if code != RequestCode.CHECK_TRANSACTION_STATE:
+        return None
+    record = read_record(body, check_crc=False)
+    command = TelemetryCommand()
+    recover = command.recover_orphaned_transaction_command
+    recover.transaction_id = fields.get("transactionId") or fields.get("msgId") or ""
+    recover.message.CopyFrom(message_of(record, record.topic))
+    return command
+
+
+def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Membership:
+    return Membership(
+        group,
+        "CONSUME_PASSIVELY" if kind in _PASSIVE else "CONSUME_ACTIVELY",
+        "CLUSTERING",
+        "CONSUME_FROM_LAST_OFFSET",
+        list(asked),
+    )
+
+
+def _retry(policy: Any, group: GroupConfig) -> None:
+    """A group's own policy, as 5.x tools store it, or RocketMQ's."""
+    stored = group.extra.get("groupRetryPolicy")
+    if isinstance(stored, str):
+        try:
+            stored = json.loads(stored)
+        except ValueError:
+            stored = None
+    stored = stored if isinstance(stored, Mapping) else {}
+    attempts = group.retry_max_times + 1
+    try:
+        if stored.get("type") == "EXPONENTIAL":
+            own = stored.get("exponentialRetryPolicy") or {}
+            _backoff(
+                policy,
+                attempts,
+                int(own.get("initial", 5_000)),
+                int(own.get("max", 7_200_000)),
+                float(own.get("multiplier", 2)),
+            )
+            return
+        customized = stored.get("customizedRetryPolicy") or {}
+        pauses = [int(ms) for ms in customized.get("next") or _BACKOFF_MS]
+    except (AttributeError, TypeError, ValueError):
+        log.warning("the retry policy of a group cannot be read group=%s", group.group)
+        pauses = list(_BACKOFF_MS)
+    policy.max_attempts = attempts
+    policy.ClearField("strategy")
+    for ms in pauses:
+        policy.customized_backoff.next.add(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
+
+
+def _backoff(
+    policy: Any, attempts: int, initial_ms: int, max_ms: int, multiplier: float = 2
+) -> None:
+    policy.max_attempts = attempts
+    policy.ClearField("strategy")
+    backoff = policy.exponential_backoff
+    for duration, ms in ((backoff.initial, initial_ms), (backoff.max, max_ms)):
+        duration.seconds = ms // 1000
+        duration.nanos = ms % 1000 * 1_000_000
+    backoff.multiplier = multiplier

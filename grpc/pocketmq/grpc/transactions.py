@@ -1,0 +1,99 @@
+"""EndTransaction and RecallMessage. Source: EndTransactionActivity, RecallMessageActivity, RocketMQ 5.5.0.
+
+A producer names a transaction by its topic and id. Ours: where its half message is, is kept until the
+transaction ends, and after a restart of the broker found by its key; the proxy forgets it after 30 s, and
+answers OK whatever the broker did.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from pocketmq.broker.acts.send import Sent
+from pocketmq.broker.acts.transactions import Decision, HalfPlace
+from pocketmq.broker.refused import Refused
+from pocketmq.grpc import access
+from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.call import Call, Method
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.desk import Desk
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.routes import accepted_types
+from pocketmq.grpc.schema import Code, MessageType, TransactionResolution
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.names import TRANS_HALF_TOPIC
+from pocketmq.remoting.record import read_record
+
+_KEPT_MAX = 100_000
+_DECISIONS = {
+    TransactionResolution.COMMIT: Decision.COMMIT,
+    TransactionResolution.ROLLBACK: Decision.ROLLBACK,
+}
+
+
+class Transactions:
+    """The services."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        # (topic, transaction id) -> its half message.
+        self._places: OrderedDict[tuple[str, str], HalfPlace] = OrderedDict()
+
+    def methods(self) -> dict[bytes, Method]:
+        desk = self._desk
+        return {
+            **desk.method("EndTransaction", self.end, access.publishes),
+            **desk.method("RecallMessage", self.recall, access.publishes),
+        }
+
+    def began(self, topic: str, transaction_id: str, sent: Sent) -> None:
+        """A half message is stored."""
+        self._places[topic, transaction_id] = HalfPlace(topic, sent.queue_offset, sent.position)
+        if len(self._places) > _KEPT_MAX:
+            self._places.popitem(last=False)
+
+    def end(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        topic = self._desk.topic_of(request.topic)
+        name = request.transaction_id
+        if not name.strip():
+            raise Failed(Code.INVALID_TRANSACTION_ID, "a transaction is ended by its id")
+        answer = classes["EndTransactionResponse"](status=OK)
+        decision = _DECISIONS.get(request.resolution)
+        if decision is None:
+            # Not known yet: the producer will be asked again.
+            return answer
+        place = self._places.get((topic, name)) or self._find(topic, name)
+        try:
+            self._desk.acts.transactions.end(place, decision)
+        except Refused as refused:
+            raise Failed(Code.INVALID_TRANSACTION_ID, str(refused)) from None
+        self._places.pop((topic, name), None)
+        return answer
+
+    def _find(self, topic: str, name: str) -> HalfPlace:
+        """By the index of keys: the newest half message of that id. Raises: Failed."""
+        now_ms = self._desk.parts.node.clock.now_ms()
+        found = self._desk.parts.messages.store.query_by_key(
+            TRANS_HALF_TOPIC, name, 64, 0, now_ms + 60_000
+        )
+        for data in sorted(found.records, key=lambda data: -read_record(data).position):
+            record = read_record(data)
+            if (
+                record.topic == TRANS_HALF_TOPIC
+                and get_property(record.properties, b"UNIQ_KEY") == name.encode()
+                and get_property(record.properties, b"REAL_TOPIC") == topic.encode()
+            ):
+                return HalfPlace(topic, record.queue_offset, record.position)
+        raise Failed(
+            Code.INVALID_TRANSACTION_ID, f"there is no transaction {name[:100]!r} of {topic}"
+        )
+
+    def recall(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        desk = self._desk
+        topic = desk.known_topic(desk.topic_of(request.topic))
+        if desk.config.type_check and MessageType.DELAY not in accepted_types(topic):
+            raise Failed(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"only delayed messages are recalled, and {topic.topic} has none (message.type)",
+            )
+        key = desk.acts.recall.recall(topic.topic, request.recall_handle, topic.topic, client)
+        return classes["RecallMessageResponse"](status=OK, message_id=key)
