@@ -28,6 +28,7 @@ from pocketmq.cli.server_options import HELP, OPTIONS
 from pocketmq.client import options
 from pocketmq.client.transaction import TransactionOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.requests import REQUESTS, Server
 from pocketmq.remoting.settings import Key
@@ -167,6 +168,7 @@ def configuration() -> str:
             "Beside the console's `/metrics`; of several brokers each takes the next port.",
             MetricsConfig.keys(),
         ),
+        ("The gRPC port", "For the SDKs of RocketMQ 5; of `up` and `broker`.", GrpcConfig.keys()),
     )
     parts = [_CONFIGURATION.format(made=_MADE), "## Options of the servers\n\n" + _options()]
     for title, text, keys in groups:

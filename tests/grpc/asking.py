@@ -97,8 +97,15 @@ class Asking:
     def flush(self) -> None:
         self._writer.write(self.http2.data_to_send())
 
-    def begin(self, name: str, message: Any = None, *, ended: bool = True, **headers: str) -> int:
-        """Begin a call; headers: more of them, `_` for `-`. Returns: its stream."""
+    def begin(
+        self,
+        name: str,
+        message: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        ended: bool = True,
+    ) -> int:
+        """Begin a call; headers: more of them. Returns: its stream."""
         stream_id = self.http2.get_next_available_stream_id()
         path = name if name.startswith("/") else f"/{SERVICE}/{name}"
         sent = {
@@ -110,7 +117,7 @@ class Asking:
             "content-type": "application/grpc",
             "x-mq-request-id": str(uuid.UUID(int=stream_id)),
             **self.metadata,
-            **{key.replace("_", "-"): value for key, value in headers.items()},
+            **(headers or {}),
         }
         self.answers[stream_id] = Answer()
         self.http2.send_headers(stream_id, list(sent.items()))
@@ -135,15 +142,17 @@ class Asking:
         async with asyncio.timeout(WITHIN_S), self._changed:
             await self._changed.wait_for(condition)
 
-    async def ask(self, name: str, message: Any, **headers: str) -> Any:
+    async def ask(self, name: str, message: Any, headers: dict[str, str] | None = None) -> Any:
         """A call with one answer."""
-        answers = await self.ask_stream(name, message, **headers)
+        answers = await self.ask_stream(name, message, headers)
         assert len(answers) == 1
         return answers[0]
 
-    async def ask_stream(self, name: str, message: Any, **headers: str) -> list[Any]:
+    async def ask_stream(
+        self, name: str, message: Any, headers: dict[str, str] | None = None
+    ) -> list[Any]:
         """A call with any number of answers."""
-        stream_id = self.begin(name, message, **headers)
+        stream_id = self.begin(name, message, headers)
         answer = self.answers[stream_id]
         await self.until(lambda: answer.ended)
         assert (answer.status, answer.reset) == (0, None), answer.text

@@ -1,6 +1,5 @@
 """The port of the gRPC SDKs beside `up` and `broker`: whether there is one, before `ready` is said."""
 
-import logging
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
@@ -8,8 +7,6 @@ from pocketmq.cli.server import cannot_listen
 from pocketmq.grpc.config import OFF, GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.tls import ServerTls
-
-log = logging.getLogger(__name__)
 
 _PORT = "grpcServerPort"
 
@@ -38,16 +35,14 @@ async def grpc_port(
 ) -> str:
     """Serve the SDKs until `stack` is left. Returns: the address; empty where there is no such port.
 
-    A port that nobody asked for and that another program has is no reason not to start. Raises: CannotBegin.
+    When nobody asked for the port and another program has it, any free one will do. Raises: CannotBegin.
     """
     if config.is_off:
         return ""
     try:
-        server = await stack.enter_async_context(GrpcServer(broker, config, tls=tls))
+        server = GrpcServer(broker, config, port_is_wish=not port_is_asked, tls=tls)
+        await stack.enter_async_context(server)
     except OSError as error:
         host = broker.config.listen_address
-        if port_is_asked:
-            raise cannot_listen(host, config.port, "--grpc-port", error) from error
-        log.warning("no gRPC port: %s", cannot_listen(host, config.port, "--grpc-port", error))
-        return ""
+        raise cannot_listen(host, config.port, "--grpc-port", error) from error
     return server.address

@@ -8,6 +8,7 @@ fast and stays as small as before. The import runs in a thread, and the first co
 """
 
 import asyncio
+import errno
 import logging
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -37,8 +38,16 @@ class GrpcServer:
     address: str
     port: int
 
-    def __init__(self, broker: Broker, config: GrpcConfig, *, tls: ServerTls | None = None) -> None:
-        """broker: one that serves already."""
+    def __init__(
+        self,
+        broker: Broker,
+        config: GrpcConfig,
+        *,
+        port_is_wish: bool = False,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """broker: one that serves already. port_is_wish: when the port is in use, any free one will do."""
+        self._port_is_wish = port_is_wish
         self._broker = broker
         self._config = config
         self._tls = tls
@@ -51,11 +60,13 @@ class GrpcServer:
 
     async def __aenter__(self) -> Self:
         """Raises: OSError (address in use)."""
-        loop = asyncio.get_running_loop()
         settings = self._broker.config
-        listener = await loop.create_server(
-            self._accept, settings.listen_address, self._config.port, backlog=_BACKLOG
-        )
+        try:
+            listener = await self._listen(self._config.port)
+        except OSError as error:
+            if not self._port_is_wish or error.errno != errno.EADDRINUSE:
+                raise
+            listener = await self._listen(0)
         self.port = int(listener.sockets[0].getsockname()[1])
         self.address = address_text(settings.broker_ip1, self.port)
         async with AsyncExitStack() as stack:
@@ -65,6 +76,12 @@ class GrpcServer:
             stack.callback(scanning.cancel)
             self._stack = stack.pop_all()
         return self
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        """Raises: OSError."""
+        host = self._broker.config.listen_address
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
 
     async def __aexit__(
         self,
