@@ -131,7 +131,9 @@ class Receives:
         again = partial(self._again, ask, client, call)
         found = acts.pop(ask, client, again)
         if found is None:
-            call.on_gone = lambda unsent: acts.cancel(ask, client, again)
+            queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
+            cancel = self._desk.parts.services.pop.cancel
+            call.on_gone = lambda unsent: cancel(queue, client, again)
             return
         call.on_gone = None
         if not found.count:

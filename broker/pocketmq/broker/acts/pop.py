@@ -161,11 +161,6 @@ class PopActs:
         found.code = code
         return found
 
-    def cancel(self, ask: PopMessageHeader, peer: Peer, again: Callable[[], None]) -> None:
-        """The pop that was told `again` need not wait any more; a message that woke it wakes another."""
-        if not self._pop.polling.cancel(peer, again):
-            self._pop.polling.wake(ask.consumer_group, ask.topic, ask.queue_id)
-
     def notify(
         self, ask: NotificationHeader, peer: Peer, again: Callable[[], None]
     ) -> Notified | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.pop_polling import PopPolling
@@ -86,6 +87,11 @@ class PopService:
         """The broker stops: nobody waits any more."""
         self.polling.release()
         self.notifications.release()
+
+    def cancel(self, queue: QueueOf, peer: Peer, again: Callable[[], None]) -> None:
+        """The pop that was to be told `again` waits no more; a message that woke it wakes another."""
+        if not self.polling.cancel(peer, again):
+            self.polling.wake(*queue)
 
     def connection_closed(self, connection: Peer) -> None:
         """A client is gone; what it has popped comes back when its time is over."""
