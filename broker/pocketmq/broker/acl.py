@@ -34,6 +34,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pocketmq.broker.acl_address import AddressPattern
+from pocketmq.broker.bearer import AccessDenied as AccessDenied
+from pocketmq.broker.bearer import Wanted
 from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
@@ -46,7 +48,7 @@ from pocketmq.remoting.credentials import (
     digest,
     signing_order,
 )
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
+from pocketmq.remoting.errors import IllegalArgument, ProtocolError
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import (
     RETRY_PREFIX,
@@ -66,10 +68,6 @@ _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
-
-
-class AccessDenied(PocketMQError):
-    """The request may not be served; the text is what its sender is told."""
 
 
 class Permission(IntFlag):
@@ -299,20 +297,11 @@ class Accounts:
             raise IllegalArgument(f"the ACL file {path}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a request of another front is about: topics to publish to, to read, or either; groups."""
-
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-    either: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-
-    def needs(self) -> Iterator[Need]:
-        yield from ((retry_topic(group), Permission.SUB) for group in self.groups)
-        yield from (_write_need(topic) for topic in self.publish)
-        yield from ((topic, _EITHER) for topic in self.either)
-        yield from ((topic, Permission.SUB) for topic in self.subscribe)
+def _needs(wanted: Wanted) -> Iterator[Need]:
+    yield from ((retry_topic(group), Permission.SUB) for group in wanted.groups)
+    yield from (_write_need(topic) for topic in wanted.publish)
+    yield from ((topic, _EITHER) for topic in wanted.either)
+    yield from ((topic, Permission.SUB) for topic in wanted.subscribe)
 
 
 class PlainAccessValidator:
@@ -429,7 +418,7 @@ class PlainAccessValidator:
         """
         account = self._account(peer, access_key, holds)
         if account is not None:
-            account.check_needs(wanted.needs())
+            account.check_needs(_needs(wanted))
 
     def note(self, peer: Peer, access_key: str) -> None:
         """By which key a client of another front was let in last."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.broker.acl import PlainAccessValidator
+    from pocketmq.broker.bearer import BearerAccess
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.broker.config_manager import ConfigManager
     from pocketmq.broker.consumer_manager import ConsumerManager
@@ -66,7 +66,7 @@ class Node:
     store_host: bytes
     call_soon: Callable[[Callable[[], None]], object] | None = None
     may_publish: "Callable[[Peer, str], bool]" = _anybody
-    accounts: "PlainAccessValidator | None" = None
+    accounts: "BearerAccess | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.acl import AccessDenied, PlainAccessValidator, Wanted
+from pocketmq.broker.bearer import AccessDenied, BearerAccess, Wanted
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.call import Call
 from pocketmq.grpc.clients import GrpcClient
@@ -28,7 +28,7 @@ Needs = Callable[[Any], Wanted]
 class Access:
     """Over the broker's accounts; None: everybody may do everything."""
 
-    def __init__(self, accounts: PlainAccessValidator | None) -> None:
+    def __init__(self, accounts: BearerAccess | None) -> None:
         self._accounts = accounts
 
     def check(self, call: Call, wanted: Wanted) -> None:

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pocketmq.broker.acl import Wanted
 from pocketmq.broker.acts.clients import Heartbeat, Membership
+from pocketmq.broker.bearer import Wanted
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed
