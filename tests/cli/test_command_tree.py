@@ -14,12 +14,12 @@ import pytest
 import typer
 from tests.cli.servers import COMMAND, Server
 
-from pocketmq.cli.app import app, run
+from pocketmq.cli.app import commands, run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client.errors import refusal
 from pocketmq.remoting.codes import ResponseCode
 
-ROOT = typer.main.get_command(app)
+ROOT = typer.main.get_command(commands())
 # Parsed beside typer, because they start in a fraction of its time.
 PLAIN = {"up", "namesrv", "broker", "health"}
 
@@ -54,6 +54,7 @@ ASKED = {
     "offset copy": "g h T --yes",
     "message send": "T body",
     "message tail": "T --count 1",
+    "message consume": "T --group eater --from-first --count 1",
     "message find": "T --key k",
     "message track": "{id}",
     "message import": "{file}",
@@ -75,8 +76,14 @@ ASKED = {
     "store export": "{store} --out {folder}/messages.jsonl",
     "doctor net": "",
     "doctor group": "g",
-    "bench produce": "--count 20",
+    "bench produce": "--count 20 --size 64,128",
+    "bench both": "--count 20",
     "bench consume": "--topic T",
+    "context list": "",
+    "context save": "here",
+    "context select": "kept",
+    "context delete": "kept",
+    "top": "--every 0.1",
 }
 # A name that is wrong, and what the error says to do next.
 WRONG = {
@@ -116,9 +123,14 @@ WRONG = {
     "store export": ("{folder}/nope", "--data"),
     "doctor group": ("Nope", "group list"),
     "bench consume": ("--topic Nope", "topic create Nope"),
+    "context select": ("Nope", "context list"),
+    "context delete": ("Nope", "context list"),
 }
 # A producer group is known while it is online only; these take no name, or make what they are given.
-NO_WRONG_NAME = {"group list", "group producers", "doctor net", "bench produce"}
+NO_WRONG_NAME = {
+    *("group list", "group producers", "doctor net", "bench produce", "bench both"),
+    *("context list", "context save", "top", "message consume"),
+}
 
 
 @dataclass

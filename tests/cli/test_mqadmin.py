@@ -11,7 +11,7 @@ import pytest
 import typer
 from tests.cli.servers import Server
 
-from pocketmq.cli.app import app
+from pocketmq.cli.app import commands
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.main import run
 from pocketmq.cli.mqadmin.printed import parse_time
@@ -58,7 +58,7 @@ def say(site: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Say:
 
 def _is_command(words: str) -> bool:
     """Whether `pocketmq WORDS` begins with a command that exists."""
-    found: Any = typer.main.get_command(app)
+    found: Any = typer.main.get_command(commands())
     for word in words.split():
         children = getattr(found, "commands", {})
         if not children:

@@ -1,52 +1,39 @@
-"""Every command but the servers', by typer; imported only when one of them is called."""
+"""Every command but the servers', by typer; imported only when one of them is called.
+
+A new group of commands is a module with an `app`, and a row of GROUPS.
+"""
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from pocketmq.cli import (
-    bench_commands,
-    cluster_commands,
-    delay_commands,
-    dlq_commands,
-    doctor,
-    group_commands,
-    message_commands,
-    offset_commands,
-    store_commands,
-    topic_commands,
-)
+from pocketmq.cli import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.server_options import HELP
 from pocketmq.cli.site import SiteRefused
 
-app = typer.Typer(
-    name="pocketmq",
-    help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
-    epilog="Exit codes: 0 done; 1 refused, not found, or something is wrong; 2 it could not begin: a bad "
-    "option, an unknown setting, a port in use.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _name, _group in (
-    ("topic", topic_commands.app),
-    ("group", group_commands.app),
-    ("offset", offset_commands.app),
-    ("message", message_commands.app),
-    ("dlq", dlq_commands.app),
-    ("delay", delay_commands.app),
-    ("cluster", cluster_commands.app),
-    ("store", store_commands.app),
-    ("doctor", doctor.app),
-    ("bench", bench_commands.app),
-):
-    app.add_typer(_group, name=_name)
+# What the list of commands says of each group. A module is imported for its own commands only: all of
+# them together take three times as long as most commands do.
+GROUPS = {
+    "topic": ("topic_commands", "Create, change, delete and show topics."),
+    "group": ("group_commands", "Create, change, delete and show consumer groups."),
+    "offset": ("offset_commands", "How far groups have consumed; move them."),
+    "message": ("message_commands", "Send, follow, consume, find and track messages."),
+    "dlq": ("dlq_commands", "Dead letters: look at them, give them back, export."),
+    "delay": ("delay_commands", "Messages that wait for their time."),
+    "cluster": ("cluster_commands", "Brokers of a cluster, their numbers and settings."),
+    "store": ("store_commands", "Look into a folder of messages, PocketMQ's or Apache RocketMQ's."),
+    "doctor": ("doctor", "Say in words what is wrong."),
+    "bench": ("bench_commands", "Measure this site with PocketMQ's own client."),
+    "context": ("context_commands", "Remember sites by name: address, credentials, TLS."),
+}
+# Commands of their own, beside the groups.
+_SINGLE = {"top": "top"}
 
 
-@app.callback()
 def reach(
     tls_ca: Annotated[
         str | None,
@@ -55,14 +42,51 @@ def reach(
             help="Authorities, PEM: talk TLS and check the servers' certificates. Else POCKETMQ_TLS_CA.",
         ),
     ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The site of that name: see `pocketmq context`."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", help=watch.HELP),
+    ] = None,
 ) -> None:
     """What holds for every command that asks a site."""
     if tls_ca is not None:
         os.environ["POCKETMQ_TLS_CA"] = tls_ca
+    if context is not None:
+        os.environ["POCKETMQ_CONTEXT"] = context
 
 
-def _add_servers() -> None:
-    """The three servers are parsed elsewhere (server_options); here they are for the list of commands."""
+def commands(word: str | None = None) -> typer.Typer:
+    """All commands; those of a group only when `word` is its name, or for None."""
+    app = typer.Typer(
+        name="pocketmq",
+        help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
+        epilog="Exit codes: 0 done; 1 refused, not found, or something is wrong; 2 it could not begin: a "
+        "bad option, an unknown setting, a port in use.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(reach)
+    for name, (module, text) in GROUPS.items():
+        group = typer.Typer()
+        if word in (None, name):
+            group = import_module(f"pocketmq.cli.{module}").app
+        app.add_typer(group, name=name, help=text, no_args_is_help=True)
+    for name, module in _SINGLE.items():
+        app.command(name)(getattr(import_module(f"pocketmq.cli.{module}"), name))
+    _add_servers(app)
+    return app
+
+
+def _add_servers(app: typer.Typer) -> None:
+    """The three servers and health are parsed elsewhere; here they are for the list of commands."""
+    plain: dict[str, Any] = {
+        "add_help_option": False,
+        "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+    }
     for role, text in HELP.items():
 
         def server(context: typer.Context, role: str = role) -> None:
@@ -70,39 +94,37 @@ def _add_servers() -> None:
 
             raise typer.Exit(int(serve(role, context.args)))
 
-        server.__doc__ = text
-        app.command(
-            role,
-            help=text,
-            add_help_option=False,
-            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-        )(server)
+        app.command(role, help=text, **plain)(server)
 
+    @app.command("health", **plain)
+    def health(context: typer.Context) -> None:
+        """Ask whether name server and broker answer; for an image's HEALTHCHECK."""
+        from pocketmq.cli.health import health as run_health
 
-_add_servers()
-
-
-@app.command(
-    "health",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def health(context: typer.Context) -> None:
-    """Ask whether name server and broker answer; for an image's HEALTHCHECK."""
-    from pocketmq.cli.health import health as run_health
-
-    raise typer.Exit(int(run_health(context.args)))
+        raise typer.Exit(int(run_health(context.args)))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; the exit code. Raises: CannotBegin."""
-    command = typer.main.get_command(app)
+    """Run one command, again and again with --watch; the exit code. Raises: CannotBegin."""
+    words, every_s = watch.taken_out(arguments)
+    asked = next((word for word in words if word in GROUPS), "")
+    completing = "_POCKETMQ_COMPLETE" in os.environ
+    command = typer.main.get_command(commands(None if completing else asked))
+    try:
+        if every_s is not None:
+            return watch.again_and_again(lambda: _run(command, words), every_s)
+        return _run(command, words)
+    except typer.Abort:
+        return int(ExitCode.FAILED)
+
+
+def _run(command: watch.Command, arguments: list[str]) -> int:
     try:
         result = command.main(arguments, prog_name="pocketmq", standalone_mode=False)
     except typer.Exit as stop:
         return int(stop.exit_code)
     except typer.Abort:
-        return int(ExitCode.FAILED)
+        raise
     except SiteRefused as error:
         sys.stderr.write(f"pocketmq: {error}\n")
         return int(ExitCode.FAILED)

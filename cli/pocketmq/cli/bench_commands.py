@@ -4,64 +4,85 @@ For a comparison with Apache RocketMQ under its own load generator see benchmark
 """
 
 import asyncio
-import time
-from typing import Annotated, Any
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Json, NameServer
-from pocketmq.cli.output import print_fields
+from pocketmq.cli.output import print_json, print_line, print_rows
 from pocketmq.cli.site import answered, client_options
 from pocketmq.remoting.names import BENCHMARK_TOPIC
 
-app = typer.Typer(help="Measure this site with PocketMQ's own client.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from pocketmq.cli.bench import Run
+
+app = typer.Typer()
 
 Topic = Annotated[str, typer.Option(help="Topic to use; it is created when missing.")]
+Count = Annotated[int, typer.Option("--count", "-c", min=1, help="Messages of each run.")]
+Sizes = Annotated[
+    str, typer.Option("--size", help="Bytes of each body; several make a run each: 128,1024.")
+]
+Rates = Annotated[
+    str, typer.Option("--rate", help="Sends per second, 0 for no limit; several: 1000,5000,0.")
+]
+InFlight = Annotated[int, typer.Option(min=1, help="Sends at the same time.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV for a spreadsheet.")]
+Histogram = Annotated[bool, typer.Option("--histogram", help="Say how many took how long.")]
 
 
 @app.command()
 def produce(
     namesrv: NameServer,
     topic: Topic = BENCHMARK_TOPIC,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages.")] = 10_000,
-    size: Annotated[int, typer.Option(min=1, help="Bytes of each body.")] = 128,
-    in_flight: Annotated[int, typer.Option(min=1, help="Sends at the same time.")] = 64,
+    count: Count = 10_000,
+    size: Sizes = "128",
+    rate: Rates = "0",
+    in_flight: InFlight = 64,
+    histogram: Histogram = False,
+    as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
-    """Send messages, each acknowledged, and say how long it took."""
+    """Send messages, each acknowledged, and say how long it took. Ctrl-C keeps the figures so far."""
+    from pocketmq.cli import bench
 
-    async def work() -> dict[str, Any]:
-        from pocketmq.client import Message, Producer
+    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+        return bench.produce(run, topic, in_flight, options)
 
-        body = b"x" * size
-        took: list[float] = []
-        left = count
-        async with Producer("pocketmq-bench", **client_options(namesrv)) as producer:
-            await producer.send(Message(topic, body))
+    runs = [bench.Run(count, *each) for each in product(_numbers(size), _numbers(rate))]
+    _measure(namesrv, runs, one)
+    _print(runs, histogram=histogram, as_csv=as_csv, as_json=as_json)
 
-            async def sender() -> None:
-                nonlocal left
-                while left > 0:
-                    left -= 1
-                    begin = time.perf_counter()
-                    await producer.send(Message(topic, body))
-                    took.append(time.perf_counter() - begin)
 
-            begin = time.perf_counter()
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(in_flight, count)):
-                    tasks.create_task(sender())
-            seconds = time.perf_counter() - begin
-        took.sort()
-        return {
-            "messages": count,
-            "seconds": round(seconds, 3),
-            "messages_per_s": round(count / seconds),
-            "p50_ms": round(took[len(took) // 2] * 1000, 3),
-            "p99_ms": round(took[len(took) * 99 // 100] * 1000, 3),
-        }
+@app.command()
+def both(
+    namesrv: NameServer,
+    topic: Topic = BENCHMARK_TOPIC,
+    count: Count = 10_000,
+    size: Sizes = "128",
+    rate: Rates = "0",
+    in_flight: InFlight = 64,
+    histogram: Histogram = False,
+    as_csv: Csv = False,
+    as_json: Json = False,
+) -> None:
+    """Send and consume at once; times are from the send to the listener. Ctrl-C keeps the figures."""
+    from pocketmq.cli import bench
 
-    print_fields(answered(lambda: asyncio.run(work())), as_json=as_json)
+    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+        return bench.both(run, topic, in_flight, options)
+
+    runs = [
+        bench.Run(count, max(wide, bench.SIZE_MIN), fast)
+        for wide, fast in product(_numbers(size), _numbers(rate))
+    ]
+    _measure(namesrv, runs, one)
+    _print(runs, histogram=histogram, as_csv=as_csv, as_json=as_json)
 
 
 @app.command()
@@ -69,25 +90,83 @@ def consume(
     namesrv: NameServer,
     topic: Topic = BENCHMARK_TOPIC,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages at most.")] = 10_000,
+    as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
     """Read what a topic holds, from its beginning, and say how long it took; nothing is committed."""
+    from pocketmq.cli import bench
 
-    async def work() -> dict[str, Any]:
-        from pocketmq.admin import Admin
+    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+        return bench.consume(run, topic, options)
 
-        got = 0
-        async with Admin(**client_options(namesrv)) as admin:
-            begin = time.perf_counter()
-            async for _ in admin.messages.between(topic):
-                got += 1
-                if got == count:
-                    break
-            seconds = time.perf_counter() - begin
-        return {
-            "messages": got,
-            "seconds": round(seconds, 3),
-            "messages_per_s": round(got / seconds) if seconds else 0,
-        }
+    runs = [bench.Run(count, 0, 0)]
+    _measure(namesrv, runs, one)
+    _print(runs, histogram=False, as_csv=as_csv, as_json=as_json)
 
-    print_fields(answered(lambda: asyncio.run(work())), as_json=as_json)
+
+def _numbers(text: str) -> list[int]:
+    """`128,1024` -> [128, 1024]. Raises: CannotBegin."""
+    try:
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 0:
+        raise CannotBegin(f"{text!r} is no list of numbers: 128, or 128,1024")
+    return found
+
+
+def _measure(
+    namesrv: str, runs: "list[Run]", one: "Callable[[Run, dict[str, Any]], Awaitable[None]]"
+) -> None:
+    """Fill the runs, one after the other; Ctrl-C ends it and leaves what was measured."""
+
+    async def work() -> None:
+        for number, run in enumerate(runs, 1):
+            with _bar(run, f"{number}/{len(runs)}  {run.size} B"):
+                await one(run, client_options(namesrv))
+
+    try:
+        answered(lambda: asyncio.run(work()))
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped; what was measured until then:\n")
+
+
+@contextmanager
+def _bar(run: "Run", what: str) -> Iterator[None]:
+    """A bar on standard error, when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=run.count)
+        run.tick = lambda: progress.update(task, completed=len(run.took_s))
+        yield
+
+
+def _print(runs: "list[Run]", *, histogram: bool, as_csv: bool, as_json: bool) -> None:
+    """A row for each run that has begun."""
+    begun = [run for run in runs if run.took_s]
+    rows = [run.figures() for run in begun]
+    if as_json:
+        print_json(
+            [{**row, "latency": run.histogram()} for row, run in zip(rows, begun, strict=True)]
+        )
+    elif as_csv:
+        print_line(",".join(rows[0] if rows else ()))
+        for row in rows:
+            print_line(",".join(str(value) for value in row.values()))
+    else:
+        print_rows(rows, as_json=False, empty="nothing was measured")
+    for run in begun if histogram and not as_json else ():
+        print_rows(_bars(run.histogram()), as_json=False)
+
+
+def _bars(counts: dict[str, int]) -> list[dict[str, Any]]:
+    most = max(counts.values(), default=1)
+    return [
+        {"took": name, "messages": count, "": "#" * -(-40 * count // most)}
+        for name, count in counts.items()
+    ]

@@ -15,7 +15,7 @@ from pocketmq.remoting.settings import nearest
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
-app = typer.Typer(help="Brokers of a cluster, their numbers and settings.", no_args_is_help=True)
+app = typer.Typer()
 
 
 class Answer(StrEnum):

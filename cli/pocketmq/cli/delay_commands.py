@@ -16,7 +16,7 @@ from pocketmq.remoting.names import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
-app = typer.Typer(help="Messages that wait for their time.", no_args_is_help=True)
+app = typer.Typer()
 
 _PREFIX = "scheduleMessageOffset_"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
     from pocketmq.remoting.message import MessageExt
 
-app = typer.Typer(help="Dead letters: look at them, give them back, export.", no_args_is_help=True)
+app = typer.Typer()
 
 
 async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:

@@ -9,7 +9,7 @@ from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line
 
-app = typer.Typer(help="Say in words what is wrong.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command()

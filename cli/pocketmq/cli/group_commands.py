@@ -15,26 +15,29 @@ from pocketmq.cli.group_report import (
     loss_rows,
     symptom_rows,
 )
-from pocketmq.cli.options import Broker, Cluster, GroupName, Json, NameServer, Yes
+from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, confirm, with_admin
 from pocketmq.remoting.codes import version_name
+from pocketmq.remoting.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
-app = typer.Typer(help="Create, change, delete and show consumer groups.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command("list")
-def list_groups(namesrv: NameServer, as_json: Json = False) -> None:
-    """Every group, with its members online and its lag."""
+def list_groups(namesrv: NameServer, everything: All = False, as_json: Json = False) -> None:
+    """Every group, with its members online and its lag; those of the system with --all."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         from pocketmq.admin.views import group_row
 
         rows = []
         for name in await admin.groups.names():
+            if is_system_group(name) and not everything:
+                continue
             row = await group_row(admin, name)
             rows.append(
                 {"group": name, "members": row.members, "topics": row.topics, "lag": row.lag}

@@ -1,4 +1,4 @@
-"""`pocketmq message`: send, tail, find, track."""
+"""`pocketmq message`: send, tail, consume, find, track."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
     from pocketmq.remoting.message import MessageExt
 
-app = typer.Typer(help="Send, follow, find and track messages.", no_args_is_help=True)
+app = typer.Typer()
 
 _POLL_MS = 500
 Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")]
@@ -190,6 +190,57 @@ def tail(
 
     try:
         with_admin(namesrv, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(int(ExitCode.OK)) from None
+
+
+@app.command()
+def consume(
+    topic: TopicName,
+    namesrv: NameServer,
+    group: Annotated[str, typer.Option(help="The consumer group to be a member of.")],
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=1, help="End after so many.")
+    ] = None,
+    tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
+    from_first: Annotated[
+        bool, typer.Option("--from-first", help="A new group begins with the oldest message.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Consume as a member of a group: what is printed is committed. Ends with --count or Ctrl-C.
+
+    With --json each message is one line.
+    """
+    import asyncio
+
+    async def work() -> None:
+        from pocketmq.client import ConsumeFromWhere, LitePullConsumer
+
+        begin = ConsumeFromWhere.FIRST_OFFSET if from_first else ConsumeFromWhere.LAST_OFFSET
+        consumer = LitePullConsumer(
+            group,
+            auto_commit=False,
+            consume_from_where=begin,
+            pull_batch_size=32 if count is None else min(count, 32),
+            **client_options(namesrv),
+        )
+        consumer.subscribe(topic, tag)
+        printed = 0
+        ends: dict[Any, int] = {}
+        async with consumer:
+            while count is None or printed < count:
+                for message in await consumer.poll(_POLL_MS):
+                    if printed == count:
+                        break
+                    _print_message(message, as_json)
+                    printed += 1
+                    ends[message.message_queue] = message.queue_offset + 1
+                sys.stdout.flush()
+                await consumer.commit(ends)
+
+    try:
+        answered(lambda: asyncio.run(work()))
     except KeyboardInterrupt:
         raise typer.Exit(int(ExitCode.OK)) from None
 

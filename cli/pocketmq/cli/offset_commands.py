@@ -15,7 +15,7 @@ from pocketmq.cli.site import SiteRefused, confirm, with_admin
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, OffsetReset
 
-app = typer.Typer(help="How far groups have consumed; move them.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command("show")

@@ -1,18 +1,18 @@
 """Options that several commands share."""
 
-import os
 from typing import Annotated
 
 import typer
+
+from pocketmq.cli import contexts
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
 def default_name_server() -> str:
-    """POCKETMQ_NAMESRV_ADDR, then NAMESRV_ADDR, then the one of this machine."""
-    return (
-        os.environ.get("POCKETMQ_NAMESRV_ADDR") or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    )
+    """POCKETMQ_NAMESRV_ADDR, then NAMESRV_ADDR, also of a context, then the one of this machine."""
+    said = contexts.environment()
+    return said.get("POCKETMQ_NAMESRV_ADDR") or said.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
 
 
 NameServer = Annotated[
@@ -21,13 +21,14 @@ NameServer = Annotated[
         "--namesrv",
         "-n",
         metavar="ADDR",
-        help="Name servers, 'host:port;host:port'; else NAMESRV_ADDR, else 127.0.0.1:9876.",
+        help="Name servers, 'host:port;host:port'; else NAMESRV_ADDR, the context's, 127.0.0.1:9876.",
         default_factory=default_name_server,
         show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without being asked.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="Also those of the system.")]
 Cluster = Annotated[str | None, typer.Option(help="Only in this cluster.")]
 Broker = Annotated[str | None, typer.Option(help="Only on this broker: its name or host:port.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.")]

@@ -1,7 +1,6 @@
 """Run a command's coroutine with administration open; what the site answers becomes an exit code."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
@@ -36,12 +36,14 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     return answered(lambda: asyncio.run(run()))
 
 
-def client_options(namesrv: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """How a command reaches a site: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
     POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it check
     the servers' certificates, too. Raises: IllegalArgument when one of the keys is missing, or that file.
     """
     options: dict[str, Any] = {"name_server": namesrv}
+    if environment is None:
+        environment = contexts.environment()
     keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
     if any(keys):
         from pocketmq.remoting.credentials import Credentials

@@ -33,9 +33,7 @@ from pocketmq.store.doctor import diagnose
 from pocketmq.store.errors import StoreForeign
 from pocketmq.store.reader import StoreReader
 
-app = typer.Typer(
-    help="Look into a store directory, check, mend and export it.", no_args_is_help=True
-)
+app = typer.Typer()
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="The broker's --data directory.")]
 Topic = Annotated[str | None, typer.Option(help="Only this topic.")]

@@ -6,7 +6,7 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.moments import show_moment
-from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName, Yes
+from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import confirm, with_admin
 from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
@@ -14,7 +14,7 @@ from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFI
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
-app = typer.Typer(help="Create, change, delete and show topics.", no_args_is_help=True)
+app = typer.Typer()
 
 _PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
 _HIDDEN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
@@ -43,12 +43,10 @@ def show_perm(perm: int) -> str:
 def list_topics(
     namesrv: NameServer,
     cluster: Cluster = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also system, retry and dead-letter topics.")
-    ] = False,
+    everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Names of the topics."""
+    """Names of the topics; those of the system, of retries and of dead letters with --all."""
 
     async def work(admin: "Admin") -> list[str]:
         names = await admin.topics.names(cluster)

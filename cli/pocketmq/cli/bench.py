@@ -1,0 +1,156 @@
+"""What `pocketmq bench` measures: sends, reads, or both at once, and how long each message took.
+
+A Run keeps its figures outside the tasks that fill it, so that Ctrl-C loses none.
+"""
+
+import asyncio
+import os
+import struct
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from pocketmq.client import (
+    ConsumeContext,
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+
+# Upper bounds of the histogram's classes, ms; the last class has none.
+BOUNDS_MS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_STAMP = struct.Struct(">8sq")
+SIZE_MIN = _STAMP.size
+
+
+class Run:
+    """The figures of one run; rate: sends per second that are wanted, 0: as fast as it goes."""
+
+    def __init__(self, count: int, size: int, rate: int) -> None:
+        self.count, self.size, self.rate = count, size, rate
+        self.took_s: list[float] = []
+        self.began_s: float | None = None
+        self.ended_s: float | None = None
+        self.tick: Callable[[], object] = lambda: None
+
+    def begin(self) -> None:
+        self.began_s = time.perf_counter()
+
+    def took(self, seconds: float) -> None:
+        self.took_s.append(seconds)
+        self.ended_s = time.perf_counter()
+        self.tick()
+
+    def figures(self) -> dict[str, Any]:
+        """One row. latency_ms: how many messages took at most so long, in classes."""
+        seconds = (self.ended_s or 0) - (self.began_s or 0) if self.took_s else 0.0
+        ordered = sorted(self.took_s)
+
+        def part(share: float) -> float | None:
+            return round(ordered[int((len(ordered) - 1) * share)] * 1000, 3) if ordered else None
+
+        return {
+            "size": self.size,
+            "rate": self.rate,
+            "messages": len(ordered),
+            "seconds": round(seconds, 3),
+            "messages_per_s": round(len(ordered) / seconds) if seconds else 0,
+            "p50_ms": part(0.5),
+            "p99_ms": part(0.99),
+            "p999_ms": part(0.999),
+            "max_ms": part(1),
+        }
+
+    def histogram(self) -> dict[str, int]:
+        """Messages by how long they took: `<= 5 ms` -> 17."""
+        counts = [0] * (len(BOUNDS_MS) + 1)
+        for seconds in self.took_s:
+            counts[bisect_right(BOUNDS_MS, seconds * 1000)] += 1
+        names = [*(f"<= {bound} ms" for bound in BOUNDS_MS), f"> {BOUNDS_MS[-1]} ms"]
+        return {name: each for name, each in zip(names, counts, strict=True) if each}
+
+
+async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
+    """Send run.count messages; a message's time is until it is acknowledged."""
+    async with Producer("pocketmq-bench", **options) as producer:
+        await producer.send(Message(topic, b"x" * run.size))
+        run.begin()
+        await _send_all(run, producer, topic, in_flight, run.took)
+
+
+async def both(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
+    """Send run.count messages and consume them at once; a message's time is from its send to its listener."""
+    mark, everything = os.urandom(8), asyncio.Event()
+
+    async def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        now_ns = time.perf_counter_ns()
+        for message in messages:
+            if message.body.startswith(mark):
+                run.took((now_ns - _STAMP.unpack_from(message.body)[1]) / 1e9)
+        if len(run.took_s) >= run.count:
+            everything.set()
+        return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(
+        f"pocketmq-bench-{mark.hex()}",
+        listener=on_messages,
+        consume_from_where=ConsumeFromWhere.LAST_OFFSET,
+        **options,
+    )
+    consumer.subscribe(topic)
+    async with Producer("pocketmq-bench", **options) as producer:
+        await producer.send(Message(topic, b"x" * run.size))
+        async with consumer:
+            queues = len(await producer.queues(topic))
+            while len(consumer.assignment()) < queues:
+                await asyncio.sleep(0.02)
+            run.begin()
+            await _send_all(run, producer, topic, in_flight, lambda _: None, mark)
+            await everything.wait()
+
+
+async def _send_all(
+    run: Run,
+    producer: Producer,
+    topic: str,
+    in_flight: int,
+    sent: Callable[[float], object],
+    mark: bytes | None = None,
+) -> None:
+    """Send by so many at once, in time with run.rate. mark: begins each body, with the time of its send."""
+    begin, number = time.perf_counter(), 0
+    body = b"x" * run.size
+
+    async def sender() -> None:
+        nonlocal number
+        while number < run.count:
+            number += 1
+            if run.rate:
+                await asyncio.sleep(max(0.0, begin + number / run.rate - time.perf_counter()))
+            at_ns = time.perf_counter_ns()
+            stamped = body if mark is None else _STAMP.pack(mark, at_ns) + body[SIZE_MIN:]
+            await producer.send(Message(topic, stamped))
+            sent((time.perf_counter_ns() - at_ns) / 1e9)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(min(in_flight, run.count)):
+            tasks.create_task(sender())
+
+
+async def consume(run: Run, topic: str, options: dict[str, Any]) -> None:
+    """Read at most run.count messages from the topic's beginning; nothing is committed."""
+    from pocketmq.admin import Admin
+
+    async with Admin(**options) as admin:
+        run.begin()
+        before = time.perf_counter()
+        async for _ in admin.messages.between(topic):
+            now = time.perf_counter()
+            run.took(now - before)
+            before = now
+            if len(run.took_s) == run.count:
+                break

@@ -1,0 +1,87 @@
+"""`pocketmq context`: save, select, list, delete."""
+
+import getpass
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from pocketmq.cli import contexts
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.options import Json, NameServer
+from pocketmq.cli.output import print_fields, print_rows
+
+app = typer.Typer()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a context.")]
+
+
+@app.command()
+def save(
+    name: Name,
+    namesrv: NameServer,
+    access_key: Annotated[
+        str | None,
+        typer.Option(help="Sign requests; the secret: POCKETMQ_SECRET_KEY, else it is asked for."),
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Talk TLS.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remember how to reach a site: the address, and what options and environment say of keys and TLS.
+
+    The first one that is saved is selected.
+    """
+    selected, known = contexts.load()
+    found = {each: os.environ[each] for each in contexts.VARIABLES if os.environ.get(each)}
+    found["NAMESRV_ADDR"] = namesrv
+    if access_key is not None:
+        found["POCKETMQ_ACCESS_KEY"] = access_key
+        if "POCKETMQ_SECRET_KEY" not in found:
+            if not sys.stdin.isatty():
+                raise CannotBegin("the secret of --access-key is read from POCKETMQ_SECRET_KEY")
+            found["POCKETMQ_SECRET_KEY"] = getpass.getpass("secret key: ")
+    if tls:
+        found["POCKETMQ_TLS_ENABLE"] = "true"
+    contexts.save(selected or name, {**known, name: found})
+    print_fields(_row(name, found, selected or name), as_json=as_json)
+
+
+@app.command()
+def select(name: Name, as_json: Json = False) -> None:
+    """Let every command ask that site from now on."""
+    _, known = contexts.load()
+    found = contexts.named(name, known)
+    contexts.save(name, known)
+    print_fields(_row(name, found, name), as_json=as_json)
+
+
+@app.command("list")
+def list_contexts(as_json: Json = False) -> None:
+    """Every context; secrets are not shown."""
+    selected, known = contexts.load()
+    rows = [_row(name, each, selected) for name, each in sorted(known.items())]
+    print_rows(rows, as_json=as_json, empty="no contexts; see: pocketmq context save --help")
+
+
+@app.command()
+def delete(name: Name, as_json: Json = False) -> None:
+    """Forget a context."""
+    selected, known = contexts.load()
+    found = contexts.named(name, known)
+    contexts.save(
+        None if selected == name else selected,
+        {other: each for other, each in known.items() if other != name},
+    )
+    print_fields(_row(name, found, None), as_json=as_json)
+
+
+def _row(name: str, context: contexts.Context, selected: str | None) -> dict[str, object]:
+    return {
+        "context": name,
+        "selected": name == selected,
+        "namesrv": context.get("NAMESRV_ADDR"),
+        "access_key": context.get("POCKETMQ_ACCESS_KEY"),
+        "tls": context.get("POCKETMQ_TLS_ENABLE") == "true" or "POCKETMQ_TLS_CA" in context,
+        "tls_ca": context.get("POCKETMQ_TLS_CA"),
+    }

@@ -1,0 +1,17 @@
+"""No test of the command line reads or writes the contexts of whoever runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """$XDG_CONFIG_HOME, with a context `kept` that is not selected."""
+    folder = tmp_path / "config"
+    (folder / "pocketmq").mkdir(parents=True)
+    contexts = {"selected": None, "contexts": {"kept": {"NAMESRV_ADDR": "127.0.0.1:1"}}}
+    (folder / "pocketmq" / "contexts.json").write_text(json.dumps(contexts))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    return folder

@@ -1,0 +1,202 @@
+"""The command line to live in: sites by name, tables that go on, what is going on now, measuring."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.servers import COMMAND
+
+from pocketmq.cli import watch
+from pocketmq.cli.app import run
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.testing import InProcess
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[InProcess]:
+    with InProcess() as running:
+        running.send("Orders", "x")
+        yield running
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What a command prints as JSON."""
+    assert run([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def started(*words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_context_is_saved_selected_and_used(
+    server: InProcess,
+    capsys: pytest.CaptureFixture[str],
+    config_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The selected one, then the environment, then --namesrv; secrets are the owner's alone."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("POCKETMQ_SECRET_KEY", "12345678")
+    saved = shown(capsys, "context", "save", "test", "-n", server.namesrv, "--access-key", "me")
+    assert (saved["namesrv"], saved["access_key"], saved["selected"]) == (
+        server.namesrv,
+        "me",
+        True,
+    )
+    monkeypatch.delenv("POCKETMQ_SECRET_KEY")
+    assert "12345678" not in str(shown(capsys, "context", "list"))
+    file = config_home / "pocketmq" / "contexts.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "Orders" in shown(capsys, "topic", "list")
+    shown(capsys, "context", "select", "kept")
+    assert run(["topic", "list"]) == 1
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
+    assert "Orders" in shown(capsys, "topic", "list")
+    monkeypatch.setenv("POCKETMQ_CONTEXT", "kept")
+    assert run(["topic", "list"]) == 1
+    assert "Orders" in shown(capsys, "topic", "list", "-n", server.namesrv)
+    monkeypatch.setenv("POCKETMQ_CONTEXT", "nope")
+    with pytest.raises(CannotBegin, match="context list"):
+        run(["topic", "list"])
+
+
+def test_a_named_context_is_that_of_one_command(server: InProcess) -> None:
+    subprocess.run([*COMMAND, "context", "save", "test", "-n", server.namesrv], check=True)
+    words = [*COMMAND, "--context", "test", "topic", "list", "--json"]
+    listed = subprocess.run(words, capture_output=True, check=True)
+    assert "Orders" in json.loads(listed.stdout)
+
+
+def test_a_list_is_shown_again_until_ctrl_c(server: InProcess) -> None:
+    """What has come meanwhile is in the next one."""
+    child = started("topic", "list", "-n", server.namesrv, "--watch", "0.05")
+    assert child.stdout is not None
+    with child:
+        assert any(line == "Orders\n" for line in child.stdout)
+        server.send("Later", "x")
+        assert any(line == "Later\n" for line in child.stdout)
+        child.send_signal(signal.SIGINT)
+        child.stdout.read()
+    assert child.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words", ["topic delete T --watch 1", "topic list --watch no", "group list --watch"]
+)
+def test_only_what_shows_something_is_watched_and_only_every_so_many_seconds(words: str) -> None:
+    with pytest.raises(CannotBegin, match="--watch"):
+        watch.taken_out(words.split())
+
+
+def test_top_shows_rates_and_the_worst_groups(
+    server: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(5):
+        server.send("Busy", str(number))
+    at = ["-n", server.namesrv]
+    assert run(["group", "create", "behind", *at]) == 0
+    assert run(["offset", "reset", "behind", "Busy", "--to", "earliest", "--yes", *at]) == 0
+    capsys.readouterr()
+    found = shown(capsys, "top", "-n", server.namesrv, "--every", "0.1")
+    assert {row["topic"]: row["messages"] for row in found["topics"]}["Busy"] == 5
+    first = found["groups"][0]
+    assert (first["group"], first["lag"], first["empty_in_s"]) == ("behind", 5, "never")
+    assert run(["top", "-n", server.namesrv, "--every", "0.1", "--once"]) == 0
+    assert "empty_in_s" in capsys.readouterr().out
+
+
+def test_what_a_member_of_a_group_prints_is_committed(
+    server: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next one of the group goes on behind it."""
+    for number in range(3):
+        server.send("Eaten", str(number))
+    words = [
+        "message",
+        "consume",
+        "Eaten",
+        "--group",
+        "eaters",
+        "--from-first",
+        "-n",
+        server.namesrv,
+    ]
+    bodies = []
+    for _ in range(3):
+        assert run([*words, "--count", "1", "--json"]) == 0
+        bodies.append(json.loads(capsys.readouterr().out)["body"])
+    assert sorted(bodies) == ["0", "1", "2"]
+    progress = shown(capsys, "offset", "show", "eaters", "-n", server.namesrv)
+    assert sum(row["lag"] for row in progress) == 0
+
+
+def test_a_measurement_sweeps_sizes_and_rates(
+    server: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", server.namesrv, "--count", "30", "--size", "32,64", "--rate", "0,2000"]
+    rows = shown(capsys, "bench", "produce", *words)
+    assert [(row["size"], row["rate"]) for row in rows] == [
+        (32, 0),
+        (32, 2000),
+        (64, 0),
+        (64, 2000),
+    ]
+    assert all(sum(row["latency"].values()) == row["messages"] == 30 for row in rows)
+    # 30 messages at 2,000 a second take 15 ms at least.
+    assert all(row["seconds"] >= 0.014 for row in rows if row["rate"])
+    [row] = shown(capsys, "bench", "both", "-n", server.namesrv, "--count", "30")
+    assert row["messages"] == 30
+    assert run(["bench", "produce", *words, "--csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("size,rate,messages,")
+    assert len(lines) == 5
+    assert run(["bench", "produce", *words, "--histogram"]) == 0
+    assert "###" in capsys.readouterr().out
+
+
+def test_ctrl_c_keeps_what_was_measured(server: InProcess) -> None:
+    words = [
+        "bench",
+        "produce",
+        "-n",
+        server.namesrv,
+        "--count",
+        "100000",
+        "--rate",
+        "200",
+        "--csv",
+    ]
+    child = started(*words, "--topic", "Long")
+    server.wait_for_messages("Long", 5)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout is not None
+    _, row = child.stdout.read().splitlines()
+    child.stdout.close()
+    assert child.wait() == 0
+    assert int(row.split(",")[2]) > 0
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list --help", "group doctor --help", "context list", "message send --help"]
+)
+def test_a_command_imports_nothing_that_it_does_not_use(words: str) -> None:
+    """What made every command start in three times as long: each other's modules, the store, numpy."""
+    program = (
+        "import sys; from pocketmq.cli.__main__ import main; main(sys.argv[1:]);"
+        "print('|'.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=True
+    )
+    imported = set(done.stdout.splitlines()[-1].split("|"))
+    assert not imported & {"numpy", "pocketmq.store", "pocketmq.broker", "prometheus_client"}
+    groups = {
+        name for name in imported if name.startswith("pocketmq.cli.") and name.endswith("_commands")
+    }
+    assert groups == {f"pocketmq.cli.{words.split()[0]}_commands"}
