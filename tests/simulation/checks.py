@@ -80,7 +80,7 @@ def _expected(cluster: "Cluster", sent: Sent) -> bool:
     return not any(
         sent.began_s <= cut <= stored_s + ASYNC_PROMISE_S
         for broker in cluster.brokers.values()
-        for cut in broker.power_cuts_s + broker.forgotten_s
+        for cut in broker.power_cuts_s
     )
 
 

@@ -79,8 +79,6 @@ class Disk:
         self.full = False
         self.slow = 1.0
         self.faults: list[tuple[Fault, int]] = []
-        # Called when a failed fsync has made the cache forget what it should write; with the path.
-        self.on_forgotten: Callable[[str], None] = lambda path: None
         # Called before each call; a crash may happen in it.
         self.on_call: Callable[[str, str], None] | None = None
 
@@ -116,6 +114,12 @@ class Disk:
             if inode is not None:
                 self._files.setdefault(inode, _File())
 
+    def written(self, inode: int, start: int, size: int) -> None:
+        """By a call: these blocks are to be written back, also when they hold what they held before."""
+        seen = self._files.setdefault(inode, _File()).seen
+        for number in range(start // BLOCK, (start + size - 1) // BLOCK + 1):
+            seen.pop(number, None)
+
     def resized(self, inode: int, size: int) -> None:
         """The length of the file was set."""
         self._files.setdefault(inode, _File()).seen_size = size
@@ -146,7 +150,6 @@ class Disk:
                 if file.seen.get(number) != block and self._chance.random() < 0.5:
                     file.platter[number] = block
             file.seen, file.seen_size = blocks, size
-            self.on_forgotten(path)
             raise
         own = [number for number, each in enumerate(self._journal) if each.concerns(inode)]
         self._write_journal(own[-1] + 1 if own else 0)

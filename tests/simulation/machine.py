@@ -222,7 +222,9 @@ class Machine:
             disk.resized(os.stat(file).st_ino, size)
 
     def _do_write(self, real: Any, descriptor: int, *args: Any) -> Any:
-        self._asked("write", _path_of(descriptor))
+        disk = self._asked("write", _path_of(descriptor))
+        if disk is not None and len(args) == 2:
+            disk.written(os.fstat(descriptor).st_ino, args[1], len(args[0]))
         return real(descriptor, *args)
 
     def _do_rename(self, real: Any, source: Any, target: Any) -> None:

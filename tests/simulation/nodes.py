@@ -194,10 +194,8 @@ class BrokerNode(Node):
         super().__init__(name, machine, network, tasks, ledger)
         self.disk: Disk = machine.disk(name)
         self.broker: Broker | None = None
-        # When its power was cut, and when the disk did not take what it was given of the log.
+        # When its power was cut.
         self.power_cuts_s: list[float] = []
-        self.forgotten_s: list[float] = []
-        self.disk.on_forgotten = self._forgotten
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
@@ -220,10 +218,6 @@ class BrokerNode(Node):
         for name in sorted(os.listdir(folder))[:-1]:
             os.utime(os.path.join(folder, name), (0, 0))
         self.store.delete_expired_files()
-
-    def _forgotten(self, path: str) -> None:
-        if "commitlog/" in path:
-            self.forgotten_s.append(self.now_s)
 
     @property
     def store(self) -> MessageStore:

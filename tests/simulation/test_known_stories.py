@@ -49,6 +49,18 @@ def test_nobody_is_told_send_ok_after_a_failed_fsync(seed: int) -> None:
     assert not run(story).wrong
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_failed_fsync_left_in_the_cache_is_written_again(seed: int) -> None:
+    """The kernel takes it for written: a power cut after the restart must not lose it."""
+    story = _story(
+        seed,
+        *[(at, "send plain", "producer-1", 3, "") for at in range(2_000, 8_000, 1_000)],
+        (9_000, "sync fails", "broker-a", 1, "commitlog/"),
+        sync_flush=False,
+    )
+    assert not run(story).wrong
+
+
 def test_a_full_disk_ends_no_broker_while_delays_are_due() -> None:
     story = _story(
         3,

@@ -63,6 +63,8 @@ class Flush:
         self.flushed_ms = 0
         self.failed: StoreFailed | None = None
         self.count = 0
+        # Told when an fsync failed, in the pool or on the loop.
+        self.on_failed_fsync: Callable[[], None] = lambda: None
         self._index = index
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
@@ -196,6 +198,7 @@ class Flush:
     def _fail(self, error: OSError, group: asyncio.Future[None] | None) -> None:
         failed = self.failed = StoreFailed(error)
         log.critical("flush failed, the store is read-only from now on error=%s", error)
+        self.on_failed_fsync()
         self._on_failed(failed)
         for waiting in (group, self._group):
             if waiting is not None and not waiting.done():
@@ -265,6 +268,7 @@ class Flush:
     def end_checkpoints(self, error: OSError) -> None:
         """Invariant 4."""
         self._checkpoints_end = error
+        self.on_failed_fsync()
         log.error(
             "queues or index could not be flushed, no checkpoint is written any more; check the disk "
             "and restart, they are then made from the log again error=%s",

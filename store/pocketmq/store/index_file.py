@@ -285,6 +285,10 @@ class IndexFile:
         """Bring the file to the disk. For the pool: it blocks. Raises: OSError."""
         self._file.sync()
 
+    def write_again(self) -> None:
+        """See MappedFile.write_again."""
+        self._file.write_again(0, self._file.size)
+
     def close(self) -> None:
         self._slot_array = self._entry_array = None
         self._file.close()

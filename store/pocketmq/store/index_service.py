@@ -124,6 +124,11 @@ class IndexService:
                 if file.end_ms > checkpoint_index_ms or file.empty or file is self.files[-1]
             ]
 
+    def write_again(self) -> None:
+        """Files that may not be on the disk: the kernel may take them for written. Raises: OSError."""
+        for file in self._unsure:
+            file.write_again()
+
     def recover(self, *, checked_from: int, known_position: int, known_ms: int) -> None:
         """After the log's recovery: decide from where on records have to be indexed, and begin.
 

@@ -175,6 +175,22 @@ class MappedFile:
         finally:
             close_file(descriptor)
 
+    def write_again(self, start: int, end: int) -> None:
+        """The same bytes once more: after a failed fsync the kernel takes pages for written that are not.
+
+        Holes stay holes. Raises: OSError, StoreUnreadable.
+        """
+        descriptor = self._open()
+        try:
+            end = min(end, self.data_end(start))
+            while start < end:
+                start = max(start, os.lseek(descriptor, start, os.SEEK_DATA))
+                data = os.pread(descriptor, min(_CHUNK, max(0, end - start)), start)
+                os.pwrite(descriptor, data, start)
+                start += max(1, len(data))
+        finally:
+            self._release(descriptor)
+
     def zero_behind(self, at: int) -> None:
         """Everything from `at` on becomes zeros without blocks; the length stays.
 

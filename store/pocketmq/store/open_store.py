@@ -171,7 +171,8 @@ class OpenStore:
         self._table.batch_topics.update(_batch_topics(self._root))
         self._table.load(checkpoint.queue_file_size or None)
         # A crash amid a recovery that looks at everything has to be followed by another one.
-        self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
+        if last_stop is not LastStop.FORGOTTEN:
+            self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
         recovery = Recovery(
             self._root,
             self._log,
@@ -182,6 +183,11 @@ class OpenStore:
             now_ms=self._clock.now_ms(),
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
+        if last_stop is LastStop.FORGOTTEN:
+            log.warning(
+                "an fsync failed before this start: what may not be on the disk is written again"
+            )
+            self._index.write_again()
         self.recovery = report = recovery.run(follows=self.opens_following)
         self._abort.create(whole=True)
         self._table.use()
@@ -198,6 +204,7 @@ class OpenStore:
             self._refuse,
             self.side_tasks,
         )
+        self._flush.on_failed_fsync = self._abort.note_failed_fsync
         # What an earlier process wrote and did not flush is flushed with the first checkpoint.
         self._flush.flushed_position = (
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from

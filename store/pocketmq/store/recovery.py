@@ -86,7 +86,8 @@ class Recovery:
         self._table = table
         self._checkpoint = checkpoint
         self._clean = last_stop is LastStop.CLEAN
-        self._whole = checkpoint.ours and last_stop is not LastStop.UNKNOWN
+        self._whole = checkpoint.ours and last_stop in (LastStop.CLEAN, LastStop.KILLED)
+        self._writes_again = last_stop is LastStop.FORGOTTEN
         self._levels = delay_levels
         self._now_ms = now_ms
         self._report = RecoveryReport()
@@ -388,13 +389,21 @@ class Recovery:
     def _mark_unflushed(self, start: int) -> None:
         """What a process that died wrote behind its checkpoint may be in the page cache only.
 
-        The next checkpoint will say that it is on the disk, so it brings it there.
+        The next checkpoint will say that it is on the disk, so it brings it there. After a failed fsync
+        that takes writing it once more.
         """
         for queue in self._table.queues.values():
             if queue.max_position > start:
                 in_batches = isinstance(queue, BatchConsumeQueue)
                 first = 0 if in_batches else queue.first_at_or_behind(start)
                 queue.flushed_offset = min(queue.flushed_offset, first)
+                if self._writes_again:
+                    for file in queue.dirty_files():
+                        file.write_again(0, file.size)
+        if self._writes_again:
+            for file in self._log.files.files:
+                if file.end > start:
+                    file.write_again(max(0, start - file.start), file.size)
 
     def _cut_queues(self, end: int) -> None:
         if self._whole and end < self._checkpoint.flushed_position:

@@ -16,6 +16,7 @@ from enum import Enum
 from pocketmq.store.errors import StoreLocked, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 
+_FORGOTTEN = "an fsync failed"
 # fcntl locks do not keep the same process out, so a second open of one store is noticed here.
 _held: set[tuple[int, int]] = set()
 
@@ -60,11 +61,15 @@ class StoreLock:
 
 
 class LastStop(Enum):
-    """KILLED: all that was written is there. UNKNOWN: any part of what was not flushed may be lost."""
+    """KILLED: all that was written is there. UNKNOWN: any part of what was not flushed may be lost.
+
+    FORGOTTEN: as UNKNOWN, and what is there may be in memory only, while the kernel takes it for written.
+    """
 
     CLEAN = "clean"
     KILLED = "killed"
     UNKNOWN = "unknown"
+    FORGOTTEN = "forgotten"
 
 
 def memory_of(file: int) -> str:
@@ -91,6 +96,8 @@ class AbortFile:
         try:
             with open(self._path, encoding="ascii") as file:
                 _, _, memory = file.read(4096).partition("\n")
+                if memory == _FORGOTTEN:
+                    return LastStop.FORGOTTEN
                 same = bool(memory) and memory == memory_of(file.fileno())
                 return LastStop.KILLED if same else LastStop.UNKNOWN
         except FileNotFoundError:
@@ -108,6 +115,11 @@ class AbortFile:
             file.flush()
             os.fsync(file.fileno())
         sync_folder(os.path.dirname(self._path))
+
+    def note_failed_fsync(self) -> None:
+        """The next start is to know of it (FORGOTTEN); a disk that does not take the note is let be."""
+        with contextlib.suppress(OSError), open(self._path, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n{_FORGOTTEN}")
 
     def remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
