@@ -44,6 +44,9 @@ def _run(arguments: list[str]) -> int:
         from pocketmq.cli.server import serve
 
         return int(serve(role, arguments[1:]))
+    if arguments in (["--version"], ["-V"]):
+        print(version())
+        return int(ExitCode.OK)
     if arguments[:1] == ["broker-process"]:
         from pocketmq.cli.broker_process import wait_and_serve
 
@@ -55,6 +58,18 @@ def _run(arguments: list[str]) -> int:
     from pocketmq.cli.app import run
 
     return run(arguments)
+
+
+def version() -> str:
+    """`pocketmq 0.1.0 (pure Python)`, or `(compiled)` where the hot paths are libraries."""
+    from importlib.machinery import EXTENSION_SUFFIXES
+    from importlib.metadata import version as installed
+    from importlib.util import find_spec
+
+    spec = find_spec("pocketmq.remoting.frames")
+    origin = "" if spec is None else spec.origin or ""
+    form = "compiled" if origin.endswith(tuple(EXTENSION_SUFFIXES)) else "pure Python"
+    return f"pocketmq {installed('pocketmq')} ({form})"
 
 
 if __name__ == "__main__":

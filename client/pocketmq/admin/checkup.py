@@ -105,17 +105,11 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
 async def _rate(admin: Admin, topic: str, name: str, key: str) -> float | None:
     """A counter's rate over the topic's brokers; what was never counted is 0, None if nobody answers."""
     try:
-        addresses = [address for _, address in await admin.site.masters_of(topic)]
+        masters = await admin.site.masters_of(topic)
     except PocketMQError:
         return None
-    total: float | None = None
-    for address in addresses:
-        try:
-            found = await admin.settings.stats(address, name, key)
-        except PocketMQError:
-            continue
-        total = (total or 0.0) + (found["statsMinute"]["tps"] if found else 0.0)
-    return total
+    found = await admin.settings.counted((address for _, address in masters), name, key)
+    return found.tps if found.answers else None
 
 
 async def _dead_letters(admin: Admin, group: str) -> int:

@@ -1,10 +1,24 @@
 """Settings and numbers of brokers and name servers, and the name servers' key-value table."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from pocketmq.admin.site import Site
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import format_properties, parse_properties
+
+
+@dataclass(slots=True)
+class Counted:
+    """A counter. tps: a second, in the last minute; day: in 24 hours, None if no broker counts it; answers:
+    how many brokers have told."""
+
+    tps: float = 0.0
+    day: int | None = None
+    answers: int = 0
 
 
 class SiteSettings:
@@ -70,6 +84,23 @@ class SiteSettings:
             return None
         found: dict[str, dict[str, float]] = fastjson.loads(answer.body)
         return found
+
+    async def counted(self, addresses: Iterable[str], name: str, key: str) -> Counted:
+        """A counter over several brokers; those that do not tell are left out."""
+        total = Counted()
+        for address in addresses:
+            try:
+                found = await self.stats(address, name, key)
+            except PocketMQError:
+                continue
+            total.answers += 1
+            if found is not None:
+                total.tps += found["statsMinute"]["tps"]
+                # A window that has not run yet is empty; the next smaller one knows.
+                windows = ("statsDay", "statsHour", "statsMinute")
+                sums = (int(found[window]["sum"]) for window in windows)
+                total.day = (total.day or 0) + next((count for count in sums if count), 0)
+        return total
 
     # ------------------------------------------------------------ key-value table
 

@@ -136,21 +136,14 @@ async def _groups(console: Console, name: str) -> list[str]:
 async def _today(console: Console, name: str) -> dict[str, int | None]:
     """What came and went in the last 24 hours, as the brokers' counters have it; None: not counted."""
     admin = console.admin
-    came: int | None = None
-    went: int | None = None
-    groups = await _groups(console, name)
-    for _, address in await admin.site.masters_of(name):
-        try:
-            found = await admin.settings.stats(address, "TOPIC_PUT_NUMS", name)
-            if found is not None:
-                came = (came or 0) + int(found["statsDay"]["sum"])
-            for group in groups:
-                found = await admin.settings.stats(address, "GROUP_GET_NUMS", f"{name}@{group}")
-                if found is not None:
-                    went = (went or 0) + int(found["statsDay"]["sum"])
-        except PocketMQError:
-            continue
-    return {"inToday": came, "outToday": went}
+    at = [address for _, address in await admin.site.masters_of(name)]
+    came = await admin.settings.counted(at, "TOPIC_PUT_NUMS", name)
+    went = [
+        (await admin.settings.counted(at, "GROUP_GET_NUMS", f"{name}@{group}")).day
+        for group in await _groups(console, name)
+    ]
+    known = [count for count in went if count is not None]
+    return {"inToday": came.day, "outToday": sum(known) if known else None}
 
 
 async def consumers(console: Console, call: Call) -> dict[str, Any]:

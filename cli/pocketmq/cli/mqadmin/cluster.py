@@ -3,6 +3,7 @@
 import time
 
 from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.admin.broker_figures import figures_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import print_columns, say, second
@@ -47,17 +48,13 @@ async def cluster_list(admin: Admin, given: Given) -> None:
 
 
 def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
-    def rate(*names: str) -> float:
-        text = next((found[name] for name in names if found.get(name)), "0").split(" ")[0]
-        return float(text)
-
-    send = (
-        found.get("sendThreadPoolQueueSize", "0"),
-        found.get("sendThreadPoolQueueHeadWaitTimeMills", "0"),
-    )
-    pull = (
-        found.get("pullThreadPoolQueueSize", "0"),
-        found.get("pullThreadPoolQueueHeadWaitTimeMills", "0"),
+    figures = figures_of(found)
+    send, pull = (
+        (
+            found.get(f"{name}ThreadPoolQueueSize", "0"),
+            found.get(f"{name}ThreadPoolQueueHeadWaitTimeMills", "0"),
+        )
+        for name in ("send", "pull")
     )
     earliest = int(found.get("earliestMessageTimeStamp", "0"))
     hours = (time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0
@@ -67,8 +64,8 @@ def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
         broker.broker_id,
         broker.address,
         found.get("brokerVersionDesc", ""),
-        f"{rate('putTps'):9.2f}({send[0]},{send[1]}ms)",
-        f"{rate('getTransferredTps', 'getTransferedTps'):9.2f}({pull[0]},{pull[1]}ms)",
+        f"{figures['in']:9.2f}({send[0]},{send[1]}ms)",
+        f"{figures['out']:9.2f}({pull[0]},{pull[1]}ms)",
         found.get("pageCacheLockTimeMills", "0"),
         f"{hours:2.2f}",
         f"{float(found.get('commitLogDiskRatio') or 0):.4f}",
@@ -76,16 +73,9 @@ def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
 
 
 def _totals(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
-    def number(name: str) -> int:
-        return int(found.get(name, "0"))
-
-    puts = [number(f"msgPutTotal{when}Morning") for when in ("Yesterday", "Today")]
-    gets = [number(f"msgGetTotal{when}Morning") for when in ("Yesterday", "Today")]
-    return (
-        *(broker.cluster, broker.name, puts[1] - puts[0], gets[1] - gets[0]),
-        number("msgPutTotalTodayNow") - puts[1],
-        number("msgGetTotalTodayNow") - gets[1],
-    )
+    figures = figures_of(found)
+    names = ("inYesterday", "outYesterday", "inToday", "outToday")
+    return broker.cluster, broker.name, *(figures[name] for name in names)
 
 
 async def cluster_rt(admin: Admin, given: Given) -> None:
@@ -161,13 +151,15 @@ async def stats_all(admin: Admin, given: Given) -> None:
         if not await admin.topics.exists(topic):
             continue
         addresses = [address for _, address in await admin.site.masters_of(topic)]
-        in_tps, in_day = await _counted(admin, addresses, "TOPIC_PUT_NUMS", topic)
+        came = await admin.settings.counted(addresses, "TOPIC_PUT_NUMS", topic)
+        in_tps, in_day = came.tps, came.day or 0
         groups = await admin.topics.groups(topic)
         if not groups and (in_day or not active):
             rows.append((topic, "", 0, f"{in_tps:.2f}", "", in_day, "NO_CONSUMER"))
         for group in groups:
             key = f"{topic}@{group}"
-            out_tps, out_day = await _counted(admin, addresses, "GROUP_GET_NUMS", key)
+            went = await admin.settings.counted(addresses, "GROUP_GET_NUMS", key)
+            out_tps, out_day = went.tps, went.day or 0
             if active and not in_day and not out_day:
                 continue
             lag = max(sum(row.lag for row in await admin.groups.progress(group, topic)), 0)
@@ -176,19 +168,6 @@ async def stats_all(admin: Admin, given: Given) -> None:
     print_columns(
         "%-64s  %-64s %12s %11s %11s %14s %14s", (*heads, "#InMsg24Hour", "#OutMsg24Hour"), rows
     )
-
-
-async def _counted(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """Messages a second in the last minute, and of the last 24 hours."""
-    tps, day = 0.0, 0
-    for address in addresses:
-        found = await admin.settings.stats(address, name, key)
-        if found is not None:
-            tps += found["statsMinute"]["tps"]
-            # A window that has not run yet is empty; the next smaller one knows.
-            windows = (found[window]["sum"] for window in ("statsDay", "statsHour", "statsMinute"))
-            day += int(next((count for count in windows if count), 0))
-    return tps, day
 
 
 async def get_broker_config(admin: Admin, given: Given) -> None:

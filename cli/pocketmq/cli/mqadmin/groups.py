@@ -90,12 +90,12 @@ async def consumer_progress(admin: Admin, given: Given) -> None:
 
 
 async def _consume_tps(admin: Admin, group: str, topics: set[str]) -> float:
-    total = 0.0
-    for master in await admin.site.masters():
-        for topic in topics:
-            found = await admin.settings.stats(master.address, "GROUP_GET_NUMS", f"{topic}@{group}")
-            total += found["statsMinute"]["tps"] if found else 0.0
-    return total
+    masters = [each.address for each in await admin.site.masters()]
+    counts = [
+        await admin.settings.counted(masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        for topic in topics
+    ]
+    return sum(each.tps for each in counts)
 
 
 async def _all_progress(admin: Admin) -> None:
