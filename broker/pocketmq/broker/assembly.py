@@ -10,6 +10,7 @@ from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
 from pocketmq.broker.group_mode import GroupMode, GroupModes
 from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.ha.metadata import Clocks
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
@@ -62,13 +63,19 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     )
     half = HalfMessages(store, tables.offsets, messages.put, store_host=node.store_host)
     pop = PopService(node, tables, messages)
+
+    def load_anew() -> None:
+        half.load()
+        pop.load_anew()
+        timer.load_anew()
+
     services = Services(
         delay=delay,
         timer=timer,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=Replication(node, messages),
+        replication=Replication(node, tables, messages, Clocks(delay, timer), load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,

@@ -23,7 +23,8 @@ from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.ha.config import check_role
+from pocketmq.broker.ha.config import SLAVE, check_role
+from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
@@ -108,19 +109,20 @@ class Broker:
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
         if acl is not None:
             node = replace(node, accounts=acl, may_publish=acl.may_publish)
-        store = await stack.enter_async_context(
-            MessageStore(
-                self.store_config,
-                clock=self.clock,
-                store_host=node.store_host,
-                arrivals=node.events.arrivals,
-            )
+        store = MessageStore(
+            self.store_config,
+            clock=self.clock,
+            store_host=node.store_host,
+            arrivals=node.events.arrivals,
         )
+        store.opens_following = self.config.broker_role == SLAVE
+        await stack.enter_async_context(store)
         self.parts = parts = assemble(node, store)
         stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)
         self._load(stack, housekeeping)
-        handlers = await self._serve(stack, acl)
+        client = await stack.enter_async_context(RemotingClient({}, self.clock))
+        handlers = await self._serve(stack, acl, client)
         tasks = await asyncio.TaskGroup().__aenter__()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         stack.push_async_callback(tasks.__aexit__, None, None, None)
@@ -132,7 +134,8 @@ class Broker:
             Service("pop", services.pop.run),
             Service("transaction-check", services.check.run),
         )
-        self.role.begin(masters, MasterGate(handlers), tasks)
+        leads = not services.replication.follows
+        self.role.begin(masters, MasterGate(handlers), tasks, leads=leads)
         stack.push_async_callback(self.role.stop)
         running = [
             start(services.long_polling.watch(), name="long-polling"),
@@ -143,10 +146,11 @@ class Broker:
         ]
         for task in running:
             stack.callback(task.cancel)
-        await services.replication.start(ha_sock)
         for sock in sockets:
             await self.server.listen(sock=sock)
         await self.registration.start()
+        await services.replication.start(ha_sock, Outside(self.registration, client, tasks))
+        stack.push_async_callback(services.replication.end_following)
         stack.push_async_callback(self.registration.stop)
         renewing = start(self.registration.run(store.side_tasks), name="registration")
         stack.callback(renewing.cancel)
@@ -198,11 +202,10 @@ class Broker:
         services.pop.load()
 
     async def _serve(
-        self, stack: AsyncExitStack, acl: PlainAccessValidator | None
+        self, stack: AsyncExitStack, acl: PlainAccessValidator | None, client: RemotingClient
     ) -> dict[int, Handler]:
         """Make registration and server; nobody gets in yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events
-        client = await stack.enter_async_context(RemotingClient({}, self.clock))
         self.registration = self._make_registration(client)
         events.topics_changed.to(self.registration.topics_changed)
         routes = TopicRoutes(

@@ -52,7 +52,8 @@ class Housekeeping:
                     members.consumers.scan()
                     members.locks.scan()
             with attempt("pop-log"):
-                pop.tick()
+                if node.role.leads:
+                    pop.tick()
             for manager in (tables.filters, tables.isolated, tables.order_info):
                 await self._save(manager)
             if now >= next_offsets:

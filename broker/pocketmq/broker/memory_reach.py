@@ -25,7 +25,11 @@ class MemoryReach:
         first = self._store.entries(topic, queue_id, 0, 1)
         if not first:
             return False
-        return self._store.commit_log_max_position - first[0][0] > self._in_memory
+        return self.is_on_disk(first[0][0])
+
+    def is_on_disk(self, position: int) -> bool:
+        """Whether a record at this position is so far back."""
+        return self._store.commit_log_max_position - position > self._in_memory
 
 
 def _memory_size() -> int:

@@ -29,6 +29,7 @@ from pocketmq.remoting.headers import (
     RegisterBrokerResponseHeader,
     UnregisterBrokerHeader,
 )
+from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 from pocketmq.store.side_tasks import SideTasks
 
@@ -111,6 +112,19 @@ class Registration:
             self._register_local(changed)
         if self._config.namesrv_addr:
             self._changed.set()
+
+    def ask_again(self) -> None:
+        """A slave that knows no master asks the name servers once more, by registering."""
+        self._changed.set()
+
+    async def become(self, identity: BrokerIdentity) -> None:
+        """The broker's role has changed: another number, and routes say so at once."""
+        old = self.identity
+        if old.broker_id != identity.broker_id:
+            await self.stop()
+        self.identity = identity
+        self.master_address = self.master_ha_address = ""
+        await self.start()
 
     async def start(self) -> None:
         """Register everywhere, once; failures are logged."""
@@ -243,8 +257,9 @@ class Registration:
 
     def _take_answer(self, answer: RemotingCommand, *, check_order: bool) -> None:
         header = RegisterBrokerResponseHeader.parse(answer.ext)
-        self.master_address = header.master_addr or ""
-        self.master_ha_address = header.ha_server_addr or ""
+        if self.identity.broker_id != MASTER_ID:
+            self.master_address = header.master_addr or ""
+            self.master_ha_address = header.ha_server_addr or ""
         if check_order and answer.body:
             table = fastjson.loads(answer.body)
             order = table.get("table") if isinstance(table, Mapping) else None

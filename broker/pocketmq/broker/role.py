@@ -89,12 +89,22 @@ class Role:
         self._running: list[asyncio.Task[None]] = []
         self.leads = False
 
-    def begin(self, services: Iterable[Service], gate: Gate, tasks: asyncio.TaskGroup) -> None:
-        """Lead. tasks: the parent of the services."""
+    def begin(
+        self,
+        services: Iterable[Service],
+        gate: Gate,
+        tasks: asyncio.TaskGroup,
+        *,
+        leads: bool = True,
+    ) -> None:
+        """Lead, or be silent. tasks: the parent of the services."""
         self._services = tuple(services)
         self._gate = gate
         self._tasks = tasks
-        self.lead()
+        if leads:
+            self.lead()
+        else:
+            gate.shut()
 
     def lead(self) -> None:
         """Be the master, from now on."""

@@ -163,6 +163,17 @@ class StoredTable(ConfigManager, Generic[V]):
             raise
         self._saved(batch)
 
+    def take_all(self, rows: dict[str, V], version: Any) -> None:
+        """The table of a master, whole; saved like rows that are kept (1)."""
+        self.rows.clear()
+        self.rows.update(rows)
+        self.take_version(version)
+        self.dirty = self._stale = True
+        if self._wake is None:
+            self.persist()
+        else:
+            self._wake.set()
+
     def stored(self, key: str | None = None) -> "asyncio.Future[None] | None":
         """Wait until a row, or all rows, are on the disk. Returns: None when they are.
 

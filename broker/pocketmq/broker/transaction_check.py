@@ -99,6 +99,9 @@ class HalfMessages:
 
     def load(self) -> None:
         """Read the op queue from the saved offset to its end (invariant 5)."""
+        self._decided.clear()
+        self._replaced_by.clear()
+        self._stands_for.clear()
         self._op_read = self.op_offset
         self.read_ops()
 

@@ -82,7 +82,7 @@ class Following:
 
     def begin_at(self, position: int) -> None:
         """An empty log begins here: the first byte of one of the master's files, or 0."""
-        assert self.received == self._log.end == self._log.min_position
+        assert not self._log.files.files
         self._log.open_at(position)
         self.received = position
 

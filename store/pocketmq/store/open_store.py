@@ -14,6 +14,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
+from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.store.checkpoint import Checkpoint
@@ -313,6 +314,31 @@ class OpenStore:
         self._flush.flush_all_now()
         self.follow()
         return kept
+
+    def boundary_before(self, position: int) -> int:
+        """Where the last record ends that ends at or before `position`; its file's begin if none does."""
+        file = self._log.files.file_at(position)
+        found = self._log.min_position if file is None else file.start
+        for record in self._log.walk(found, position, check_crc=False):
+            if not isinstance(record, Entry) or record.position + record.size > position:
+                break
+            found = record.position + record.size
+        return found
+
+    @property
+    def log_is_empty(self) -> bool:
+        """Whether not a byte of a log is there."""
+        return not self._log.files.files
+
+    @property
+    def log_file_size(self) -> int:
+        """Bytes of each file of the log."""
+        return self._log.file_size
+
+    def use_log_file_size(self, size: int) -> None:
+        """The files of an empty log are to be as large as the master's."""
+        assert self.log_is_empty
+        self._log.files.file_size = size
 
     def raw(self, position: int, size_max: int) -> memoryview | None:
         """Bytes of the log as they are, for a slave: see CommitLog.stretch."""

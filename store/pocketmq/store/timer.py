@@ -38,16 +38,14 @@ from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
 from pocketmq.store.timer_check import TimerCheck, TimerCheckFile
-from pocketmq.store.timer_log import DELETE, NORMAL, ROLL, TimerLog, Unit
+from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit, unit_of
 from pocketmq.store.timer_pending import TimerPending, waiting_record
 from pocketmq.store.timer_properties import (
     DEL_KEY,
-    DEQUEUE_MS,
-    ENQUEUE_MS,
     OUT_MS,
     PRECISION_MS,
-    ROLL_TIMES,
     delete_keys,
+    passed_on,
 )
 from pocketmq.store.timer_wheel import NONE, SLOTS, Slot, TimerWheel
 
@@ -65,6 +63,8 @@ _RATE_INTERVAL_MS = 1_000
 _CLEAN_INTERVAL_MS = 30_000
 # Farther behind than this a new message could take the slot of a second that was not delivered yet.
 _BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
+# How long after its time a master may deliver what was due when it came.
+MASTER_GRACE_MS = 3_000
 
 
 class TimerService:
@@ -122,6 +122,11 @@ class TimerService:
         if not self.check.read_ms:
             self.check.read_ms = self._now_second()
         self.pending.load(self.check.read_ms)
+
+    def load_anew(self) -> None:
+        """The log was a master's until now, or was cut back. Raises: StoreError."""
+        self._revise()
+        self.pending.count_anew(self.check.read_ms)
 
     def _revise(self) -> None:
         """Make wheel and queue offset agree with the log behind the position that was on the disk."""
@@ -192,20 +197,25 @@ class TimerService:
 
     def schedule(self, topic: str, queue_id: int, properties: bytes, out_ms: int) -> bytes:
         """The properties with which a message is appended to TIMER_TOPIC, queue 0, instead."""
-        for name in (b"REAL_TOPIC", b"REAL_QID"):
-            properties = remove_property(properties, name)
+        properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
         properties = add_property(properties, OUT_MS, str(out_ms).encode())
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
         properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
         self._arrived.set()
         return properties
 
-    def _enqueue(self) -> bool:
-        """Take records from the queue into log and wheel; False when there is none."""
+    def _enqueue(self, master: TimerCheck | None = None) -> bool:
+        """Take records from the queue into log and wheel; False when there is none.
+
+        master: while this broker follows it, what its master has taken in is taken in, and no more.
+        """
         offset = self.check.queue_offset
-        if offset >= self._store.max_offset(TIMER_TOPIC, 0):
+        end = self._store.max_offset(TIMER_TOPIC, 0)
+        if master is not None:
+            end = min(end, master.queue_offset)
+        if offset >= end:
             return False
-        entries = self._store.entries(TIMER_TOPIC, 0, offset, _STEP)
+        entries = self._store.entries(TIMER_TOPIC, 0, offset, min(_STEP, end - offset))
         if not entries:
             self.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
             return True
@@ -214,33 +224,33 @@ class TimerService:
             if data is None:
                 log.error("a timer message is gone and cannot be delivered position=%d", position)
             else:
-                self._place(read_record(data, check_crc=False), position, size)
+                self._place(read_record(data, check_crc=False), position, size, master)
             self.check.queue_offset += 1
         self.taken_count += len(entries)
         self._save()
         return True
 
-    def _place(self, record: Record, position: int, size: int) -> None:
+    def _place(
+        self, record: Record, position: int, size: int, master: TimerCheck | None = None
+    ) -> None:
         text = get_property(record.properties, OUT_MS)
         topic = get_property(record.properties, b"REAL_TOPIC")
         if text is None or topic is None or not text.isdigit():
             log.error("a timer message without its time is dropped position=%d", position)
             return
-        write_ms = self._now_second()
+        read_ms, write_ms, roll = self.check.read_ms, self._now_second(), self._roll_seconds()
+        if master is not None:
+            read_ms, write_ms = master.read_ms, record.store_ms // 1000 * 1000
+            due_ms = max(unit_of(int(text), write_ms, roll)[0], write_ms)
+            if due_ms + MASTER_GRACE_MS <= read_ms:
+                # The master has delivered it, or let it go round.
+                return
         # What is due already goes to the next second that is delivered.
-        at_ms = max(int(text), self.check.read_ms)
-        magic = NORMAL
-        ahead = (at_ms - write_ms) // 1000
-        roll = self._roll_seconds()
-        if ahead >= roll:
-            magic |= ROLL
-            short = ahead - roll < roll // 3
-            at_ms = write_ms + (roll // 2 if short else roll) * 1000
+        at_ms, magic = unit_of(max(int(text), read_ms), write_ms, roll)
         if get_property(record.properties, DEL_KEY) is not None:
             magic |= DELETE
         second = at_ms // 1000
-        slot = self._wheel.get(second)
-        name_hash = string_hash(topic.decode("utf-8", "replace"))
+        slot, name_hash = self._wheel.get(second), string_hash(topic.decode("utf-8", "replace"))
         unit = Unit(slot.last, magic, write_ms, at_ms - write_ms, position, size, name_hash)
         at = self._log.append(unit)
         first = at if slot.first == NONE else slot.first
@@ -251,6 +261,13 @@ class TimerService:
     def _roll_seconds(self) -> int:
         """How long a record may wait before it goes round (1)."""
         return max(2, min(ROLL_SECONDS, self._store.config.file_reserved_time * 2400))
+
+    async def follow(self, master: TimerCheck) -> None:
+        """Come as far as the master's timers, and deliver nothing. Raises: StoreError, OSError."""
+        while self._enqueue(master):
+            await asyncio.sleep(0)
+        self.check.read_ms = max(self.check.read_ms, master.read_ms)
+        self._save()
 
     # ------------------------------------------------------------ out
 
@@ -378,18 +395,11 @@ class TimerService:
                 "a timer message without a real topic is dropped offset=%d", record.queue_offset
             )
             return
-        properties = record.properties
-        for name in (ENQUEUE_MS, DEQUEUE_MS):
-            properties = remove_property(properties, name)
-        properties = add_property(properties, ENQUEUE_MS, str(record.store_ms).encode())
-        now = str(self._clock.now_ms()).encode()
-        properties = add_property(properties, DEQUEUE_MS, now)
+        properties = passed_on(
+            record.properties, record.store_ms, self._clock.now_ms(), goes_round=goes_round
+        )
         target, target_id = topic.decode("utf-8", "replace"), int(queue_id)
         if goes_round:
-            times = get_property(properties, ROLL_TIMES) or b"0"
-            properties = remove_property(properties, ROLL_TIMES)
-            count = int(times) + 1 if times.isdigit() else 1
-            properties = add_property(properties, ROLL_TIMES, str(count).encode())
             target, target_id = TIMER_TOPIC, 0
         try:
             self._deliver(

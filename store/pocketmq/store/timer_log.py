@@ -150,3 +150,21 @@ class TimerLog:
 
 
 assert _UNIT.size == UNIT_SIZE
+
+
+def unit_of(at_ms: int, write_ms: int, roll_seconds: int) -> tuple[int, int]:
+    """The second (in ms) at which a message stands that is due at `at_ms`, and its unit's magic.
+
+    One that is due later than `roll_seconds` stands nearer, and goes round.
+    Source: TimerMessageStore.doEnqueue, RocketMQ 5.5.0.
+
+    >>> unit_of(5_000, 1_000, 100) == (5_000, NORMAL)
+    True
+    >>> unit_of(500_000, 1_000, 100) == (101_000, NORMAL | ROLL)
+    True
+    """
+    ahead = (at_ms - write_ms) // 1000
+    if ahead < roll_seconds:
+        return at_ms, NORMAL
+    short = ahead - roll_seconds < roll_seconds // 3
+    return write_ms + (roll_seconds // 2 if short else roll_seconds) * 1000, NORMAL | ROLL

@@ -87,6 +87,11 @@ class TimerPending:
             return
         self._uncounted = self._all(read_ms, self._log.end)
 
+    def count_anew(self, read_ms: int) -> None:
+        """What was counted is not so any more."""
+        self.counts.clear()
+        self._uncounted = self._all(read_ms, self._log.end)
+
     def count_some(self, now_ms: int) -> bool:
         """A piece of the count anew; False when it is done."""
         if self._uncounted is None:

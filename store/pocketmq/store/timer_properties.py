@@ -8,7 +8,7 @@
 Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 """
 
-from pocketmq.remoting.message_codec import get_property, remove_property
+from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.store.errors import MessageIllegal
 
 PRECISION_MS = 1_000
@@ -73,3 +73,15 @@ def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
 def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
     """What a recall may call a message: 5.3 writes topic+key, 5.5 the key alone."""
     return topic + b"+" + unique_key, unique_key
+
+
+def passed_on(properties: bytes, store_ms: int, now_ms: int, *, goes_round: bool) -> bytes:
+    """A waiting message's properties when it is delivered, or goes round: when it came, and when that is."""
+    for name, ms in ((ENQUEUE_MS, store_ms), (DEQUEUE_MS, now_ms)):
+        properties = add_property(remove_property(properties, name), name, str(ms).encode())
+    if goes_round:
+        times = get_property(properties, ROLL_TIMES) or b"0"
+        count = int(times) + 1 if times.isdigit() else 1
+        properties = remove_property(properties, ROLL_TIMES)
+        properties = add_property(properties, ROLL_TIMES, str(count).encode())
+    return properties

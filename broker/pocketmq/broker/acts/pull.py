@@ -90,6 +90,7 @@ class PullActs:
         self._stats = messages.stats
         self._put = messages.put
         self._deliveries = messages.deliveries
+        self._reach = messages.reach
         self._long_polling = long_polling
 
     def pull(self, ask: PullMessageHeader, peer: Peer, *, first: bool = True) -> Pulled | Waits:
@@ -131,14 +132,33 @@ class PullActs:
             counter.size += result.size
             counter.calls += 1
             counter.latency_ms += self._monotonic_ms() - began_ms
-            return Pulled(ResponseCode.SUCCESS, "FOUND", result, self._suggestion(group))
+            suggestion = self._suggestion(group, ask, result)
+            return Pulled(ResponseCode.SUCCESS, "FOUND", result, suggestion)
         code = self._code(ask, result, peer)
         if code == ResponseCode.PULL_NOT_FOUND and first and self._may_wait(ask):
             return Waits(ask, matches, self._deadline_ms(ask))
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._role.leads:
+            return self._only_behind(
+                Waits(ask, matches, self._deadline_ms(ask)), group, result, first
+            )
         suggestion = self._suggestion(group)
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._offset_moved(ask, result, suggestion)
         return Pulled(code, result.status.value, result, suggestion)
+
+    def _only_behind(
+        self, waits: Waits, group: GroupConfig, result: ReadResult, first: bool
+    ) -> "Pulled | Waits":
+        """A slave knows not where a group belongs: what it lacks may come yet, so nobody is moved.
+
+        Ours: whoever may wait does, instead of asking again at once and for ever.
+        """
+        ask = waits.ask
+        if first and self._may_wait(ask) and ask.queue_offset >= result.max_offset:
+            return waits
+        stays = result._replace(next_offset=ask.queue_offset)
+        code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return Pulled(code, result.status.value, stays, group.broker_id)
 
     def wait(self, waits: Waits, peer: Peer, again: Callable[[], None]) -> None:
         """Hold a pull; `again` is called when it is to be pulled once more, not for the first time.
@@ -225,9 +245,20 @@ class PullActs:
         code = ResponseCode.PULL_OFFSET_MOVED
         return Pulled(code, "OFFSET_RESET", result, self._suggestion(group))
 
-    def _suggestion(self, group: GroupConfig) -> int:
-        """The broker id that the next pull should go to."""
-        return group.broker_id if self._config.slave_read_enable else MASTER_ID
+    def _suggestion(
+        self,
+        group: GroupConfig,
+        ask: PullMessageHeader | None = None,
+        read: ReadResult | None = None,
+    ) -> int:
+        """The broker id that the next pull should go to; read: what this one has found."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        if ask is not None and read is not None:
+            last = self._store.entries(ask.topic, ask.queue_id, read.next_offset - 1, 1)
+            if last and self._reach.is_on_disk(last[0][0]):
+                return group.which_broker_when_consume_slowly
+        return group.broker_id
 
     def _may_wait(self, ask: PullMessageHeader) -> bool:
         """Whether the client lets its pull be held, and the broker is not about to stop."""

@@ -122,10 +122,6 @@ def check_role(config: HaConfig) -> None:
     """Raises: IllegalArgument, one sentence, for a role and a number that do not go together."""
     if config.broker_role == SLAVE and config.broker_id == MASTER_ID:
         raise IllegalArgument("brokerRole=SLAVE needs a brokerId of its own: set it to 1 or higher")
-    if config.broker_role == SLAVE:
-        raise IllegalArgument(
-            "brokerRole=SLAVE: PocketMQ does not follow yet; start it as a master"
-        )
     if config.broker_role != SLAVE and config.broker_id != MASTER_ID:
         raise IllegalArgument(
             f"brokerId={config.broker_id} is a slave's number, and brokerRole={config.broker_role} a "

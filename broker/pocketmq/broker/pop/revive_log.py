@@ -93,6 +93,12 @@ class ReviveLog:
 
     # ------------------------------------------------------------ start
 
+    def load_anew(self) -> None:
+        """Read it as if the broker had just started: a master's log has become ours. Raises: StoreError."""
+        self.state = PopState()
+        self._queues.clear()
+        self.load()
+
     def load(self) -> None:
         """Read what is not finished (invariant 2). Raises: StoreError."""
         for topic, queue_id in self._store.queues(self.topic):

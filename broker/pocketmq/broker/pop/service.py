@@ -41,6 +41,11 @@ class PopService:
         self.log.load()
         self.wake()
 
+    def load_anew(self) -> None:
+        """What was a master's log is ours now. Raises: StoreError."""
+        self.log.load_anew()
+        self.wake()
+
     def wake(self) -> None:
         """There is something to be looked after."""
         self._busy.set()

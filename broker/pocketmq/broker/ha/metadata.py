@@ -1,0 +1,237 @@
+"""Metadata: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
+
+    21 topics            whole table, when its version is another; the queues of topics that are gone go too
+    201 groups           whole table, when its version is another
+    43 offsets           the larger one wins; a smaller one where the master set it back since the last round
+    45 delay offsets     as they are
+    402 request modes    as they are; 5.x
+    60 timers            how far the master's timers have come; 5.x
+
+A master that does not know a request (4.9: 402, 60) is asked again all the same: it may be replaced.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.broker.config_manager import in_thread
+from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.tail import Ends
+from pocketmq.broker.parts import Node, Tables
+from pocketmq.broker.registration import Registration
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.settings import parse_properties
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.store import DelayService, MessageStore
+from pocketmq.store.timer import TimerService
+from pocketmq.store.timer_check import TimerCheck
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_MS = 3_000
+_C = RequestCode
+
+
+class MasterRefused(PocketMQError):
+    """The master does not answer what a slave asks."""
+
+
+class Master:
+    """The master as remoting reaches it; addresses are those that were known last."""
+
+    def __init__(
+        self, config: HaConfig, registration: Registration, client: RemotingClient
+    ) -> None:
+        self._config = config
+        self._registration = registration
+        self._client = client
+        self._address = ""
+        self._ha_address = ""
+
+    @property
+    def address(self) -> str:
+        self._address = self._registration.master_address or self._address
+        return self._address
+
+    @property
+    def ha_address(self) -> str:
+        found = self._config.ha_master_address or self._registration.master_ha_address
+        self._ha_address = found or self._ha_address
+        return self._ha_address
+
+    def look_again(self) -> None:
+        """Ask the name servers who is the master."""
+        self._registration.ask_again()
+
+    async def ask(self, code: RequestCode) -> RemotingCommand:
+        """Raises: MasterRefused, PocketMQError, OSError."""
+        if not self.address:
+            raise MasterRefused("no master of this name is known to the name server")
+        answer = await self._client.invoke(self.address, RemotingCommand(code, {}), _TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise MasterRefused(
+                f"the master {self.address} refuses {code.name}: {answer.code} {answer.remark}"
+            )
+        return answer
+
+    async def json(self, code: RequestCode) -> Any:
+        answer = await self.ask(code)
+        return fastjson.loads(answer.body) if answer.body else None
+
+    async def ends(self) -> Ends:
+        """Where its log begins and ends. Raises: MasterRefused, PocketMQError, OSError."""
+        data = await self.json(_C.GET_BROKER_RUNTIME_INFO)
+        table = data.get("table") if isinstance(data, Mapping) else None
+        if not isinstance(table, Mapping) or "commitLogMaxOffset" not in table:
+            raise MasterRefused(f"the master {self.address} does not say where its log ends")
+        return Ends(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+
+    async def settings(self) -> dict[str, str]:
+        """Its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""
+        answer = await self.ask(_C.GET_BROKER_CONFIG)
+        return parse_properties(bytes(answer.body).decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What has its own idea of how far the master has come."""
+
+    delay: DelayService
+    timer: TimerService
+
+
+class Metadata:
+    """One round after the other."""
+
+    def __init__(
+        self, node: Node, tables: Tables, store: MessageStore, clocks: Clocks, master: Master
+    ) -> None:
+        self._events = node.events
+        self._monotonic_ms = node.clock.monotonic_ms
+        self._tables = tables
+        self._store = store
+        self._clocks = clocks
+        self._master = master
+        # What the master said last, to tell an offset that was set back.
+        self._said: dict[str, dict[int, int]] = {}
+        # When the last round ended, monotonic, and how many did.
+        self.round_ms = 0
+        self.rounds = 0
+
+    async def round(self) -> None:
+        """Copy everything once. Raises: MasterRefused, PocketMQError, OSError."""
+        self._take_topics(await self._master.json(_C.GET_ALL_TOPIC_CONFIG))
+        self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        self._take_offsets(await self._master.json(_C.GET_ALL_CONSUMER_OFFSET))
+        await self._take_delay(await self._master.json(_C.GET_ALL_DELAY_OFFSET))
+        await self._take_newer()
+        self.round_ms = self._monotonic_ms()
+        self.rounds += 1
+
+    def forget(self) -> None:
+        """The log was cut back: offsets behind its end are the master's again."""
+        self._said = {}
+        for key, queues in self._tables.offsets.offsets.items():
+            topic = key.partition("@")[0]
+            for queue_id, offset in queues.items():
+                queues[queue_id] = min(offset, self._store.max_offset(topic, queue_id))
+        self._tables.offsets.dirty = True
+
+    # ------------------------------------------------------------ tables
+
+    def _take_topics(self, data: Any) -> None:
+        topics = self._tables.topics
+        if _is_known(data, topics.version_to_json()):
+            return
+        rows = _rows(data, "topicConfigTable", TopicConfig.from_json)
+        gone = topics.topics.keys() - rows.keys() - topics.system_topics
+        for name in topics.system_topics & topics.topics.keys() - rows.keys():
+            rows[name] = topics.topics[name]
+        topics.take_all(rows, data.get("dataVersion"))
+        for name in gone:
+            log.warning("a topic is gone at the master and here topic=%s", name)
+            self._store.delete_topic(name)
+        self._events.topics_changed(list(rows.values()))
+
+    def _take_groups(self, data: Any) -> None:
+        groups = self._tables.groups
+        if _is_known(data, groups.version_to_json()):
+            return
+        rows = _rows(data, "subscriptionGroupTable", GroupConfig.from_json)
+        groups.take_all(rows, data.get("dataVersion"))
+
+    def _take_offsets(self, data: Any) -> None:
+        table = data.get("offsetTable") if isinstance(data, Mapping) else None
+        said = {
+            str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            for key, queues in (table or {}).items()
+        }
+        offsets = self._tables.offsets
+        take_offsets(offsets.offsets, said, self._said)
+        offsets.dirty = True
+        self._said = said
+
+    async def _take_delay(self, data: Any) -> None:
+        table = data.get("offsetTable") if isinstance(data, Mapping) else None
+        delay = self._clocks.delay
+        delay.offsets.update({int(level): int(offset) for level, offset in (table or {}).items()})
+        await in_thread(delay.save)
+
+    async def _take_newer(self) -> None:
+        """What only masters of 5.x have, and ours."""
+        try:
+            modes = await self._master.json(_C.GET_ALL_MESSAGE_REQUEST_MODE)
+            check = await self._master.ask(_C.GET_TIMER_CHECK_POINT)
+        except MasterRefused:
+            return
+        request_modes = self._tables.request_modes
+        request_modes.from_json(modes)
+        request_modes.persist_soon()
+        if len(check.body) >= 56:
+            await self._clocks.timer.follow(TimerCheck.unpack(bytes(check.body)))
+
+
+def take_offsets(
+    own: dict[str, dict[int, int]],
+    master: Mapping[str, Mapping[int, int]],
+    before: Mapping[str, Mapping[int, int]],
+) -> None:
+    """The master's offsets into `own`; before: what it said last.
+
+    >>> own = {"T@g": {0: 9, 1: 9, 2: 9}, "T@old": {0: 1}}
+    >>> take_offsets(own, {"T@g": {0: 7, 1: 12, 2: 3}}, {"T@g": {0: 7, 2: 9}, "T@old": {0: 1}})
+    >>> own
+    {'T@g': {0: 9, 1: 12, 2: 3}}
+    """
+    for key, queues in master.items():
+        mine, last = own.setdefault(key, {}), before.get(key, {})
+        for queue_id, offset in queues.items():
+            if offset > mine.get(queue_id, -1) or offset < last.get(queue_id, offset):
+                mine[queue_id] = offset
+    for key in before.keys() - master.keys():
+        own.pop(key, None)
+
+
+def _is_known(data: Any, version: Mapping[str, int]) -> bool:
+    """Whether a table of the master has the version that we have."""
+    if not isinstance(data, Mapping):
+        raise MasterRefused("a table of the master is no JSON object")
+    theirs = data.get("dataVersion")
+    return isinstance(theirs, Mapping) and all(
+        theirs.get(name) == value for name, value in version.items()
+    )
+
+
+def _rows(data: Mapping[str, Any], name: str, parse: Any) -> dict[str, Any]:
+    table = data.get(name)
+    if not isinstance(table, Mapping):
+        raise MasterRefused(f"a table of the master has no {name}")
+    try:
+        return {str(key): parse(row) for key, row in table.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MasterRefused(f"{name} of the master holds what is none: {error!r}") from error

@@ -1,0 +1,328 @@
+"""A slave of ours at a master of ours: log, tables, silence, reads, promotion."""
+
+from pathlib import Path
+
+import pytest
+from tests.broker.pairs import Pair, caught_up, copied, end_of, log_bytes, pair, state_of
+from tests.broker.serving import Peer, body_of, number
+from tests.kit.waiting import until_async as until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.refused import Refused
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
+
+
+async def fill(peer: Peer, count: int = 60, size: int = 5_000, topic: str = "T") -> None:
+    for number_ in range(count):
+        answer = await peer.produce(topic, b"%d " % number_ + b"x" * size, queue_id=number_ % 4)
+        assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_slave_has_the_log_and_the_queues_of_its_master(tmp_path: Path) -> None:
+    """From an empty store, over several files, then what comes, then after a restart of either."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer)
+            slave = await brokers.slave()
+            await caught_up(slave, master)
+            await fill(peer, 20)
+            await caught_up(slave, master)
+            await brokers.stop("s")
+            await fill(peer, 20)
+            slave = await brokers.slave()
+            await caught_up(slave, master)
+            store = slave.parts.messages.store
+            assert store.queues() == master.parts.messages.store.queues()
+            for topic, queue_id in store.queues():
+                assert store.entries(topic, queue_id, 0, 100) == (
+                    master.parts.messages.store.entries(topic, queue_id, 0, 100)
+                )
+        await brokers.stop("m")
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 5)
+            await caught_up(slave, master)
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer)
+        files = master.parts.messages.store._log.files.files
+        files.pop(0)
+        slave = await brokers.slave()
+        await caught_up(slave, master)
+        assert slave.parts.messages.store.commit_log_min_position == files[0].start > 0
+
+
+async def test_a_slave_that_waits_for_its_master(tmp_path: Path) -> None:
+    """It is told of a master that registers later, without a restart."""
+    async with pair(tmp_path) as brokers:
+        slave = await brokers.slave()
+        await until(lambda: "no master" in state_of(slave).trouble)
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 5)
+        await caught_up(slave, master)
+
+
+async def test_an_empty_master_is_followed_from_its_first_byte_on(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        await copied(slave)
+        async with await Peer.at(master) as peer:
+            await fill(peer, 3)
+        await caught_up(slave, master)
+
+
+async def test_the_size_of_the_files_is_the_masters(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer)
+        slave = await brokers.slave(store={"mapped_file_size_commit_log": 1 << 20})
+        await caught_up(slave, master)
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        tables = master.parts.tables
+        tables.topics.update(TopicConfig("made", 3, 5))
+        tables.topics.update(TopicConfig("gone", 1, 1))
+        tables.groups.update(GroupConfig("g", retry_max_times=7))
+        tables.offsets.commit("g", "made", 2, 41, "test")
+        tables.offsets.commit("g", "made", 1, 9, "test")
+        slave = await brokers.slave()
+        await copied(slave)
+        mine = slave.parts.tables
+        assert mine.topics.topics == tables.topics.topics
+        assert mine.groups.groups == tables.groups.groups
+        assert mine.offsets.offsets["made@g"] == {2: 41, 1: 9}
+        # The larger one wins, but for an offset that was set back at the master.
+        mine.offsets.commit("g", "made", 2, 50, "test")
+        tables.offsets.commit("g", "made", 1, 4, "test")
+        tables.topics.delete("gone")
+        tables.topics.update(TopicConfig("later", 2, 2))
+        await copied(slave)
+        assert mine.offsets.offsets["made@g"] == {2: 50, 1: 4}
+        assert mine.topics.get("gone") is None
+        assert mine.topics.topics == tables.topics.topics
+        await brokers.stop("s")
+        slave = await brokers.slave()
+        assert slave.parts.tables.topics.get("later") == TopicConfig("later", 2, 2)
+        assert slave.parts.tables.groups.find("g") == tables.groups.find("g")
+
+
+async def test_a_slave_is_silent_and_refuses_what_only_a_master_does(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer, await Peer.at(slave) as other:
+            await peer.produce("T", b"now")
+            await peer.produce("T", b"late", DELAY="1")
+            await caught_up(slave, master)
+            assert (await other.produce("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            await other.heartbeat("g", {"T": "*"})
+            assert await other.bodies("g", "T") == [b"now"]
+            await until(lambda: master.parts.messages.store.max_offset("T", 0) == 2)
+            await caught_up(slave, master)
+            assert not slave.role._running
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+async def test_reads_from_a_slave(tmp_path: Path) -> None:
+    """Found: 0. Beyond its end: held while it may be behind, else 20 and nobody is moved."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer, await Peer.at(slave) as other:
+            await peer.produce("T", b"one")
+            await caught_up(slave, master)
+            assert await other.bodies("g", "T") == [b"one"]
+            answer = await other.pull("g", "T", 5, sys_flag=4, subscription="*")
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert number(answer, "nextBeginOffset") == 5
+            held = other.send_pull("g", "T", 1, sys_flag=6, subscription="*")
+            await peer.produce("T", b"two")
+            found = await other.answer(held)
+            assert found.code == ResponseCode.SUCCESS
+            assert number(found, "nextBeginOffset") == 2
+            assert number(found, "suggestWhichBrokerId") == 0
+            assert (
+                number(
+                    await other.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}),
+                    "offset",
+                )
+                == 2
+            )
+
+
+async def test_who_is_far_behind_is_sent_to_a_slave_where_that_is_enabled(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(slave_read_enable=True)
+        async with await Peer.at(master) as peer:
+            await fill(peer, 8)
+            how = {"sys_flag": 4, "subscription": "*"}
+            assert number(await peer.pull("g", "T", 0, **how), "suggestWhichBrokerId") == 0
+            master.parts.messages.reach._in_memory = 0
+            await fill(peer, 8)
+            assert number(await peer.pull("g", "T", 0, **how), "suggestWhichBrokerId") == 1
+            master.config.slave_read_enable = False
+            assert number(await peer.pull("g", "T", 0, **how), "suggestWhichBrokerId") == 0
+
+
+async def test_routes_name_the_slave_by_its_number(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave(broker_id=3)
+        async with await Peer.at(master) as peer:
+            await peer.produce("T")
+        await caught_up(slave, master)
+        host, _, port = brokers._namesrv.rpartition(":")
+        listens = type("Listens", (), {"listen_address": f"{host}:{port}"})()
+        async with await Peer.at(listens) as names:
+            route = body_of(await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}))
+        assert route["brokerDatas"][0]["brokerAddrs"] == {"0": master.address, "3": slave.address}
+
+
+# ------------------------------------------------------------ promotion and demotion
+
+
+async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -> None:
+    """Messages, delays, half messages, offsets; then the old one comes back as its slave."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 30)
+            await peer.produce("T", b"late", DELAY="1")
+            master.parts.tables.offsets.commit("g", "T", 0, 3, "test")
+            await caught_up(slave, master)
+        with pytest.raises(Refused, match="stop or demote it first"):
+            await slave.parts.services.replication.promote()
+        await brokers.stop("m")
+        end = end_of(slave)
+        await slave.parts.services.replication.promote()
+        assert slave.config.broker_id == 0
+        async with await Peer.at(slave) as peer:
+            before = slave.parts.messages.store.max_offset("T", 0)
+            assert number(await peer.produce("T", b"new"), "queueOffset") >= before
+            await until(lambda: _has(slave, b"late"))
+            assert slave.parts.tables.offsets.query("g", "T", 0) == 3
+            back = await brokers.slave("m")
+            await caught_up(back, slave)
+            assert end_of(back) > end
+            await fill(peer, 20)
+            await caught_up(back, slave)
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+def _has(broker: Broker, body: bytes) -> bool:
+    result = broker.parts.messages.store.read("T", 0, 0, 1_000)
+    return any(body in bytes(buffer) for buffer in result.buffers)
+
+
+async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer, await Peer.at(slave) as other:
+            await fill(peer, 10)
+            await caught_up(slave, master)
+            await master.parts.services.replication.demote(2)
+            assert (await peer.produce("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            # The new one asks the old one, which is no master any more.
+            await until(lambda: not state_of(slave).connected)
+            await slave.parts.services.replication.promote("SYNC_MASTER")
+            await until(lambda: state_of(master).connected)
+            await until(lambda: slave.parts.messages.promise.replicas.slaves.in_sync_count == 1)
+            assert (await other.produce("T", b"again")).code == ResponseCode.SUCCESS
+            await caught_up(master, slave)
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+# ------------------------------------------------------------ divergence
+
+
+async def diverged(brokers: Pair) -> int:
+    """Two masters that were one until here. Returns: the end that they share."""
+    master = await brokers.master()
+    slave = await brokers.slave()
+    async with await Peer.at(master) as peer:
+        await fill(peer, 40)
+        await caught_up(slave, master)
+        common = end_of(slave)
+        await brokers.stop("s")
+        await fill(peer, 60, topic="lost")
+        master.parts.tables.offsets.commit("g", "T", 0, 10_000, "test")
+    await brokers.stop("m")
+    new = await brokers.master("s")
+    async with await Peer.at(new) as peer:
+        await fill(peer, 80, topic="kept")
+    return common
+
+
+async def test_another_end_than_the_masters_is_refused_with_both_ends(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        common = await diverged(brokers)
+        before = log_bytes(tmp_path / "m")
+        old = await brokers.slave("m")
+        await until(lambda: f"only up to {common} are they the same" in state_of(old).trouble)
+        own, theirs = end_of(old), state_of(old).master_end
+        assert f"ends at {own}, the master's at {theirs}" in state_of(old).trouble
+        await brokers.stop("m")
+        assert log_bytes(tmp_path / "m") == before
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_it_is_cut_back_where_that_is_wanted_and_kept_in_a_file(
+    tmp_path: Path, by_hand: bool
+) -> None:
+    async with pair(tmp_path) as brokers:
+        common = await diverged(brokers)
+        lost = b"".join(log_bytes(tmp_path / "m").values())[common:]
+        old = await brokers.slave("m", slave_divergence="refuse" if by_hand else "cut")
+        if by_hand:
+            await until(lambda: "only up to" in state_of(old).trouble)
+            await old.parts.services.replication.resync()
+        new = brokers.running["s"]
+        await caught_up(old, new)
+        kept = state_of(old).cuts
+        assert Path(kept[0]).name == f"commitlog-{common:020d}"
+        assert lost.startswith(_bytes(kept[0]))
+        store = old.parts.messages.store
+        assert store.max_offset("lost", 0) == 0
+        assert store.max_offset("kept", 0) == new.parts.messages.store.max_offset("kept", 0)
+        # An offset of what was cut off would hide what comes in its place.
+        assert old.parts.tables.offsets.query("g", "T", 0) <= store.max_offset("T", 0)
+        await brokers.stop_all()
+    assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+def _bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+async def test_a_log_of_somebody_else_is_never_followed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        for name in ("s", "m"):
+            broker = await brokers.master(name)
+            async with await Peer.at(broker) as peer:
+                await fill(peer, 30, topic=f"only-{name}")
+            await brokers.stop(name)
+        await brokers.master("m")
+        slave = await brokers.slave("s", slave_divergence="cut")
+        await until(lambda: "nothing in common" in state_of(slave).trouble)
+        assert slave.parts.messages.store.max_offset("only-s", 0) > 0
