@@ -17,9 +17,12 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a handshake takes longer than a user would wait for advice."""
+    """On a busy machine a handshake takes longer than a user would wait for advice.
+
+    Not for tests in which nobody says anything: they would wait as long.
+    """
     monkeypatch.setattr(what_listens, "_WITHIN_S", 30.0)
 
 
@@ -40,6 +43,7 @@ async def failure(address: str, **options: object) -> PocketMQError:
     return caught.value
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_brokers_port(server: InProcess) -> None:
     found = await failure(server.broker)
     assert isinstance(found, NotANameServer)
@@ -52,6 +56,7 @@ async def test_a_brokers_port(server: InProcess) -> None:
             await admin.brokers()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_an_http_port() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
         thread = threading.Thread(target=http.serve_forever)
@@ -77,6 +82,7 @@ async def tls_port(tmp_path: Path) -> AsyncIterator[int]:
         yield listening.sockets[0].getsockname()[1]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_port_that_wants_tls(tls_port: int) -> None:
     found = await failure(f"127.0.0.1:{tls_port}")
     assert isinstance(found, NotANameServer)
@@ -99,6 +105,7 @@ async def test_a_look_up_without_an_answer_is_transient_and_says_whose() -> None
     )
 
 
+@pytest.mark.usefixtures("patient")
 async def test_tls_asked_of_a_port_without_it_is_told(server: InProcess) -> None:
     found = await failure(server.namesrv, tls=True)
     assert "is that a port that speaks TLS?" in str(found)

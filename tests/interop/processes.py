@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.kit.waiting import PATIENCE_S
+
 _PORTS = random.SystemRandom()
 
 QUICK_JVM = (
@@ -100,7 +102,7 @@ class Process:
             log.seek(self._from)
             return log.read().decode("utf-8", "replace")
 
-    def wait_for_line(self, start: str, within_s: float = 60) -> str:
+    def wait_for_line(self, start: str, within_s: float = PATIENCE_S) -> str:
         """The first printed line that begins with `start`.
 
         Raises: RuntimeError when the process ends first, TimeoutError; both with the end of its log.
@@ -120,7 +122,7 @@ class Process:
                 )
             time.sleep(0.02)
 
-    def stop(self, within_s: float = 60) -> int:
+    def stop(self, within_s: float = PATIENCE_S) -> int:
         """Stop by SIGTERM and return the exit code; SIGKILL and TimeoutError when that takes too long."""
         if self.returncode is None:
             self._popen.send_signal(signal.SIGTERM)
@@ -153,7 +155,7 @@ class Process:
         return self.printed()[-3000:]
 
 
-def wait_for_port(port: int, process: Process | None = None, within_s: float = 60) -> None:
+def wait_for_port(port: int, process: Process | None = None, within_s: float = PATIENCE_S) -> None:
     """Wait until 127.0.0.1:port accepts a connection."""
     end = time.monotonic() + within_s
     while True:

@@ -280,7 +280,6 @@ def test_an_operator_administers_with_mqadmin(
         (("brokerConsumeStats", *at), "plain"),
         (("consumerProgress", "-g", "plain"), "plain"),
         (("consumerConnection", "-g", "plain"), "plain"),
-        (("producerConnection", "-g", "producers", "-t", "plain"), "JAVA"),
         (("consumerStatus", "-g", "plain"), "#ClientId"),
         (("queryMsgById", "-i", sent.offset_msg_id, *named), "plain"),
         (("queryMsgByKey", "-t", "plain", "-k", "operator-key"), "#"),

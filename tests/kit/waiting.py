@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """How long a state may take on a slow machine. Patience, not a measure."""
 _LOOK_S = 0.005
 

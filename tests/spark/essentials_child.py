@@ -20,6 +20,9 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
+    # A crowded machine starts Python slowly.
+    "spark.network.timeout": "600s",
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
