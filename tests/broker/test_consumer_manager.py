@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.broker.members import Member, open_connection
 
 from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
-from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.events import Events
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.members import Member
 
-from pocketmq.broker.consumer_manager import ConsumerManager
 from pocketmq.broker.events import Events
-from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.guard import GroupGuard
 from pocketmq.remoting.agreement import Finding, Loss
 from pocketmq.remoting.clock import ManualClock
 
@@ -58,7 +58,7 @@ def test_two_tags_are_found_with_both_clients_and_what_is_lost_in_which_queue(
     since = watched.clock.now_ms()
     watched.join("c2", {"T": "B"})
 
-    with caplog.at_level(logging.WARNING, "pocketmq.broker.guard"):
+    with caplog.at_level(logging.WARNING, "pocketmq.broker.groups.guard"):
         watched.pass_ms(GRACE_MS)
 
     [finding] = watched.raised

@@ -25,12 +25,12 @@ from tests.broker.bare import bare_node
 from tests.broker.members import Member
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.group_mode import GroupModes
-from pocketmq.broker.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.groups.mode import GroupModes
+from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.refused import OffsetMoved
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.message_codec import get_property

@@ -9,13 +9,10 @@ from tests.broker.bare import HOST, Asker, bare_parts
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_manager import ConsumerGroup
-from pocketmq.broker.isolated_group import IsolatedGroup
-from pocketmq.broker.parts import Parts
-from pocketmq.broker.policy import Compatible, Isolate, Strict
-from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.refused import OffsetMoved, Refused
-from pocketmq.broker.sub_group import (
+from pocketmq.broker.groups.consumer_manager import ConsumerGroup
+from pocketmq.broker.groups.isolated_group import IsolatedGroup
+from pocketmq.broker.groups.policy import Compatible, Isolate, Strict
+from pocketmq.broker.groups.sub_group import (
     LIFE,
     STEPS,
     Change,
@@ -27,6 +24,9 @@ from pocketmq.broker.sub_group import (
     Rewind,
     SubGroup,
 )
+from pocketmq.broker.parts import Parts
+from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.subscription import build_subscription

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker.rebalance_lock import LOCK_MAX_LIVE_MS, RebalanceLock
+from pocketmq.broker.groups.rebalance_lock import LOCK_MAX_LIVE_MS, RebalanceLock
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.message import MessageQueue
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.broker.members import Member, open_connection
 
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.strict import StrictGroups
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.strict import StrictGroups
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.subscription import build_subscription

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.events import Events
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock

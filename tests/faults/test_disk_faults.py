@@ -23,7 +23,8 @@ from pocketmq.broker import housekeeping
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.message_codec import parse_offset_msg_id
-from pocketmq.store import StoreError, timer
+from pocketmq.store import StoreError
+from pocketmq.store.timer import service as timer
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE)
 # What stays said until a restart: the files may lack something, and are not relied on any more.

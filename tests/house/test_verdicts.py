@@ -10,7 +10,7 @@ from pocketmq.remoting.track import Severity, TrackType, Verdict
 
 CONSOLE = ROOT / "console" / "pocketmq" / "console"
 # Where the words are given; all others take them from there.
-HOMES = {"remoting/pocketmq/remoting/track.py", "broker/pocketmq/broker/message_track.py"}
+HOMES = {"remoting/pocketmq/remoting/track.py", "broker/pocketmq/broker/delivery/track.py"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -19,7 +19,7 @@ from tests.simulation.story import DELAYS_S
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import read_broker_conf
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,

@@ -19,11 +19,11 @@ from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record, read_records
 from pocketmq.store import MessageStore, StoreConfig
-from pocketmq.store.timer import ROLL_SECONDS, TimerService
-from pocketmq.store.timer_check import TimerCheck
-from pocketmq.store.timer_log import UNIT_SIZE, TimerLog
-from pocketmq.store.timer_properties import TimerIllegal, due_ms, has_timer, without_timer
-from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
+from pocketmq.store.timer.check import TimerCheck
+from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
+from pocketmq.store.timer.properties import TimerIllegal, due_ms, has_timer, without_timer
+from pocketmq.store.timer.service import ROLL_SECONDS, TimerService
+from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 DAY_MS = 86_400_000

@@ -5,22 +5,25 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 
 import os
 
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import DeliveryRecord, EventKind
-from pocketmq.broker.group_mode import GroupMode, GroupModes
-from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
+from pocketmq.broker.delivery.track import MessageTracks
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.guard import GroupGuard
+from pocketmq.broker.groups.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.groups.mode import GroupMode, GroupModes
+from pocketmq.broker.groups.policy import Policies
+from pocketmq.broker.groups.rebalance_lock import RebalanceLock
+from pocketmq.broker.groups.strict import StrictGroups
+from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.ha.metadata import Clocks
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
-from pocketmq.broker.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.message_put import MessagePut, TimerWay
-from pocketmq.broker.message_track import MessageTracks
 from pocketmq.broker.parts import Members, Messages, Node, Parts, Services, Tables
-from pocketmq.broker.policy import Policies
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
@@ -28,17 +31,14 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.promise import Promise
 from pocketmq.broker.pull_filter import PullFilters
-from pocketmq.broker.rebalance_lock import RebalanceLock
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.stats import BrokerStats, Totals
-from pocketmq.broker.strict import StrictGroups
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.store import ConfigFile, DelayService, MessageStore
-from pocketmq.store.timer import TimerService
+from pocketmq.store.timer.service import TimerService
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:

@@ -17,8 +17,8 @@ from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.remoting.record import Record
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
-from pocketmq.store.timer import TimerService
-from pocketmq.store.timer_properties import due_ms, has_timer, without_timer
+from pocketmq.store.timer.properties import due_ms, has_timer, without_timer
+from pocketmq.store.timer.service import TimerService
 
 Buffer = bytes | bytearray | memoryview
 

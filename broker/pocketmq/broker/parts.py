@@ -11,36 +11,36 @@ if TYPE_CHECKING:
     from pocketmq.broker.bearer import BearerAccess
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.broker.config_manager import ConfigManager
-    from pocketmq.broker.consumer_manager import ConsumerManager
-    from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-    from pocketmq.broker.delivery_record import DeliveryRecord
+    from pocketmq.broker.delivery.record import DeliveryRecord
+    from pocketmq.broker.delivery.track import MessageTracks
     from pocketmq.broker.events import Events
-    from pocketmq.broker.group_mode import GroupModes
-    from pocketmq.broker.guard import GroupGuard
+    from pocketmq.broker.groups.consumer_manager import ConsumerManager
+    from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+    from pocketmq.broker.groups.guard import GroupGuard
+    from pocketmq.broker.groups.isolate import IsolatedGroups
+    from pocketmq.broker.groups.mode import GroupModes
+    from pocketmq.broker.groups.policy import Policies
+    from pocketmq.broker.groups.rebalance_lock import RebalanceLock
+    from pocketmq.broker.groups.strict import StrictGroups
+    from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
     from pocketmq.broker.ha.replication import Replication
-    from pocketmq.broker.isolate import IsolatedGroups
     from pocketmq.broker.long_polling import LongPolling
     from pocketmq.broker.memory_reach import MemoryReach
     from pocketmq.broker.message_put import MessagePut
-    from pocketmq.broker.message_track import MessageTracks
-    from pocketmq.broker.policy import Policies
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.producer_manager import ProducerManager
     from pocketmq.broker.promise import Promise
-    from pocketmq.broker.rebalance_lock import RebalanceLock
     from pocketmq.broker.role import Role
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.stats import BrokerStats
-    from pocketmq.broker.strict import StrictGroups
-    from pocketmq.broker.subscription_group import SubscriptionGroupManager
     from pocketmq.broker.topic_config import TopicConfigManager
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.remoting.clock import Clock
     from pocketmq.remoting.peer import Peer
     from pocketmq.store import DelayService, MessageStore
-    from pocketmq.store.timer import TimerService
+    from pocketmq.store.timer.service import TimerService
 
 
 def _anybody(peer: "Peer", topic: str) -> bool:

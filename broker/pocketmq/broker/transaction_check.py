@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.producer_manager import ProducerManager

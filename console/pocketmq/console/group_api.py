@@ -7,7 +7,7 @@ from typing import Any
 from pocketmq.admin import GroupConfig
 from pocketmq.admin.checkup import check_group
 from pocketmq.admin.views import group_row, member_count, subscriptions_of, users_first
-from pocketmq.broker.group_mode import GroupMode
+from pocketmq.broker.groups.mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found

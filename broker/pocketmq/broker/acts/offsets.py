@@ -5,7 +5,7 @@ Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 
 import logging
 
-from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.delivery.record import EventKind
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused

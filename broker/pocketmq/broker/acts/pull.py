@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pocketmq.broker.groups.policy import Compatible
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.parts import Members, Messages, Node, Tables
-from pocketmq.broker.policy import Compatible
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused

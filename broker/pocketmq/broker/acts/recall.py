@@ -12,7 +12,7 @@ from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.store import StoreError
-from pocketmq.store.timer_properties import delete_keys
+from pocketmq.store.timer.properties import delete_keys
 
 _TAG = "_RECALL_TAG_"
 

@@ -46,7 +46,7 @@ from pocketmq.store import (
     StoreError,
     StoreNotWriteable,
 )
-from pocketmq.store.timer_properties import OUT_MS
+from pocketmq.store.timer.properties import OUT_MS
 
 log = logging.getLogger(__name__)
 

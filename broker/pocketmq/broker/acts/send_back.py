@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.broker.delivery_record import EventKind
+from pocketmq.broker.delivery.record import EventKind
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode

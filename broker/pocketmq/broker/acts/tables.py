@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pocketmq.broker.group_mode import merge_attributes
+from pocketmq.broker.groups.mode import merge_attributes
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.refused import Refused

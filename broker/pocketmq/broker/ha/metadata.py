@@ -28,8 +28,8 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import DelayService, MessageStore
-from pocketmq.store.timer import TimerService
-from pocketmq.store.timer_check import TimerCheck
+from pocketmq.store.timer.check import TimerCheck
+from pocketmq.store.timer.service import TimerService
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.consumer_offset import SEPARATOR
 from pocketmq.broker.events import Events
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.remoting.clock import Clock
 from pocketmq.store import ConfigFile

@@ -30,7 +30,7 @@ from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import StoreError
 from pocketmq.store.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.errors import MessageIllegal
-from pocketmq.store.timer_properties import without_timer
+from pocketmq.store.timer.properties import without_timer
 
 log = logging.getLogger(__name__)
 

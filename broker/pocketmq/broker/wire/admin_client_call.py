@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.wire.admin_answers import json_answer, queue_key
 from pocketmq.remoting import fastjson

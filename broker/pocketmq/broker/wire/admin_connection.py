@@ -6,8 +6,8 @@ Codes 203, 204, 300, 328, 343, 345.
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode

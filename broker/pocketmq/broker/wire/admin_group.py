@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.acts.tables import GroupActs
+from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.wire.admin_answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
 from pocketmq.remoting import fastjson

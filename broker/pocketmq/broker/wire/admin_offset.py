@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.wire.admin_answers import (
     asks_as_five,

@@ -19,7 +19,7 @@ from pocketmq.remoting.headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
-from pocketmq.store.timer import TimerService
+from pocketmq.store.timer.service import TimerService
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
 # The buckets of putMessageDistributeTime behind "[<=0ms]" and "[0~10ms]".

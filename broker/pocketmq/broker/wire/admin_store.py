@@ -6,7 +6,7 @@ Codes 306, 316, 321, 329.
 import logging
 from typing import Any
 
-from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.wire.admin_answers import UNSET_REMARK
 from pocketmq.remoting import fastjson

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.consumer_manager import ConsumerManager
-from pocketmq.broker.group_mode import GroupModes
-from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.guard import GroupGuard
+from pocketmq.broker.groups.mode import GroupModes
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

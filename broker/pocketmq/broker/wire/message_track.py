@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from pocketmq.broker.delivery_record import DeliveryRecord
-from pocketmq.broker.message_track import MessageTracks, Place
+from pocketmq.broker.delivery.record import DeliveryRecord
+from pocketmq.broker.delivery.track import MessageTracks, Place
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand

@@ -12,8 +12,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
-from pocketmq.store.timer import TimerService
-from pocketmq.store.timer_pending import Waiting
+from pocketmq.store.timer.pending import Waiting
+from pocketmq.store.timer.service import TimerService
 
 _COUNT, _COUNT_MAX = 32, 1_000
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.tables import GroupConfig
 

@@ -20,9 +20,9 @@ from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit
-from pocketmq.store.timer_properties import DEL_KEY, OUT_MS, PRECISION_MS, ROLL_TIMES, delete_keys
-from pocketmq.store.timer_wheel import NONE, Slot, TimerWheel
+from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
+from pocketmq.store.timer.properties import DEL_KEY, OUT_MS, PRECISION_MS, ROLL_TIMES, delete_keys
+from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.
 _LOOKS_MAX = 20_000

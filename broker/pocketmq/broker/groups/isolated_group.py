@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.refused import OffsetMoved
-from pocketmq.broker.sub_group import (
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.sub_group import (
     FAR,
     LIFE,
     Change,
@@ -24,6 +23,7 @@ from pocketmq.broker.sub_group import (
     Rewind,
     SubGroup,
 )
+from pocketmq.broker.refused import OffsetMoved
 from pocketmq.remoting.agreement import signature
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import retry_topic

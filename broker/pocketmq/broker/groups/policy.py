@@ -17,14 +17,14 @@ import logging
 from collections.abc import Mapping
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.group_mode import GroupMode, GroupModes
-from pocketmq.broker.isolate import IsolatedGroups
+from pocketmq.broker.groups.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.isolate import IsolatedGroups
+from pocketmq.broker.groups.mode import GroupMode, GroupModes
+from pocketmq.broker.groups.strict import StrictGroups
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pull_filter import PullFilters, brings_its_own
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.strict import StrictGroups
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.peer import Peer

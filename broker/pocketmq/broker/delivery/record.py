@@ -30,7 +30,7 @@ from typing import Any
 
 import msgpack
 
-from pocketmq.broker.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader

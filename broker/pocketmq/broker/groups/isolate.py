@@ -25,12 +25,12 @@ from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.consumer_manager import BROADCASTING, ConsumerGroup
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.group_mode import GroupMode, GroupModes
-from pocketmq.broker.isolated_group import FirstMatch, IsolatedGroup
+from pocketmq.broker.groups.consumer_manager import BROADCASTING, ConsumerGroup
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.isolated_group import FirstMatch, IsolatedGroup
+from pocketmq.broker.groups.mode import GroupMode, GroupModes
+from pocketmq.broker.groups.sub_group import LIFE, Change, Life, QueueKey, SubGroup, merged
 from pocketmq.broker.parts import Node
-from pocketmq.broker.sub_group import LIFE, Change, Life, QueueKey, SubGroup, merged
 from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import queue_offset_of

@@ -37,17 +37,17 @@ from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
-from pocketmq.store.timer_check import TimerCheck, TimerCheckFile
-from pocketmq.store.timer_log import DELETE, ROLL, TimerLog, Unit, unit_of
-from pocketmq.store.timer_pending import TimerPending, waiting_record
-from pocketmq.store.timer_properties import (
+from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
+from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit, unit_of
+from pocketmq.store.timer.pending import TimerPending, waiting_record
+from pocketmq.store.timer.properties import (
     DEL_KEY,
     OUT_MS,
     PRECISION_MS,
     delete_keys,
     passed_on,
 )
-from pocketmq.store.timer_wheel import NONE, SLOTS, Slot, TimerWheel
+from pocketmq.store.timer.wheel import NONE, SLOTS, Slot, TimerWheel
 
 log = logging.getLogger(__name__)
 

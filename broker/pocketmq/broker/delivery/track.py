@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pocketmq.broker.consumer_manager import ConsumerGroup, ConsumerManager
-from pocketmq.broker.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delivery_record import Delivery, Event, EventKind, History
-from pocketmq.broker.guard import GroupGuard
+from pocketmq.broker.delivery.record import Delivery, Event, EventKind, History
+from pocketmq.broker.groups.consumer_manager import ConsumerGroup, ConsumerManager
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.groups.guard import GroupGuard
 from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.remoting.errors import IllegalArgument
@@ -293,7 +293,7 @@ def _delivered(
 
 
 def _lets_through(expression: str, record: Record | None) -> bool:
-    """Whether an expression (delivery_record, invariant 2) lets a message through.
+    """Whether an expression (delivery.record, invariant 2) lets a message through.
 
     Of tags the broker knows the code only, so messages with another tag of the same code passed, too.
     """

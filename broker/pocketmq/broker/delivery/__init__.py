@@ -1,0 +1,1 @@
+"""What was given to whom, and what became of a message."""
