@@ -62,7 +62,7 @@ class Verdict(StrEnum):
     @classmethod
     def of(cls, word: str) -> "Verdict":
         """The verdict of a broker's answer; a newer broker may know more, which is UNKNOWN here."""
-        return next((each for each in cls if each == word), cls.UNKNOWN)
+        return cls.__members__.get(word, cls.UNKNOWN)
 
 
 class TrackType(StrEnum):
