@@ -128,9 +128,10 @@ class Asking:
 
     def send(self, stream_id: int, message: Any, *, ended: bool = False) -> None:
         data = message if isinstance(message, bytes) else message.SerializeToString()
-        self.http2.send_data(
-            stream_id, b"\0" + len(data).to_bytes(4, "big") + data, end_stream=ended
-        )
+        data = b"\0" + len(data).to_bytes(4, "big") + data
+        for begin in range(0, len(data), 16_384):
+            last = begin + 16_384 >= len(data)
+            self.http2.send_data(stream_id, data[begin : begin + 16_384], end_stream=ended and last)
         self.flush()
 
     def cancel(self, stream_id: int) -> None:

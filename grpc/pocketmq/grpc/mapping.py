@@ -119,7 +119,8 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     if system.HasField("trace_context") and not _CONTROL.search(system.trace_context):
         properties["TRACE_CONTEXT"] = system.trace_context
     born = system.born_timestamp
-    born_ms = born.seconds * 1000 + born.nanos // 1_000_000
+    # Ours: a message of 1970 would be too old for whatever asks about its age.
+    born_ms = born.seconds * 1000 + born.nanos // 1_000_000 or now_ms
     born_host = system.born_host
     properties["__BORNHOST"] = peer if not born_host or _CONTROL.search(born_host) else born_host
     properties["BORN_TIMESTAMP"] = str(born_ms)

@@ -1,0 +1,378 @@
+"""The services over a connection: what they answer, and what becomes of the messages."""
+
+import asyncio
+import hashlib
+import hmac
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import serving
+from tests.grpc.asking import Asking, asking
+
+from pocketmq.broker.broker import Broker
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import ClientType, Code, MessageType, TransactionResolution
+from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.tls import ServerTls, TlsConfig
+
+
+@asynccontextmanager
+async def front(
+    folder: Path, types: dict[str, str] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Broker, GrpcServer]]:
+    """A broker with a port for SDKs, and topics of these types."""
+    async with serving(folder, **settings) as broker:
+        for name, kind in {"T": "NORMAL", **(types or {})}.items():
+            attributes = {"message.type": kind}
+            broker.parts.tables.topics.update(TopicConfig(name, 4, 4, attributes=attributes))
+        async with GrpcServer(broker, GrpcConfig(port=0), tls=ServerTls(TlsConfig())) as server:
+            yield broker, server
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Asking]:
+    kinds = {"F": "FIFO", "D": "DELAY", "X": "TRANSACTION", "M": "MIXED"}
+    async with front(tmp_path, kinds) as (_, server), asking(server.address) as asked:
+        yield asked
+
+
+def message(topic: str = "T", body: bytes = b"hello", **system: Any) -> Any:
+    system = {"message_id": f"01{abs(hash((topic, body))):032X}"[:34], "message_type": 1, **system}
+    return classes["Message"](topic={"name": topic}, body=body, system_properties=system)
+
+
+async def send(client: Asking, *messages: Any) -> Any:
+    return await client.ask("SendMessage", classes["SendMessageRequest"](messages=messages))
+
+
+def receiving(topic: str = "T", group: str = "g", wait_s: int = 10, **fields: Any) -> Any:
+    return classes["ReceiveMessageRequest"](
+        group={"name": group},
+        message_queue={"topic": {"name": topic}},
+        batch_size=32,
+        invisible_duration={"seconds": 60},
+        long_polling_timeout={"seconds": wait_s},
+        **fields,
+    )
+
+
+async def receive(client: Asking, topic: str = "T", group: str = "g", **fields: Any) -> list[Any]:
+    """The messages of one call, whose answer has the form that SDKs want."""
+    answers = await client.ask_stream("ReceiveMessage", receiving(topic, group, **fields))
+    assert answers[0].WhichOneof("content") == "status"
+    assert answers[-1].WhichOneof("content") == "delivery_timestamp"
+    messages = [each.message for each in answers[1:-1]]
+    assert answers[0].status.code == (Code.OK if messages else Code.MESSAGE_NOT_FOUND)
+    return messages
+
+
+async def ack(client: Asking, *received: Any, topic: str = "T") -> list[int]:
+    entries = [
+        {
+            "message_id": each.system_properties.message_id,
+            "receipt_handle": each.system_properties.receipt_handle,
+        }
+        for each in received
+    ]
+    asked = classes["AckMessageRequest"](
+        group={"name": "g"}, topic={"name": topic}, entries=entries
+    )
+    answer = await client.ask("AckMessage", asked)
+    return [entry.status.code for entry in answer.entries]
+
+
+async def test_a_message_comes_as_it_was_sent_and_is_acknowledged_once(client: Asking) -> None:
+    sent = message(tag="A", keys=["k1", "k2"], born_timestamp={"seconds": 1_700_000_000})
+    sent.user_properties["colour"] = "blue"
+    answer = await send(client, sent)
+    assert (answer.status.code, answer.entries[0].message_id) == (
+        Code.OK,
+        sent.system_properties.message_id,
+    )
+    (got,) = await receive(client)
+    system = got.system_properties
+    assert (got.body, dict(got.user_properties)) == (b"hello", {"colour": "blue"})
+    assert (system.tag, list(system.keys)) == ("A", ["k1", "k2"])
+    assert system.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
+    assert (system.delivery_attempt, system.born_timestamp.seconds) == (1, 1_700_000_000)
+    assert not system.HasField("message_group")
+    assert await ack(client, got) == [Code.OK]
+    assert await ack(client, got) == [Code.INVALID_RECEIPT_HANDLE]
+
+
+async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:
+    settings = classes["Settings"](client_type=ClientType.PUSH_CONSUMER)
+    settings.subscription.group.name = "g"
+    settings.subscription.subscriptions.add(topic={"name": "T"}, expression={"expression": "A"})
+    _, command = await client.talk(settings)
+    told = command.settings
+    assert command.status.code == Code.OK
+    assert (told.backoff_policy.max_attempts, told.subscription.receive_batch_size) == (17, 32)
+    assert [each.seconds for each in told.backoff_policy.customized_backoff.next][:3] == [1, 5, 10]
+    assert told.subscription.long_polling_timeout.seconds == 20
+
+
+async def test_a_waiting_receive_is_answered_when_a_message_comes(client: Asking) -> None:
+    stream = client.begin("ReceiveMessage", receiving())
+    other = client.begin("ReceiveMessage", receiving(group="other"))
+    await client.ask("Heartbeat", classes["HeartbeatRequest"](client_type=ClientType.PRODUCER))
+    await send(client, message())
+    await client.until(lambda: client.answers[stream].ended and client.answers[other].ended)
+    assert [len(client.answers[each].messages) for each in (stream, other)] == [3, 3]
+
+
+async def test_a_cancelled_receive_takes_no_message_with_it(client: Asking) -> None:
+    stream = client.begin("ReceiveMessage", receiving())
+    await client.ask("Heartbeat", classes["HeartbeatRequest"](client_type=ClientType.PRODUCER))
+    client.cancel(stream)
+    await send(client, message())
+    assert [each.body for each in await receive(client)] == [b"hello"]
+
+
+async def test_what_a_client_did_not_read_comes_again_and_counts_no_attempt(client: Asking) -> None:
+    """Its window is shut, so the messages wait at the broker when it cancels."""
+    for number in range(8):
+        await send(client, message(body=bytes([number]) * 30_000))
+    client.reads = False
+    stream = client.begin("ReceiveMessage", receiving())
+    await client.until(lambda: client.answers[stream].messages)
+    client.reads = True
+    client.cancel(stream)
+    client.http2.increment_flow_control_window(1 << 20)
+    client.flush()
+    again: list[Any] = []
+    while len(again) < 5:
+        again += await receive(client)
+    # All but those that went out before the window was shut.
+    assert {each.system_properties.delivery_attempt for each in again} == {1}
+
+
+async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Asking) -> None:
+    await send(client, message())
+    (got,) = await receive(client)
+    asked = classes["ChangeInvisibleDurationRequest"](
+        group={"name": "g"},
+        topic={"name": "T"},
+        receipt_handle=got.system_properties.receipt_handle,
+        invisible_duration={"seconds": 0},
+    )
+    answer = await client.ask("ChangeInvisibleDuration", asked)
+    assert answer.status.code == Code.OK
+    assert await ack(client, got) == [Code.INVALID_RECEIPT_HANDLE]
+    (again,) = await receive(client)
+    assert again.system_properties.delivery_attempt == 2
+    assert again.topic.name == "T"
+    assert await ack(client, again) == [Code.OK]
+
+
+async def test_a_given_up_message_is_a_dead_letter_that_names_the_first(client: Asking) -> None:
+    await send(client, message())
+    (got,) = await receive(client)
+    asked = classes["ForwardMessageToDeadLetterQueueRequest"](
+        group={"name": "g"},
+        topic={"name": "T"},
+        receipt_handle=got.system_properties.receipt_handle,
+        message_id=got.system_properties.message_id,
+    )
+    answer = await client.ask("ForwardMessageToDeadLetterQueue", asked)
+    assert answer.status.code == Code.OK
+    (dead,) = await receive(client, "%DLQ%g", "undertaker")
+    assert dead.body == b"hello"
+    assert dead.system_properties.dead_letter_queue.topic == "T"
+    assert dead.system_properties.dead_letter_queue.message_id == got.system_properties.message_id
+
+
+async def test_messages_of_a_group_share_a_queue_in_their_order(client: Asking) -> None:
+    for number in range(5):
+        answer = await send(
+            client,
+            message("F", b"%d" % number, message_group="order-1", message_type=MessageType.FIFO),
+        )
+        assert answer.status.code == Code.OK
+    got = await receive(client, "F")
+    assert [each.body for each in got] == [b"0", b"1", b"2", b"3", b"4"]
+    assert len({each.system_properties.queue_id for each in got}) == 1
+    assert {each.system_properties.message_group for each in got} == {"order-1"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "system", "code"),
+    [
+        ("T", {"message_group": "g", "message_type": 2}, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ("F", {}, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ("M", {"message_group": "g", "message_type": 2}, Code.OK),
+        ("absent", {}, Code.TOPIC_NOT_FOUND),
+        ("no/name", {}, Code.ILLEGAL_TOPIC),
+        ("SCHEDULE_TOPIC_XXXX", {}, Code.ILLEGAL_TOPIC),
+        ("T", {"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
+        ("T", {"keys": [" "]}, Code.ILLEGAL_MESSAGE_KEY),
+        ("T", {"message_id": ""}, Code.ILLEGAL_MESSAGE_ID),
+        ("F", {"message_group": "x" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
+        ("D", {"delivery_timestamp": {"seconds": 1 << 40}}, Code.ILLEGAL_DELIVERY_TIME),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_with_its_code(
+    client: Asking, topic: str, system: dict[str, Any], code: Code
+) -> None:
+    assert (await send(client, message(topic, **system))).status.code == code
+
+
+@pytest.mark.parametrize(("name", "value"), [("TAGS", "x"), ("a", "b\x01c"), ("a\x02", "b")])
+async def test_a_property_cannot_forge_one_of_rocketmqs(
+    client: Asking, name: str, value: str
+) -> None:
+    sent = message()
+    sent.user_properties[name] = value
+    assert (await send(client, sent)).status.code == Code.ILLEGAL_MESSAGE_PROPERTY_KEY
+
+
+@pytest.mark.parametrize(
+    ("resolution", "count"),
+    [(TransactionResolution.COMMIT, 1), (TransactionResolution.ROLLBACK, 0)],
+)
+async def test_a_transaction_is_seen_when_it_is_committed(
+    client: Asking, resolution: int, count: int
+) -> None:
+    sent = await send(client, message("X", message_type=MessageType.TRANSACTION))
+    name = sent.entries[0].transaction_id
+    asked = classes["EndTransactionRequest"](
+        topic={"name": "X"}, transaction_id=name, resolution=resolution
+    )
+    assert await receive(client, "X", wait_s=0) == []
+    assert (await client.ask("EndTransaction", asked)).status.code == Code.OK
+    assert len(await receive(client, "X", wait_s=0)) == count
+    asked.transaction_id = "nobody's"
+    answer = await client.ask("EndTransaction", asked)
+    assert answer.status.code == Code.INVALID_TRANSACTION_ID
+
+
+async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
+    settings = {"transaction_time_out": 0, "transaction_check_interval": 3_600_000}
+    async with front(tmp_path, {"X": "TRANSACTION"}, **settings) as (broker, server):
+        async with asking(server.address) as client:
+            stream, _ = await client.talk(
+                classes["Settings"](publishing={"topics": [{"name": "X"}]})
+            )
+            await send(client, message("X", b"orphan", message_type=MessageType.TRANSACTION))
+            await broker.parts.services.check.check()
+            await client.until(lambda: len(client.answers[stream].messages) == 2)
+            command = classes["TelemetryCommand"].FromString(client.answers[stream].messages[1])
+            asked = command.recover_orphaned_transaction_command
+            assert (asked.message.body, asked.message.topic.name) == (b"orphan", "X")
+            end = classes["EndTransactionRequest"](
+                topic={"name": "X"}, transaction_id=asked.transaction_id, resolution=1
+            )
+            assert (await client.ask("EndTransaction", end)).status.code == Code.OK
+            assert len(await receive(client, "X")) == 1
+
+
+async def test_clients_stand_in_the_brokers_tables_and_leave_them(tmp_path: Path) -> None:
+    async with front(tmp_path) as (broker, server), asking(server.address, "sdk@7") as client:
+        settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
+        settings.subscription.group.name = "g"
+        settings.subscription.subscriptions.add(topic={"name": "T"}, expression={"expression": "A"})
+        await client.talk(settings)
+        group = broker.parts.members.consumers.get("g")
+        assert group is not None
+        assert group.client_ids() == ["sdk@7"]
+        assert group.subscriptions["T"].tags_set == {"A"}
+        await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())
+        assert broker.parts.members.consumers.get("g") is None
+
+
+def signed(secret: str, key: str = "writer-key") -> dict[str, str]:
+    moment = "20261122T070000Z"
+    made = hmac.new(secret.encode(), moment.encode(), "sha1").hexdigest().upper()
+    text = f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={made}"
+    return {"x-mq-date-time": moment, "authorization": text}
+
+
+ACL = """
+accounts:
+  - {accessKey: writer-key, secretKey: writer-secret, topicPerms: [T=PUB]}
+"""
+
+
+async def test_accounts_are_those_of_the_classic_wire(tmp_path: Path) -> None:
+    file = tmp_path / "acl.yml"
+    file.write_text(ACL)
+    settings = {"acl_enable": True, "acl_file": str(file)}
+    async with front(tmp_path / "store", {"U": "NORMAL"}, **settings) as (_, server):
+        async with asking(server.address) as client:
+            codes = {}
+            for name, topic, headers in (
+                ("right", "T", signed("writer-secret")),
+                ("wrong secret", "T", signed("other-secret")),
+                ("no signature", "T", {}),
+                ("unknown key", "T", signed("writer-secret", "nobody")),
+                ("other topic", "U", signed("writer-secret")),
+            ):
+                asked = classes["SendMessageRequest"](messages=[message(topic)])
+                codes[name] = (await client.ask("SendMessage", asked, headers)).status.code
+            assert codes.pop("right") == Code.OK
+            assert set(codes.values()) == {Code.UNAUTHORIZED}
+            got = await client.ask_stream("ReceiveMessage", receiving(), signed("writer-secret"))
+            assert got[0].status.code == Code.UNAUTHORIZED
+
+
+async def test_tls_is_spoken_on_the_same_port_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    async with front(tmp_path) as (_, server):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        host, _, port = server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        chosen = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        client = Asking(reader, writer, "tls@1")
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(client.run())
+            answer = await send(client, message())
+            running.cancel()
+        writer.close()
+        assert (chosen, answer.status.code) == ("h2", Code.OK)
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "status"),
+    [
+        ("Nothing", b"", 12),
+        ("/other.Service/Call", b"", 12),
+        ("SendMessage", b"\xff\xff\xff", 13),
+        ("Telemetry", b"\xff\xff\xff", 13),
+    ],
+)
+async def test_what_is_no_call_of_ours_ends_with_a_status(
+    client: Asking, path: str, data: bytes, status: int
+) -> None:
+    stream = client.begin(path, data)
+    await client.until(lambda: client.answers[stream].ended)
+    assert client.answers[stream].status == status
+
+
+async def test_a_giant_message_is_refused_by_its_first_bytes(client: Asking) -> None:
+    stream = client.begin("SendMessage", ended=False)
+    client.http2.send_data(stream, b"\0\x7f\xff\xff\xff" + b"x" * 100)
+    client.flush()
+    await client.until(lambda: client.answers[stream].ended)
+    assert client.answers[stream].status == 8
+
+
+async def test_other_content_is_told_so(client: Asking) -> None:
+    stream = client.begin("SendMessage", headers={"content-type": "text/html"})
+    await client.until(lambda: client.answers[stream].http_status)
+    assert client.answers[stream].http_status == "415"
+
+
+async def test_a_stop_says_goodbye_and_ends_lasting_calls(tmp_path: Path) -> None:
+    async with front(tmp_path) as (_, server), asking(server.address) as client:
+        stream, _ = await client.talk(classes["Settings"](publishing={"topics": [{"name": "T"}]}))
+        await server.__aexit__(None, None, None)
+        await client.until(lambda: client.closed)
+        assert client.goodbye
+        assert client.answers[stream].status == 0
