@@ -5,6 +5,7 @@
         java-HASH/MODULE/classes/        our driver compiled against them (client and tools modules)
         go-HASH/driver                   our driver with client-go
         node-HASH/                       our driver with ali-ons
+        python-HASH/                     a Python with the SDK of RocketMQ 5
 
 HASH covers the sources and the lists of dependencies, so a change builds beside what is running.
 """
@@ -14,6 +15,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +38,7 @@ _OFFLINE = (
     "ENOTFOUND",
     "EAI_AGAIN",
     "Network is unreachable",
+    "No matching distribution",
 )
 
 
@@ -102,6 +105,20 @@ def node_driver() -> tuple[str, Path]:
         _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], target, "npm")
 
     return node, _built("node", build) / "driver.js"
+
+
+def python_driver() -> list[str]:
+    """The command that runs the driver with RocketMQ's Python SDK, which has a Python of its own."""
+
+    def build(target: Path) -> None:
+        # Its scripts name this place, and are not used: only the interpreter is.
+        _run([sys.executable, "-m", "venv", str(target)], target, "venv")
+        install = [str(target / "bin" / "python"), "-m", "pip", "install", "-q"]
+        requirements = SOURCES / "python" / "requirements.txt"
+        _run([*install, "--disable-pip-version-check", "-r", str(requirements)], target, "pip")
+
+    python = _built("python", build) / "bin" / "python"
+    return [str(python), str(SOURCES / "python" / "driver.py")]
 
 
 def _built(

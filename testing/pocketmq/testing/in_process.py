@@ -16,7 +16,10 @@ from typing import Self
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import read_broker_conf
 from pocketmq.client.sync.loop_thread import LoopThread
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
@@ -73,7 +76,7 @@ class InProcess(PocketMQ):
         self._clock = clock or AdvancingClock()
         self._store = store
         self._folder: str | None = None
-        self._namesrv_port = 0
+        self._namesrv_port = self._grpc_port = 0
         self._is_running = False
 
     @property
@@ -122,6 +125,9 @@ class InProcess(PocketMQ):
         broker = Broker(config, store_config, clock=self._clock, name_server=name_server.local)
         self.running = await stack.enter_async_context(broker)
         self.broker = broker.address
+        grpc = GrpcServer(broker, GrpcConfig(port=self._grpc_port), tls=ServerTls(TlsConfig()))
+        self.grpc = (await stack.enter_async_context(grpc)).address
+        self._grpc_port = grpc.port
         self._client = await stack.enter_async_context(ServerCalls(self.namesrv, self._clock))
         self._namesrv_port = int(self.namesrv.rpartition(":")[2])
         self._config["listenPort"] = self.broker.rpartition(":")[2]

@@ -29,7 +29,12 @@ class ServerProcess(External):
         super().__init__("")
         self._config = {
             name: value
-            for name, value in {"consolePort": -1, **SETTINGS, **(config or {})}.items()
+            for name, value in {
+                "consolePort": -1,
+                "grpcServerPort": 0,
+                **SETTINGS,
+                **(config or {}),
+            }.items()
             if name not in _NOT_IN_FILE
         }
         self._kept = None if store in STORES else Path(store)
@@ -88,6 +93,8 @@ class ServerProcess(External):
         self.ready = dict(word.partition("=")[::2] for word in line.split()[1:])
         self.namesrv = self.ready["namesrv"]
         self.broker = self.ready["broker"]
+        self.grpc = self.ready.get("grpc", "")
+        self._config["grpcServerPort"] = self.grpc.rpartition(":")[2] or -1
         self._ports = (self.namesrv.rpartition(":")[2], self.broker.rpartition(":")[2])
 
     def kill(self) -> None:

@@ -46,12 +46,14 @@ def _outside_a_loop(method: Callable[P, T]) -> Callable[P, T]:
 class PocketMQ(ABC):
     """A name server and a broker that serve.
 
-    namesrv: `ip:port` for clients. broker: `ip:port` of the broker itself. admin: pocketmq.admin.Admin as
+    namesrv: `ip:port` for clients. broker: `ip:port` of the broker itself. grpc: `ip:port` for the SDKs of
+    RocketMQ 5, empty where there is none. admin: pocketmq.admin.Admin as
     blocking calls. aio: this object's calls as coroutines. clock: see AdvancingClock.
     """
 
     namesrv: str
     broker: str
+    grpc: str = ""
     _thread: LoopThread
     _client: ServerCalls
 
