@@ -78,7 +78,7 @@ def _expected(cluster: "Cluster", sent: Sent) -> bool:
         return True
     stored_s = sent.acked_s + LATER_S.get(sent.kind, 0.0)
     return not any(
-        sent.began_s <= cut <= stored_s + ASYNC_PROMISE_S
+        sent.began_s <= cut and broker.longest_life_s(stored_s, cut) <= ASYNC_PROMISE_S
         for broker in cluster.brokers.values()
         for cut in broker.power_cuts_s
     )

@@ -7,6 +7,7 @@ another folder. The code is the product's, its options are an operator's.
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -194,8 +195,9 @@ class BrokerNode(Node):
         super().__init__(name, machine, network, tasks, ledger)
         self.disk: Disk = machine.disk(name)
         self.broker: Broker | None = None
-        # When its power was cut.
+        # When its power was cut; when its processes began and ended to serve.
         self.power_cuts_s: list[float] = []
+        self._lives_s: list[tuple[float, float]] = []
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
@@ -205,6 +207,7 @@ class BrokerNode(Node):
             if host.up:
                 self.broker = broker
                 self.ready = True
+                self._lives_s.append((self.now_s, math.inf))
                 self.ledger.say(self.now_s, f"{self.name} serves")
             await ending.wait()
         if host.up:
@@ -248,7 +251,15 @@ class BrokerNode(Node):
             self._gone()
             self.crash(silently=True)
 
+    def longest_life_s(self, low_s: float, high_s: float) -> float:
+        """How long one process served without a break between two times: nobody else flushes."""
+        return max(
+            (min(end, high_s) - max(begin, low_s) for begin, end in self._lives_s), default=0
+        )
+
     def _gone(self) -> None:
+        if self.broker is not None:
+            self._lives_s[-1] = self._lives_s[-1][0], self.now_s
         self.broker = None
         self.disk.on_call = None
 
