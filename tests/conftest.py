@@ -108,6 +108,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--power-subsets",
+        default=400,
+        type=int,
+        help="power cuts by subsets of what was not flushed (default 400; 20,000 for the reported figures)",
+    )
+
+    parser.addoption(
         "--simulations",
         default=100,
         type=int,

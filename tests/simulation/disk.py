@@ -13,6 +13,7 @@ the platter: what fsync has brought there.
 4. A killed process loses nothing that it wrote; the machine's cache outlives it.
 """
 
+import copy
 import errno
 import os
 import random
@@ -205,6 +206,15 @@ class Disk:
         self._journal = [change.moved(moved) for change in self._journal]
         self.root = new
         return new
+
+    def cut_as(self, chance: random.Random) -> str:
+        """The folder that a power cut now would leave when `chance` decides; nothing happens to this disk."""
+        image = copy.copy(self)
+        image._base = f"{self._base}-image"
+        image._chance = chance
+        image._files = copy.deepcopy(self._files)
+        image._names, image._journal = dict(self._names), list(self._journal)
+        return image.after_power_cut()
 
     def after_power_cut(self) -> str:
         """The folder for the next process: the platter, and some of what was on its way there."""
