@@ -75,27 +75,6 @@ class Asking:
         ext = header.ext() if isinstance(header, Header) else dict(header) if header else None
         return RemotingCommand(int(code), ext, body, encoding=self._encoding)
 
-    async def answer(
-        self,
-        address: str,
-        code: RequestCode | PocketRequestCode,
-        header: Header | Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        timeout_ms: int | None = None,
-        about: str = "",
-    ) -> RemotingCommand:
-        """The answer whatever its code.
-
-        Raises: Unreachable; NoAnswer to a request that only asks, else AnswerTimeout, ConnectionBroken.
-        """
-        command = self._command(code, header, body)
-        try:
-            return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
-        except RemotingError as error:
-            asks = request_name(code).startswith(_ASKING)
-            raise from_remoting(error, address, in_words(code, about), only_asks=asks) from error
-
     async def ask(
         self,
         address: str,
@@ -107,11 +86,26 @@ class Asking:
         about: str = "",
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
-        """The answer, which is SUCCESS or `also`. Raises: BrokerRefused and what `answer` raises."""
-        found = await self.answer(address, code, header, body, timeout_ms=timeout_ms, about=about)
+        """The answer, which is SUCCESS or `also`.
+
+        Raises: BrokerRefused, Unreachable; NoAnswer to a request that only asks, else AnswerTimeout,
+        ConnectionBroken.
+        """
+        what = in_words(code, about)
+        found = await self._answer(address, self._command(code, header, body), timeout_ms, what)
         if found.code not in (ResponseCode.SUCCESS, also):
-            raise refusal(found.code, found.remark, address, in_words(code, about))
+            raise refusal(found.code, found.remark, address, what)
         return found
+
+    async def _answer(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None, what: str
+    ) -> RemotingCommand:
+        """The answer whatever its code."""
+        try:
+            return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
+        except RemotingError as error:
+            asks = request_name(command.code).startswith(_ASKING)
+            raise from_remoting(error, address, what, only_asks=asks) from error
 
     async def tell(
         self,
@@ -128,39 +122,6 @@ class Asking:
         except RemotingError as error:
             raise from_remoting(error, address, in_words(code, about)) from error
 
-    async def answer_of_name_server(
-        self,
-        code: RequestCode,
-        header: Header | Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        timeout_ms: int | None = None,
-        about: str = "",
-    ) -> RemotingCommand:
-        """The answer of the first name server that gives one; it is asked first next time, too."""
-        last: PocketMQError | None = None
-        address = ""
-        for _ in self.name_servers:
-            address = self.name_servers[self._name_server % len(self.name_servers)]
-            try:
-                found = await self.answer(
-                    address, code, header, body, timeout_ms=timeout_ms, about=about
-                )
-            except RemotingError as error:
-                self._name_server += 1
-                last = error
-                continue
-            if found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_NAME_SERVERS:
-                wrong = not_a_name_server(address, "broker")
-                assert wrong is not None
-                raise wrong
-            return found
-        assert last is not None
-        if self._what_listens is not None and not isinstance(last, Unreachable):
-            wrong = not_a_name_server(address, await self._what_listens(address))
-            raise wrong or last
-        raise last
-
     async def ask_name_server(
         self,
         code: RequestCode,
@@ -171,14 +132,32 @@ class Asking:
         about: str = "",
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
-        """As answer_of_name_server, SUCCESS or `also` only."""
-        found = await self.answer_of_name_server(
-            code, header, body, timeout_ms=timeout_ms, about=about
-        )
-        if found.code not in (ResponseCode.SUCCESS, also):
+        """As `ask`, of the first name server that answers; it is asked first next time, too."""
+        what = in_words(code, about)
+        last: PocketMQError | None = None
+        address = ""
+        for _ in self.name_servers:
             address = self.name_servers[self._name_server % len(self.name_servers)]
-            raise refusal(found.code, found.remark, address, in_words(code, about))
-        return found
+            try:
+                found = await self._answer(
+                    address, self._command(code, header, body), timeout_ms, what
+                )
+            except RemotingError as error:
+                self._name_server += 1
+                last = error
+                continue
+            if found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_NAME_SERVERS:
+                wrong = not_a_name_server(address, "broker")
+                assert wrong is not None
+                raise wrong
+            if found.code not in (ResponseCode.SUCCESS, also):
+                raise refusal(found.code, found.remark, address, what)
+            return found
+        assert last is not None
+        if self._what_listens is not None and not isinstance(last, Unreachable):
+            wrong = not_a_name_server(address, await self._what_listens(address))
+            raise wrong or last
+        raise last
 
 
 # What a request is to the caller; the others are called by their own names.

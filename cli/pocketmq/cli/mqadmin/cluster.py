@@ -6,6 +6,7 @@ from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.admin.broker_figures import figures_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.messages import timed_send
 from pocketmq.cli.mqadmin.printed import print_columns, say, second
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
@@ -84,17 +85,11 @@ async def cluster_rt(admin: Admin, given: Given) -> None:
     count = given.number("a", 100)
     rows: list[tuple[object, ...]] = []
     for master in await admin.site.masters(given.maybe("c")):
-        took, failures = 0.0, 0
         # Each broker has a topic of its own name.
         queue = MessageQueue(master.name, master.name, 0)
-        for _ in range(count):
-            begin = time.perf_counter()
-            try:
-                await admin.messages.send(queue, body)
-            except PocketMQError:
-                failures += 1
-            took += time.perf_counter() - begin
-        mean = f"{took / count * 1000:.2f}"
+        sent = [await timed_send(admin, queue, body) for _ in range(count)]
+        failures = sum(isinstance(result, PocketMQError) for _, result in sent)
+        mean = f"{sum(took for took, _ in sent) / count:.2f}"
         rows.append((master.cluster, master.name, mean, count - failures, failures))
     heads = ("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
     print_columns("%-24s  %-24s  %-8s  %-16s  %-16s", heads, rows)

@@ -18,6 +18,7 @@ from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from pocketmq.client import SendResult
     from pocketmq.remoting.message import MessageExt
 
 _SENT_COLUMNS = "%-32s  %-4s  %-20s    %s"
@@ -55,15 +56,28 @@ async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
     return chosen[time.time_ns() // 1_000_000 % len(chosen)]
 
 
+async def timed_send(
+    admin: Admin, queue: MessageQueue, body: bytes
+) -> tuple[float, "SendResult | PocketMQError"]:
+    """How long it took, ms, and what came of it."""
+    begin = time.perf_counter()
+    result: SendResult | PocketMQError
+    try:
+        result = await admin.messages.send(queue, body)
+    except PocketMQError as error:
+        result = error
+    return (time.perf_counter() - begin) * 1000, result
+
+
 async def send_msg_status(admin: Admin, given: Given) -> None:
     (master, *_) = await admin.site.masters(None, given["b"])
     body = b"a" * given.number("s", 128)
     # Each broker has a topic of its own name.
     queue = MessageQueue(master.name, master.name, 0)
     for _ in range(given.number("c", 50)):
-        begin = time.perf_counter()
-        result = await admin.messages.send(queue, body)
-        took = (time.perf_counter() - begin) * 1000
+        took, result = await timed_send(admin, queue, body)
+        if isinstance(result, PocketMQError):
+            raise result
         say(
             f"rt={took:.0f}ms, SendResult=SendResult [sendStatus={result.status}, "
             f"msgId={result.msg_id}, offsetMsgId={result.offset_msg_id}, "
@@ -79,13 +93,8 @@ async def check_msg_send_rt(admin: Admin, given: Given) -> None:
     total = 0.0
     for number in range(count):
         queue = queues[number % len(queues)]
-        begin = time.perf_counter()
-        try:
-            await admin.messages.send(queue, body)
-            well = "true"
-        except PocketMQError:
-            well = "false"
-        took = (time.perf_counter() - begin) * 1000
+        took, result = await timed_send(admin, queue, body)
+        well = "false" if isinstance(result, PocketMQError) else "true"
         # The first one connects.
         total += took if number else 0.0
         rows.append((queue.broker_name, queue.queue_id, well, f"{took:.2f}"))

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from pocketmq.client import lite_pull_consumer, producer, pull_consumer, push_consumer, transaction
 from pocketmq.client.errors import NotRunning
+from pocketmq.client.group_client import ReadingConsumer, SharingConsumer
 from pocketmq.client.options import takes
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.signals import block_until_signal
@@ -85,18 +86,28 @@ class TransactionProducer(Producer):
     send_in_transaction = twin(transaction.TransactionProducer.send_in_transaction)
 
 
-class PushConsumer(Blocking):
+class _SharingConsumer(Blocking):
+    subscribe = twin(SharingConsumer.subscribe)
+    unsubscribe = twin(SharingConsumer.unsubscribe)
+    assignment = twin(SharingConsumer.assignment)
+
+
+class _ReadingConsumer(Blocking):
+    queues = twin(ReadingConsumer.queues)
+    min_offset = twin(ReadingConsumer.min_offset)
+    max_offset = twin(ReadingConsumer.max_offset)
+    offset_for_timestamp = twin(ReadingConsumer.offset_for_timestamp)
+
+
+class PushConsumer(_SharingConsumer):
     """pocketmq.client.PushConsumer for programs without an event loop: its listener is called in threads."""
 
     @takes(push_consumer.PushConsumer)
     def __init__(self, client: push_consumer.PushConsumer) -> None:
         super().__init__(client)
 
-    subscribe = twin(push_consumer.PushConsumer.subscribe)
-    unsubscribe = twin(push_consumer.PushConsumer.unsubscribe)
     suspend = twin(push_consumer.PushConsumer.suspend)
     resume = twin(push_consumer.PushConsumer.resume)
-    assignment = twin(push_consumer.PushConsumer.assignment)
     committed = twin(push_consumer.PushConsumer.committed)
     persist_offsets = twin(push_consumer.PushConsumer.persist_offsets)
 
@@ -105,24 +116,20 @@ class PushConsumer(Blocking):
         block_until_signal()
 
 
-class PullConsumer(Blocking):
+class PullConsumer(_ReadingConsumer):
     """pocketmq.client.PullConsumer for programs without an event loop."""
 
     @takes(pull_consumer.PullConsumer)
     def __init__(self, client: pull_consumer.PullConsumer) -> None:
         super().__init__(client)
 
-    queues = twin(pull_consumer.PullConsumer.queues)
     pull = twin(pull_consumer.PullConsumer.pull)
     send_back = twin(pull_consumer.PullConsumer.send_back)
     committed = twin(pull_consumer.PullConsumer.committed)
     commit = twin(pull_consumer.PullConsumer.commit)
-    min_offset = twin(pull_consumer.PullConsumer.min_offset)
-    max_offset = twin(pull_consumer.PullConsumer.max_offset)
-    offset_for_timestamp = twin(pull_consumer.PullConsumer.offset_for_timestamp)
 
 
-class LitePullConsumer(Blocking):
+class LitePullConsumer(_SharingConsumer, _ReadingConsumer):
     """pocketmq.client.LitePullConsumer for programs without an event loop."""
 
     @takes(lite_pull_consumer.LitePullConsumer)
@@ -130,9 +137,7 @@ class LitePullConsumer(Blocking):
         super().__init__(client)
 
     subscribe = twin(lite_pull_consumer.LitePullConsumer.subscribe)
-    unsubscribe = twin(lite_pull_consumer.LitePullConsumer.unsubscribe)
     assign = twin(lite_pull_consumer.LitePullConsumer.assign)
-    assignment = twin(lite_pull_consumer.LitePullConsumer.assignment)
     poll = twin(lite_pull_consumer.LitePullConsumer.poll)
     commit = twin(lite_pull_consumer.LitePullConsumer.commit)
     committed = twin(lite_pull_consumer.LitePullConsumer.committed)
@@ -141,10 +146,6 @@ class LitePullConsumer(Blocking):
     seek_to_end = twin(lite_pull_consumer.LitePullConsumer.seek_to_end)
     pause = twin(lite_pull_consumer.LitePullConsumer.pause)
     resume = twin(lite_pull_consumer.LitePullConsumer.resume)
-    queues = twin(lite_pull_consumer.LitePullConsumer.queues)
-    min_offset = twin(lite_pull_consumer.LitePullConsumer.min_offset)
-    max_offset = twin(lite_pull_consumer.LitePullConsumer.max_offset)
-    offset_for_timestamp = twin(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
 
     def messages(self, timeout_ms: int = 5_000) -> Iterator[MessageExt]:
         """One message after the other, until none comes within the time."""
