@@ -6,8 +6,10 @@ from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
+from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
+from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
@@ -15,7 +17,6 @@ from pocketmq.broker.wire.admin import admin_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.wire.group_doctor import GroupDoctorProcessor
-from pocketmq.broker.wire.message_track import MessageTrackProcessor
 from pocketmq.broker.wire.pop import PopMessageProcessor
 from pocketmq.broker.wire.pop_ack import PopAckProcessor
 from pocketmq.broker.wire.pop_assignment import PopAssignmentProcessor
@@ -25,6 +26,7 @@ from pocketmq.broker.wire.reply import ReplyMessageProcessor
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.send_back import SendBackProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
+from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
 from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.requests import Server, complete
@@ -47,7 +49,7 @@ def handlers(
     for part in (
         send.handlers(),
         SendBackProcessor(SendBackActs(node, tables, messages)).handlers(),
-        ReplyMessageProcessor(node, sends, send, members.producers, put).handlers(),
+        ReplyMessageProcessor(ReplyActs(node, sends, members.producers, put), send).handlers(),
         PullMessageProcessor(
             config, PullActs(node, tables, members, messages, services.long_polling)
         ).handlers(),
@@ -60,7 +62,7 @@ def handlers(
             ReceiptActs(node, tables, messages, services.pop), messages.promise
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
-        MessageTrackProcessor(store, messages.deliveries, parts.tracks).handlers(),
+        track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.promise
         ).handlers(),

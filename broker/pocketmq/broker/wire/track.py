@@ -1,0 +1,19 @@
+"""GET_MESSAGE_TRACK. Ours; what it does: acts/track.py."""
+
+from pocketmq.broker.acts.track import TrackActs
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.requests import GetMessageTrackHeader, PocketRequestCode
+
+
+def track_handlers(acts: TrackActs) -> dict[int, Handler]:
+    async def track(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        try:
+            found = await acts.track(GetMessageTrackHeader.parse(request.ext))
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark)
+        return json_answer(request, found)
+
+    return {PocketRequestCode.GET_MESSAGE_TRACK: track}
