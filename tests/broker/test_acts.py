@@ -19,9 +19,11 @@ from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs, Pulled, Waits
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
+from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs, SentBack
 from pocketmq.broker.acts.tables import GroupActs, TopicActs, TopicChange
+from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.pop_state import QueueOf
@@ -35,6 +37,7 @@ from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendM
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import MessageStore, StoreConfig
@@ -241,6 +244,32 @@ def test_a_message_that_is_not_due_is_recalled(site: Site) -> None:
     site.parts.tables.topics.topics["U"] = TopicConfig("U")
     with pytest.raises(Refused, match="topic not match"):
         site.recalls.recall("U", sent.recall_handle, "pg", site.asker)
+
+
+async def test_a_reply_is_pushed_to_whom_it_names(site: Site) -> None:
+    asker = Asker("10.0.0.2:1")
+    for _ in site.clients.heartbeat(Heartbeat("asks", "PYTHON", 407, [], ["pg"]), asker):
+        pass
+    members, messages = site.parts.members, site.parts.messages
+    replies = ReplyActs(site.parts.node, site.sends, members.producers, messages.put)
+    done = await replies.reply(site.ask(REPLY_TO_CLIENT="asks"), b"answer", site.asker)
+    assert done.failure is None
+    ((code, fields),) = asker.told
+    assert (code, fields["bornHost"]) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, "10.0.0.1:4711")
+    asker.closed = True
+    done = await replies.reply(site.ask(REPLY_TO_CLIENT="asks"), b"answer", site.asker)
+    assert done.failure == "push reply message fail, channel of <asks> not found."
+
+
+async def test_a_message_is_tracked_by_its_place(site: Site) -> None:
+    site.send(b"one")
+    site.offsets.commit(QueueOf("g", "T", 0), 0, site.asker, as_member=True)
+    tracks = TrackActs(site.store, site.parts.messages.deliveries, site.parts.tracks)
+    ask = GetMessageTrackHeader(topic="T", queue_id=0, queue_offset=0)
+    (found,) = (await tracks.track(ask))["tracks"]
+    assert (found["group"], found["verdict"]) == ("g", "NOT_ONLINE")
+    with pytest.raises(Refused, match="no such message"):
+        await tracks.track(GetMessageTrackHeader(topic="T", queue_id=0, queue_offset=1))
 
 
 def test_topics_and_groups_are_made_and_deleted(site: Site) -> None:
