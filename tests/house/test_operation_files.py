@@ -1,0 +1,69 @@
+"""Files for whoever runs it: alerts, the compose file with monitoring, the unit of systemd."""
+
+import configparser
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pocketmq.broker.metrics import NODE_LABELS, metrics
+from pocketmq.cli.server_options import parse
+
+DOCKER = Path(__file__).parents[2] / "docker"
+SHOWN = {name: metric for metric in metrics() for name in metric.shown_names}
+# Labels that Prometheus adds to each figure.
+SCRAPED = {"instance", "job"}
+
+
+def read(path: str) -> Any:
+    return yaml.safe_load((DOCKER / path).read_text("utf-8"))
+
+
+RULES = [rule for group in read("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_an_alert_names_only_metrics_and_labels_that_are_shown(rule: dict[str, Any]) -> None:
+    """An alert on a figure that nobody shows would never come."""
+    names = re.findall(r"\b(?:rocketmq|pocketmq)_\w+", rule["expr"])
+    assert names or rule["expr"].startswith("up{")
+    labels = {*NODE_LABELS, *SCRAPED}.union(*(SHOWN[name].labels for name in names))
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels
+    for name in names:
+        assert (SHOWN[name].kind == "counter") == (f"increase({name}" in rule["expr"])
+    assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_the_compose_file_with_monitoring_names_what_exists() -> None:
+    """Its files, and the targets that Prometheus and Grafana ask."""
+    site = read("compose.monitoring.yaml")
+    services = site["services"]
+    assert services.keys() == {"pocketmq", "prometheus", "grafana"}
+    for service in services.values():
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert source in site["volumes"] or (DOCKER / source).exists(), source
+    prometheus = read("prometheus/prometheus.yml")
+    assert all((DOCKER / "prometheus" / name).is_file() for name in prometheus["rule_files"])
+    [scrape] = prometheus["scrape_configs"]
+    [target] = scrape["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    assert any(each.endswith(f":{port}") for each in services[host]["ports"])
+    assert services[host]["environment"]["POCKETMQ_CONSOLE_HOST_NAMES"] == host
+    [source] = read("grafana/provisioning/datasources/prometheus.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+
+
+def test_the_unit_starts_a_command_that_there_is() -> None:
+    unit = configparser.ConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string((DOCKER / "pocketmq.service").read_text("utf-8"))
+    program, role, *words = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(program).name == "pocketmq"
+    options = parse(role, words)
+    assert options.data == f"/var/lib/{unit['Service']['StateDirectory']}"
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
