@@ -23,6 +23,7 @@ from tests.interop.processes import Process, free_ports
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.server_config import take_variables, unknown_variables
 from pocketmq.cli.server_options import ServerOptions
+from pocketmq.console.config import ConsoleConfig
 from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[2]
@@ -203,7 +204,7 @@ def test_every_variable_is_one_that_the_servers_know() -> None:
     assert {"POCKETMQ_HOST", "POCKETMQ_DATA"} <= named
     of_the_scripts = {"POCKETMQ_ROLE", "POCKETMQ_ROLE_FILE"}
     values = dict.fromkeys(named - of_the_scripts, "1")
-    known = {*BrokerConfig.keys(), *StoreConfig.keys()}
+    known = {*BrokerConfig.keys(), *StoreConfig.keys(), *ConsoleConfig.keys()}
     assert unknown_variables(values, known) == []
     take_variables(ServerOptions("up"), values)
 
