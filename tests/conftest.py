@@ -39,6 +39,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--replica-messages",
+        default=300,
+        type=int,
+        help="messages between masters and slaves of both kinds (default 300; 200,000 for the figures)",
+    )
+
+    parser.addoption(
+        "--replica-rounds",
+        default=4,
+        type=int,
+        help="kills and cuts between a master and its slave, in all (default 4; 30 and 100 for the figures)",
+    )
+
+    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from typing import cast
 
 from pocketmq.broker.addresses import address_text
 from pocketmq.broker.ha.config import HaConfig
@@ -102,7 +103,8 @@ class SlaveConnection(asyncio.Protocol):
         self.slave: Slave | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # Not an instance of it under uvloop.
+        transport = cast("asyncio.Transport", transport)
         listener = self._listener
         if len(listener.connections) >= CONNECTIONS_MAX:
             log.error("too many slaves, one is turned away count=%d", CONNECTIONS_MAX)

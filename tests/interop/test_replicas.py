@@ -1,0 +1,175 @@
+"""Masters and slaves of both kinds: the logs become equal byte for byte, and so do queues and tables.
+
+Real brokers at the other end: a Java slave at our master, and our slave at a Java master.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
+from tests.interop.conftest import or_missing
+from tests.kit.waiting import until
+
+from pocketmq.client import (
+    ConsumeContext,
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+)
+from pocketmq.client.sync import Producer, PushConsumer
+from pocketmq.remoting import fastjson
+
+# The other two with --reference: a real broker takes ten seconds to start and stop.
+JAVA_SLAVES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]
+JAVA_MASTERS = ["5.5.0", pytest.param("4.9.7", marks=pytest.mark.reference)]
+FILE = 1 << 20
+SMALL_LOG = {"mappedFileSizeCommitLog": FILE}
+SLAVE = {"brokerRole": "SLAVE", **SMALL_LOG}
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--replica-messages"))
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[list[RunningBroker]]:
+    """Brokers that are started into it; killed at the end, the last first."""
+    started: list[RunningBroker] = []
+    yield started
+    for broker in reversed(started):
+        broker.kill()
+
+
+def log_of(broker: RunningBroker) -> bytes:
+    """The whole log, without the zeros behind its end."""
+    files = sorted((broker.store / "commitlog").glob("*"))
+    return b"".join(path.read_bytes() for path in files if path.stat().st_size == FILE).rstrip(
+        b"\0"
+    )
+
+
+def queues_of(broker: RunningBroker) -> dict[str, bytes]:
+    """The entries of each queue that has any."""
+    root = broker.store / "consumequeue"
+    found: dict[str, bytes] = {}
+    for folder in sorted(root.glob("*/*")):
+        entries = b"".join(path.read_bytes() for path in sorted(folder.iterdir())).rstrip(b"\0")
+        if entries:
+            found[str(folder.relative_to(root))] = entries
+    return found
+
+
+def table(broker: RunningBroker, file: str, name: str) -> dict[str, object]:
+    path = broker.store / "config" / file
+    try:
+        return fastjson.loads(path.read_bytes())[name]  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return {}
+
+
+def send(broker: RunningBroker, count: int, topic: str = "Replicated") -> None:
+    with Producer("replicas", name_server=broker.namesrv) as producer:
+        for number in range(count):
+            body = b"%d " % number + b"x" * (number % 3_000)
+            producer.send(Message(topic, body, tags=f"t{number % 3}"))
+
+
+def consume(broker: RunningBroker, topic: str = "Replicated") -> None:
+    """A group reads some of it and leaves its offsets."""
+    seen: list[bytes] = []
+
+    def take(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        seen.extend(message.body for message in messages)
+        return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(
+        "readers",
+        listener=take,
+        name_server=broker.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    )
+    consumer.subscribe(topic)
+    with consumer:
+        until(lambda: len(seen) > 20, "a consumer reads at the master")
+
+
+def follow(master: RunningBroker, slave: RunningBroker) -> None:
+    """Wait until the slave has the log, the queues and the topics."""
+    until(lambda: log_of(slave) == log_of(master), "the slave has the log", 120)
+    until(lambda: queues_of(slave) == queues_of(master), "the slave has the queues", 120)
+
+
+@pytest.mark.parametrize("version", JAVA_SLAVES)
+def test_a_java_slave_at_our_master(
+    tmp_path: Path, version: str, running: list[RunningBroker], count: int
+) -> None:
+    """SYNC_MASTER: each send is answered when the Java slave has it."""
+    master = PocketBroker(tmp_path / "master", config={"brokerRole": "SYNC_MASTER", **SMALL_LOG})
+    running.append(master.start())
+    # Before there is a slave: stored, and said.
+    with Producer("early", name_server=master.namesrv) as producer:
+        early = producer.send(Message("Replicated", b"early"))
+    assert early.status.name == "SLAVE_NOT_AVAILABLE"
+    slave = or_missing(
+        lambda: JavaBroker(
+            tmp_path / "slave",
+            version=version,
+            config=SLAVE,
+            namesrv=master.namesrv,
+            broker_id=1,
+        )
+    )
+    running.append(slave.start())
+    with Producer("waits", name_server=master.namesrv) as producer:
+        until(
+            lambda: producer.send(Message("Replicated", b"now?")).status.name == "SEND_OK",
+            "the Java slave acknowledges",
+        )
+    send(master, count)
+    consume(master)
+    follow(master, slave)
+    until(lambda: "Replicated" in table(slave, "topics.json", "topicConfigTable"), "topics", 90)
+    if version == "4.9.7":
+        until(
+            lambda: "Replicated@readers" in table(slave, "consumerOffset.json", "offsetTable"),
+            "offsets",
+            90,
+        )
+
+
+@pytest.mark.parametrize("version", JAVA_MASTERS)
+def test_our_slave_at_a_java_master(
+    tmp_path: Path, version: str, running: list[RunningBroker], count: int
+) -> None:
+    master = or_missing(lambda: JavaBroker(tmp_path / "master", version=version, config=SMALL_LOG))
+    running.append(master.start())
+    send(master, count)
+    slave = PocketBroker(
+        tmp_path / "slave",
+        config={**SLAVE, "slaveSyncInterval": 500},
+        namesrv=master.namesrv,
+        broker_id=1,
+    )
+    running.append(slave.start())
+    consume(master)
+    send(master, count // 2)
+    follow(master, slave)
+    until(
+        lambda: (
+            table(slave, "topics.json", "topicConfigTable").get("Replicated") is not None
+            and "readers" in table(slave, "subscriptionGroup.json", "subscriptionGroupTable")
+        ),
+        "topics and groups",
+    )
+    until(
+        lambda: "Replicated@readers" in table(slave, "consumerOffset.json", "offsetTable"),
+        "offsets",
+    )
+    # Across a kill of the slave in the middle of what comes.
+    slave.kill()
+    send(master, count // 2)
+    slave.start()
+    follow(master, slave)
