@@ -27,8 +27,11 @@ def archive(spark: SparkSession, path: str, out: str, **options: str) -> Streami
     )
     return (
         messages.withColumn("day", f.to_date("storeTimestamp"))
+        # All of a topic's day in one task: few large files, where each task would else write one of each day.
+        .repartition("topic", "day")
         .writeStream.format("parquet")
         .partitionBy("topic", "day")
+        .option("maxRecordsPerFile", 5_000_000)
         .option("checkpointLocation", str(Path(out) / "_checkpoint"))
         .trigger(availableNow=True)
         .start(str(Path(out) / "messages"))

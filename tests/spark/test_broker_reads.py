@@ -79,6 +79,8 @@ def test_options_choose_rows(
 
 def test_where_clauses_narrow_what_is_pulled(load: Load, topic: str) -> None:
     frame = load(subscribe=topic)
+    # As many tasks as can run at once: two, of three queues.
+    assert frame.rdd.getNumPartitions() == 2
     assert frame.where("queueOffset >= 3 and queueOffset < 5").count() == 6
     assert frame.where("queueId = 1 and queueOffset = 0").count() == 1
     assert set(numbers(frame.where("tags = 'b'"))) == set(range(1, 500, 3))

@@ -138,7 +138,7 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
     send(own, topic, 10)
     wait_readable(own, topic, 10)
     given = {"nameServer": own.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
-    reader = make_broker_stream(parse_options(given), projection_of(schema_of(""), ""))
+    reader = make_broker_stream(parse_options(given), projection_of(schema_of(""), ""), 1)
     start = from_offset(reader.initialOffset())
     with coming_back(own):
         end = reader.latest_from(start, 0, 0)
@@ -146,6 +146,7 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
     impatient = make_broker_stream(
         parse_options(given | {"retryTimeoutMs": "300", "failOnDataLoss": "false"}),
         projection_of(schema_of(""), ""),
+        1,
     )
     own.kill()
     # With failOnDataLoss=false too: a broker that is away is no loss, its queues would begin anew.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pocketmq.spark.environment import SetupError, java_problem, session, setup
     from pocketmq.spark.progress import commit_progress
+    from pocketmq.spark.pruned import read
     from pocketmq.spark.source import PocketMQDataSource
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "SetupError",
     "commit_progress",
     "java_problem",
+    "read",
     "session",
     "setup",
 ]
@@ -30,6 +32,7 @@ _HOME = {
     "SetupError": "environment",
     "commit_progress": "progress",
     "java_problem": "environment",
+    "read": "pruned",
     "session": "environment",
     "setup": "environment",
 }

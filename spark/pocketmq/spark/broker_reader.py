@@ -205,9 +205,16 @@ def group_positions(
 
 
 def cut_ranges(
-    bounds: Mapping[QueueKey, BrokerBounds], starts: Offsets, ends: Offsets, sizes: Sizes
+    bounds: Mapping[QueueKey, BrokerBounds],
+    starts: Offsets,
+    ends: Offsets,
+    sizes: Sizes,
+    cores: int,
 ) -> list[InputPartition]:
-    """Ranges of queues, grouped to tasks of about partition_bytes, at least partitions_min of them."""
+    """Ranges of queues, grouped to tasks of about partition_bytes, at least partitions_min of them.
+
+    cores: as many tasks as that, where as many queues have data.
+    """
     ranges: dict[str, list[tuple[Range, int]]] = {}
     total = 0
     for key, end in each(ends):
@@ -218,7 +225,8 @@ def cut_ranges(
         total += mean * (end - start)
         queue = bounds[key].queue
         ranges.setdefault(queue.address, []).append((Range(queue, start, end), mean))
-    step = max(1, min(sizes.partition_bytes, -(-total // max(1, sizes.partitions_min))))
+    least = max(1, sizes.partitions_min, min(cores, sum(map(len, ranges.values()))))
+    step = max(1, min(sizes.partition_bytes, -(-total // least)))
     partitions: list[InputPartition] = []
     for of_broker in ranges.values():
         taken: list[Range] = []
@@ -259,9 +267,11 @@ def read_broker(
 class BrokerReader(DataSourceReader):
     """One batch read of live brokers."""
 
-    def __init__(self, options: Options, projection: Projection) -> None:
+    def __init__(self, options: Options, projection: Projection, cores: int) -> None:
+        """cores: tasks that can run at once."""
         self.options = options
         self.projection = projection
+        self.cores = cores
         self.pushed = Pushed()
         self.access = Access.of(options)
         self.topics = topics_of(options)
@@ -307,7 +317,7 @@ class BrokerReader(DataSourceReader):
                     start, end = self.pushed.narrow(one, start, end, CLOCK_SLACK_MS)
                     store_at(starts, key, start)
                     store_at(ends, key, end)
-            found_partitions = cut_ranges(bounds, starts, ends, self.sizes)
+            found_partitions = cut_ranges(bounds, starts, ends, self.sizes, self.cores)
         warn(loss)
         _log.info(
             "planned queues=%d partitions=%d columns=%s pushed=%s",

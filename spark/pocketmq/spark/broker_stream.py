@@ -32,9 +32,10 @@ _log = logging.getLogger("pocketmq.spark")
 class BrokerStream(OffsetStream):
     """A stream over the queues that the name server knows."""
 
-    def __init__(self, options: Options, projection: Projection) -> None:
+    def __init__(self, options: Options, projection: Projection, cores: int) -> None:
         super().__init__(options, starting_of(options, "latest"))
         self.projection = projection
+        self.cores = cores
         self.sizes = sizes_of(options)
         self.settings = settings_of(options)
         self.row_filters = filters_of(options)
@@ -44,7 +45,7 @@ class BrokerStream(OffsetStream):
         self._bounds: dict[QueueKey, BrokerBounds] = {}
 
     def __reduce__(self) -> Any:
-        return (make_broker_stream, (self.options, self.projection))
+        return (make_broker_stream, (self.options, self.projection, self.cores))
 
     def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
         self._bounds = look_up(self._client, self.topics, self.settings, must_exist=must_exist)
@@ -69,7 +70,7 @@ class BrokerStream(OffsetStream):
     def cut(
         self, starts: Offsets, ends: Offsets, bounds: Mapping[QueueKey, Bounds]
     ) -> Sequence[InputPartition]:
-        return cut_ranges(self._bounds, starts, ends, self.sizes)
+        return cut_ranges(self._bounds, starts, ends, self.sizes, self.cores)
 
     def mean_size(self, bounds: Bounds) -> int:
         assert isinstance(bounds, BrokerBounds)
@@ -114,6 +115,6 @@ def commit_group(client: BrokerClient, group: str, offsets: Offsets) -> None:
 _BrokerStream = with_latest_offset(BrokerStream)
 
 
-def make_broker_stream(options: Options, projection: Projection) -> OffsetStream:
+def make_broker_stream(options: Options, projection: Projection, cores: int) -> OffsetStream:
     """The reader for the PySpark that runs."""
-    return _BrokerStream(options, projection)  # type: ignore[arg-type]
+    return _BrokerStream(options, projection, cores)  # type: ignore[arg-type, call-arg]

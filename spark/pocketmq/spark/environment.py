@@ -35,10 +35,12 @@ def setup(spark: "SparkSession", *, push_filters: bool = True) -> "SparkSession"
     _check_interpreter(spark)
     from pyspark.errors import AnalysisException
 
-    from pocketmq.spark.source import PocketMQDataSource
+    from pocketmq.spark.source import PocketMQDataSource, with_parallelism
 
+    context = getattr(spark, "_sc", None)
+    source = PocketMQDataSource if context is None else with_parallelism(context.defaultParallelism)
     try:
-        spark.dataSource.register(PocketMQDataSource)
+        spark.dataSource.register(source)
     except AnalysisException as error:
         # 4.0 has found the module pyspark_pocketmq by itself, and refuses a second one of the name.
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):

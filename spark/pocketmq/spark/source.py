@@ -26,6 +26,9 @@ from pocketmq.spark.options import (
 class PocketMQDataSource(DataSource):
     """RocketMQ stores and brokers as tables: spark.dataSource.register(PocketMQDataSource)."""
 
+    #: Tasks that can run at once; setup() tells, since the processes that plan have no SparkContext.
+    parallelism = 1
+
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         _show_log()
@@ -65,7 +68,7 @@ class PocketMQDataSource(DataSource):
             return FileReader(self._options, projection)
         from pocketmq.spark.broker_reader import BrokerReader
 
-        return BrokerReader(_with_name_server(self._options), projection)
+        return BrokerReader(_with_name_server(self._options), projection, self._cores())
 
     def streamReader(self, schema: StructType) -> Any:
         self._use(schema, STREAM)
@@ -78,7 +81,11 @@ class PocketMQDataSource(DataSource):
             return make_file_stream(self._options, projection)
         from pocketmq.spark.broker_stream import make_broker_stream
 
-        return make_broker_stream(_with_name_server(self._options), projection)
+        return make_broker_stream(_with_name_server(self._options), projection, self._cores())
+
+    def _cores(self) -> int:
+        """How many tasks a read of brokers is cut into at least; minPartitions says it otherwise."""
+        return 1 if self._options.min_partitions else self.parallelism
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         self._use(schema, WRITE)
@@ -99,6 +106,12 @@ class PocketMQDataSource(DataSource):
         from pocketmq.spark.sink import make_stream_writer
 
         return make_stream_writer(_with_name_server(self._options), schema)
+
+
+def with_parallelism(cores: int) -> type[PocketMQDataSource]:
+    """The source that knows how many tasks can run at once; a class of no module travels with its values."""
+    values = {"parallelism": cores, "__module__": "__main__", "__doc__": PocketMQDataSource.__doc__}
+    return type("PocketMQDataSource", (PocketMQDataSource,), values)
 
 
 def _show_log() -> None:

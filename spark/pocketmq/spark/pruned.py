@@ -1,0 +1,123 @@
+"""Frames that decode what a query uses. Spark tells a Python source nothing of the columns a query looks at:
+a frame of 23 columns decodes 23. Here the query is analysed first, and the frame made of what it names.
+
+    from pocketmq.spark import read
+
+    messages = read(spark, "/data/*/store", subscribe="Orders")
+    messages.where("tags = 'a'").select("queueId", "queueOffset").show()      # three columns
+    messages.apply(lambda df: df.groupBy("tags").count()).show()              # one
+    messages.sql("SELECT tags, sum(length(body)) FROM {messages} GROUP BY tags").show()
+
+Spark Connect shows no plan: there the frame has the standard columns.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.bulk.schema import COLUMNS
+from pocketmq.remoting.errors import IllegalArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = logging.getLogger("pocketmq.spark")
+# What costs least where a query looks at no column at all, as a count does.
+_CHEAPEST = "queueId"
+
+
+def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
+    """Messages of stores (path) or brokers (nameServer), with the options of format("pocketmq") but columns.
+
+    Raises: IllegalArgument.
+    """
+    if any(name.lower() == "columns" for name in options):
+        raise IllegalArgument(
+            "read() finds out which columns a query uses: leave out option columns"
+        )
+    return Messages(spark, path, {name: str(value) for name, value in options.items()})
+
+
+class Messages:
+    """What a query can be made of; every call but where() gives an ordinary frame."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        path: str,
+        options: Mapping[str, str],
+        conditions: "tuple[str | Column, ...]" = (),
+    ) -> None:
+        self._spark = spark
+        self._path = path
+        self._options = dict(options)
+        self._conditions = conditions
+
+    def where(self, condition: "str | Column") -> "Messages":
+        """The messages that pass; what the index can answer goes there."""
+        return Messages(self._spark, self._path, self._options, (*self._conditions, condition))
+
+    filter = where
+
+    def select(self, *columns: "str | Column") -> "DataFrame":
+        """As DataFrame.select."""
+        return self.apply(lambda frame: frame.select(*columns))
+
+    def count(self) -> int:
+        """How many messages there are."""
+        return int(self.apply(lambda frame: frame.groupBy().count()).collect()[0][0])
+
+    def sql(self, query: str, **frames: Any) -> "DataFrame":
+        """The result of a query that names the messages as {messages}; frames: what else it names."""
+        return self.apply(lambda frame: self._spark.sql(query, messages=frame, **frames))
+
+    def apply(self, query: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
+        """query(frame), with a frame of the columns that it uses. It is called twice: it must run no job."""
+        if not hasattr(self._spark, "_jsparkSession"):
+            return self._filtered(query, "")
+        used = columns_used(self._filtered(query, "all"))
+        _log.info("pruned columns=%s", ",".join(used))
+        return self._filtered(query, ",".join(used))
+
+    def _filtered(self, query: "Callable[[DataFrame], DataFrame]", columns: str) -> "DataFrame":
+        given: dict[str, Any] = self._options | ({"columns": columns} if columns else {})
+        reader = self._spark.read.format("pocketmq").options(**given)
+        frame = reader.load(self._path) if self._path else reader.load()
+        for condition in self._conditions:
+            frame = frame.where(condition)
+        return query(frame)
+
+
+def columns_used(frame: "DataFrame") -> tuple[str, ...]:
+    """The columns that a plan over all of them looks at, in our order; at least one."""
+    plan = frame._jdf.queryExecution().analyzed()
+    ours: dict[int, str] = {}
+    used = set(_numbers(plan.output()))
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        children = list(_each(node.children()))
+        waiting += children
+        if node.nodeName() == "Project":
+            # Views select every column by name; what nobody above looks at is not used.
+            for one in _each(node.projectList()):
+                if one.exprId().id() in used:
+                    used |= set(_numbers(one.references().toSeq()))
+        elif children:
+            used |= set(_numbers(node.references().toSeq()))
+        else:
+            output = {a.exprId().id(): a.name() for a in _each(node.output())}
+            if list(output.values()) == list(COLUMNS):
+                ours |= output
+    names = {ours[number] for number in used if number in ours}
+    return tuple(c for c in COLUMNS if c in names) or (_CHEAPEST,)
+
+
+def _numbers(attributes: Any) -> Iterator[int]:
+    return (attribute.exprId().id() for attribute in _each(attributes))
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    for number in range(sequence.size()):
+        yield sequence.apply(number)

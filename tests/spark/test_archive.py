@@ -1,0 +1,42 @@
+"""An archive and the live store of its broker as one table in Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.store.bulk_stores import Message, WrittenStore
+
+from pocketmq.bulk.archive import Archiver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_archive_and_live_store_are_read_as_one_in_batch_and_stream(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
+    store.add(
+        Message(topic="Orders", queue_id=i % 3, body=b"%d" % i * 50, store_ms=i)
+        for i in range(1200)
+    )
+    archive = tmp_path / "archive" / "broker-a"
+    assert len(list(Archiver(str(store.root), str(archive)).run())) >= 3
+    for path in sorted((store.root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    both = f"{archive},{store.root}"
+    messages = spark.read.format("pocketmq").option("columns", "queueId,queueOffset").load(both)
+    assert messages.count() == 1200
+    assert messages.where("queueId = 1 AND queueOffset < 10").count() == 10
+
+    reader = spark.readStream.format("pocketmq").option("startingOffsets", "earliest")
+    out = str(tmp_path / "out")
+    query = (
+        reader.option("columns", "queueId,queueOffset")
+        .load(both)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(out)
+    )
+    query.awaitTermination()
+    assert spark.read.parquet(out).distinct().count() == 1200
