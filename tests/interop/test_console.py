@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from tests.console.console_peer import Site, User, browser
 from tests.console.test_api_groups import member
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared
-from tests.interop.driver import Sent, message
+from tests.interop.driver import Sent, Session, message
 from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
@@ -118,20 +118,19 @@ def traced_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
 async def test_the_trace_of_an_official_producer_is_read(
     version: str, traced_broker: RunningBroker, shared: Shared, topic: str, group: str
 ) -> None:
-    """Trace timeline: the records that Java writes."""
+    """Trace timeline: the records that Java writes while its producer runs."""
 
-    def send() -> Sent:
-        with shared.java(version).session() as session:
-            producer = session.producer(traced_broker.namesrv, group, trace=True)
-            [sent] = producer.send(message(topic, "traced", tags="t", keys=f"{topic}-key"))
-            # Shutting down writes the records that wait.
-            producer.close()
-            return sent
+    def send(session: Session) -> Sent:
+        producer = session.producer(traced_broker.namesrv, group, trace=True)
+        [sent] = producer.send(message(topic, "traced", tags="t", keys=f"{topic}-key"))
+        return sent
 
-    async with _console_over(traced_broker) as running:
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(_console_over(traced_broker))
         user = running.user
         await user.do("PUT", f"/topics/{topic}", {"readQueues": 1, "writeQueues": 1})
-        sent = await asyncio.to_thread(send)
+        session = stack.enter_context(shared.java(version).session())
+        sent = await asyncio.to_thread(send, session)
 
         async def traces() -> Any:
             return (await user.read("/trace", id=sent.msg_id))["traces"]

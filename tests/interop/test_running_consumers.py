@@ -59,7 +59,8 @@ async def test_a_running_consumer_tells_of_itself_and_takes_a_message_that_it_is
         assert "consumeResult=CR_SUCCESS" in eaten.out
 
     await asyncio.to_thread(ask_by_tool)
-    assert [each.text for each in consumer.received] == ["fine", "bad", "fine"]
+    received = await asyncio.to_thread(consumer.wait, 3)
+    assert [each.text for each in received] == ["fine", "bad", "fine"]
 
 
 @pytest.mark.parametrize("by", ["mqadmin", "our admin"])
