@@ -18,8 +18,9 @@ from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code, MessageType, TransactionResolution
 from pocketmq.grpc.server import GrpcServer
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.tls import ServerTls, TlsConfig
+from pocketmq.testing.in_process import InProcess
 
 
 @asynccontextmanager
@@ -169,6 +170,29 @@ async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Ask
     assert again.system_properties.delivery_attempt == 2
     assert again.topic.name == "T"
     assert await ack(client, again) == [Code.OK]
+
+
+@pytest.mark.parametrize("topic", ["T", "F"])
+async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(topic: str) -> None:
+    """Auto-renew: a minute is over, and the message is still its consumer's."""
+    goodbye = classes["NotifyClientTerminationRequest"]()
+    with InProcess() as server:
+        for name, kind in (("T", "NORMAL"), ("F", "FIFO")):
+            server.admin.topics.create(name, queues=1, attributes=f"+message.type={kind}")
+        in_order = {"consumeMessageOrderly": topic == "F"}
+        server.admin.groups.create(GroupConfig("g", extra=in_order))
+        async with asking(server.grpc) as client, asking(server.grpc, "other@2") as other:
+            group = {"message_group": "o", "message_type": 2} if topic == "F" else {}
+            await send(client, message(topic, **group))
+            (got,) = await receive(client, topic, auto_renew=True)
+            server.clock.advance(70)
+            assert await receive(other, topic, wait_s=0) == []
+            await client.ask("NotifyClientTermination", goodbye)
+            server.clock.advance(2)
+            (again,) = await receive(other, topic)
+            assert again.body == got.body
+            assert await ack(client, got, topic=topic) == [Code.INVALID_RECEIPT_HANDLE]
+            assert await ack(other, again, topic=topic) == [Code.OK]
 
 
 async def test_a_given_up_message_is_a_dead_letter_that_names_the_first(client: Asking) -> None:

@@ -1,7 +1,7 @@
 """GrpcClient: a client of an SDK, as the broker knows clients; and all of them by their ids.
 
-1. The id is the client, whichever connections it comes by; one that says goodbye, or is silent for
-   SILENT_MS, is gone.
+1. The id is the client, whichever connections it comes by; one that says goodbye, is silent for SILENT_MS,
+   or has had no connection for PARTED_MS, is gone.
 2. What a broker tells clients goes over the client's Telemetry call. Its share of queues is none of its
    business, so notices to rebalance are not passed on.
 3. Who has sent no settings is known by what it asks for: after a restart of the broker most are.
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENT_MS = 120_000
-# How long a client may be without any connection and keeps what it has received.
-PARTED_MS = 10_000
+# Longer than the pause between two heartbeats, with which a client that lives comes again.
+PARTED_MS = 15_000
 _ID_SIZE_MAX = 255
 _COUNT_MAX = 20_000
 _OTHERS = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET}
@@ -154,11 +154,15 @@ class Clients:
 
     def scan(self) -> None:
         """Forget those that are silent (invariant 1)."""
-        oldest_ms = self._monotonic_ms() - SILENT_MS
+        now_ms = self._monotonic_ms()
         for client in list(self.by_id.values()):
-            if client.seen_ms >= oldest_ms:
+            silent_ms = now_ms - client.seen_ms
+            if silent_ms < PARTED_MS:
                 break
-            self.remove(client, "it is silent")
+            if silent_ms >= SILENT_MS:
+                self.remove(client, "it is silent")
+            elif client.connection.closed:
+                self.remove(client, "its connection ended, and no other came")
 
 
 def _language(call: Call) -> str:

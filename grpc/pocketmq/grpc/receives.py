@@ -75,7 +75,7 @@ class Receives:
             self._desk.access.check(call, access.consumes_queue(request))
             client = self._desk.clients.of(call)
             ask = self._ask(request, client, call)
-            self._pop(ask, client, call)
+            self._pop(ask, client, call, renew=request.auto_renew)
         except (Failed, Refused) as error:
             failed = Failed.by(error) if isinstance(error, Refused) else error
             self._answer_nothing(call, failed.status)
@@ -125,10 +125,10 @@ class Receives:
             wanted_ms = ms_of(request.long_polling_timeout)
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, POLLING_MS_MAX))
 
-    def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call) -> None:
+    def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
         """Raises: Refused."""
         acts = self._desk.acts.pop
-        again = partial(self._again, ask, client, call)
+        again = partial(self._again, ask, client, call, renew=renew)
         found = acts.pop(ask, client, again)
         if found is None:
             queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
@@ -141,14 +141,14 @@ class Receives:
             status = Status(code=Code.TOO_MANY_REQUESTS, message="too many wait") if full else None
             self._answer_nothing(call, status or _NOTHING)
             return
-        self._answer(ask, found, client, call)
+        self._answer(ask, found, client, call, renew=renew)
 
-    def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call) -> None:
+    def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
         """A receive is done waiting, or somebody was quicker."""
         if call.gone:
             return
         try:
-            self._pop(ask, client, call)
+            self._pop(ask, client, call, renew=renew)
         except Refused as refused:
             self._answer_nothing(call, Failed.by(refused).status)
 
@@ -164,8 +164,17 @@ class Receives:
         answer.delivery_timestamp.nanos = now_ms % 1000 * 1_000_000
         return framed(answer.SerializeToString())
 
-    def _answer(self, ask: PopMessageHeader, found: Popped, client: GrpcClient, call: Call) -> None:
-        """Invariants 3 and 4."""
+    def _answer(
+        self,
+        ask: PopMessageHeader,
+        found: Popped,
+        client: GrpcClient,
+        call: Call,
+        *,
+        renew: bool,
+    ) -> None:
+        """Invariants 3 and 4. renew: the client keeps the messages for as long as it lives."""
+        hold = self._desk.parts.services.pop.hold
         parts = [_FOUND]
         sent: list[tuple[int, QueueOf, Handle]] = []
         size = len(_FOUND)
@@ -174,7 +183,10 @@ class Receives:
             part = framed(ReceiveMessageResponse(message=message).SerializeToString())
             parts.append(part)
             size += len(part)
-            sent.append((size, handle.queue(ask.consumer_group, ask.topic), handle))
+            queue = handle.queue(ask.consumer_group, ask.topic)
+            sent.append((size, queue, handle))
+            if renew:
+                hold(queue, handle.receipt, client)
         last = self._time()
         size += len(last)
         behind = [_Sent(size - end, queue, handle) for end, queue, handle in sent]

@@ -16,10 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pocketmq.remoting import fastjson, json_codec
+from pocketmq.remoting.peer import Peer
 
 CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
+# For how long a consumer that lives keeps what it has received: the proxy's renewMaxTimeMillis.
+HELD_MS_MAX = 3 * 3_600_000
 # One bit each in a Java int.
 OFFSETS_MAX = 32
 
@@ -41,11 +44,12 @@ class CheckPoint:
     Attributes: name; invisible_ms; offsets in the queue, ascending; acked, bits in their order;
     revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: nothing is to
     be done for it any more; suspend: nobody has tried to consume its messages; tries: how often they could
-    not be copied when they were due.
+    not be copied when they were due; holder: who keeps its messages for as long as it lives (ours).
     """
 
     __slots__ = (
         "acked",
+        "holder",
         "invisible_ms",
         "is_done",
         "name",
@@ -66,6 +70,7 @@ class CheckPoint:
         self.revive_queue = self.revive_offset = -1
         self.is_done = False
         self.suspend = False
+        self.holder: Peer | None = None
         self.tries = 0
 
     def __repr__(self) -> str:
@@ -75,6 +80,11 @@ class CheckPoint:
     def revive_ms(self) -> int:
         """Wall time from which its messages may be handed out again."""
         return self.name.pop_ms + self.invisible_ms
+
+    def is_held(self, now_ms: int) -> bool:
+        """Whether its holder lives, and has not had it for too long."""
+        holder = self.holder
+        return holder is not None and not holder.closed and now_ms - self.name.pop_ms < HELD_MS_MAX
 
     @property
     def is_acked(self) -> bool:

@@ -19,8 +19,10 @@ from typing import Any
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.pop.check_point import HELD_MS_MAX
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.peer import Peer
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,19 @@ class OrderInfo:
     consumed_ms: int = 0
     next_visible_ms: dict[int, int] = field(default_factory=dict)
     consumed_times: dict[int, int] = field(default_factory=dict)
+    # Who keeps its messages for as long as it lives; not on the disk. Ours.
+    holder: Peer | None = None
+
+    def is_held(self, now_ms: int) -> bool:
+        """Whether its holder lives, has not given any of it back, and has not had it for too long."""
+        holder = self.holder
+        return (
+            holder is not None
+            and not holder.closed
+            and not self.next_visible_ms
+            and now_ms - self.pop_ms < HELD_MS_MAX
+            and self.free_ms > 0
+        )
 
     @property
     def next_offset(self) -> int:
@@ -140,7 +155,22 @@ class ConsumerOrderInfo(ConfigManager):
             return False
         if info.attempt_id is not None and info.attempt_id == attempt_id:
             return False
-        return self._clock.now_ms() < info.free_ms
+        now_ms = self._clock.now_ms()
+        return now_ms < info.free_ms or info.is_held(now_ms)
+
+    def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
+        """A peer keeps what that pop has handed out, for as long as it lives."""
+        info = self._table.get(queue)
+        if info is not None and info.pop_ms == pop_ms:
+            info.holder = peer
+
+    def release(self, peer: Peer) -> None:
+        """A peer is gone: what it held comes again when its time is over, or was."""
+        for queue, info in list(self._table.items()):
+            if info.holder is peer:
+                info.holder = None
+                if self._clock.now_ms() >= info.free_ms:
+                    self._events.poppable(queue.topic, queue.group)
 
     def popped(
         self,
@@ -195,7 +225,8 @@ class ConsumerOrderInfo(ConfigManager):
         if info.acked >> info.offsets.index(offset) & 1:
             return False
         visible_ms = info.next_visible_ms.get(offset, info.pop_ms + info.invisible_ms)
-        return self._clock.now_ms() < visible_ms
+        now_ms = self._clock.now_ms()
+        return now_ms < visible_ms or info.is_held(now_ms)
 
     def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
         """A message becomes visible again at that time instead."""

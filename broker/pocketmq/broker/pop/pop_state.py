@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pocketmq.broker.pop.check_point import CheckPoint, Name
+from pocketmq.remoting.peer import Peer
 
 EARLY_MAX = 10_000
 # The heap is rebuilt when it is mostly check points that are done.
@@ -63,6 +64,10 @@ class PopState:
             for name, point in self._live.items()
             if (name.group, name.topic) == (group, topic)
         ]
+
+    def held_by(self, peer: Peer) -> list[CheckPoint]:
+        """What a peer keeps. Looks at everything."""
+        return [point for point in self._live.values() if point.holder is peer]
 
     def forget(self, group: str, topic: str) -> None:
         """The group's offsets of a topic are gone."""

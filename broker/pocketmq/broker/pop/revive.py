@@ -7,7 +7,8 @@
    between the two doubles a message; nothing loses one.
 3. Ours (popDeadLetterEnable): what was consumed retryMaxTimes in vain goes to %DLQ%GROUP, as with pull
    consumers. In RocketMQ that is left to its proxy, and classic pop clients get it for ever.
-4. What cannot be copied stays out and is tried again, ever more rarely; it holds up no other message.
+4. Ours: what a consumer holds that lives (auto-renew of 5.x SDKs) does not come again for three hours.
+5. What cannot be copied stays out and is tried again, ever more rarely; it holds up no other message.
 Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 
@@ -39,6 +40,8 @@ _TRY_AGAIN_MS = 1_000
 _PAUSE_MS_MAX = 60_000
 _ILLEGAL_PAUSE_MS_MAX = 3_600_000
 _STEP_MAX = 256
+# How often somebody looks whether the holder of messages lives.
+_HELD_LOOK_MS = 5_000
 
 
 class PopRevive:
@@ -78,7 +81,10 @@ class PopRevive:
         """Take care of what is due. Returns: whether there is more."""
         due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
         for point in due:
-            self._revive(point)
+            if point.is_held(self._clock.now_ms()):
+                self._log.state.postpone(point, self._clock.monotonic_ms() + _HELD_LOOK_MS)
+            else:
+                self._revive(point)
         return len(due) == _STEP_MAX
 
     def _revive(self, point: CheckPoint) -> None:
@@ -111,7 +117,7 @@ class PopRevive:
             self._events.poppable(topic, name.group)
 
     def _try_later(self, point: CheckPoint, failure: StoreError, pause_ms_max: int) -> None:
-        """Invariant 4."""
+        """Invariant 5."""
         pause_ms = min(_TRY_AGAIN_MS << min(point.tries, 20), pause_ms_max)
         point.tries += 1
         self._log.state.postpone(point, self._clock.monotonic_ms() + pause_ms)

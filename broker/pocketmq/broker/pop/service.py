@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.remoting.peer import Peer
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # How exactly messages become visible again and waiting pops end.
 STEP_MS = 100
+# When messages come again whose holder is gone: the proxy's invisibleTimeMillisWhenClear.
+_GIVEN_BACK_MS = 1_000
 
 
 class PopService:
@@ -29,6 +33,7 @@ class PopService:
         messages: Messages,
     ) -> None:
         self._events = node.events
+        self._monotonic_ms = node.clock.monotonic_ms
         self._side_tasks = messages.store.side_tasks
         self.order = tables.order_info
         self.log = ReviveLog(node, tables, messages.store)
@@ -98,8 +103,30 @@ class PopService:
         if not self.polling.cancel(peer, again):
             self.polling.wake(*queue)
 
+    def hold(self, queue: QueueOf, receipt: Receipt, peer: Peer) -> None:
+        """A peer keeps what it has popped for as long as it lives (auto-renew of 5.x)."""
+        if receipt.is_order:
+            self.order.hold(queue, receipt.pop_ms, peer)
+            return
+        name = Name(
+            queue.topic,
+            queue.group,
+            queue.queue_id,
+            receipt.start_offset,
+            receipt.pop_ms,
+            receipt.broker_name,
+        )
+        point = self.log.state.get(name)
+        if point is not None:
+            point.holder = peer
+
     def connection_closed(self, connection: Peer) -> None:
-        """A client is gone; what it has popped comes back when its time is over."""
+        """A client is gone; what it has popped comes back when its time is over, what it held at once."""
+        self.order.release(connection)
+        for point in self.log.state.held_by(connection):
+            point.holder = None
+            self.log.state.postpone(point, self._monotonic_ms() + _GIVEN_BACK_MS)
+            self.wake()
         self.polling.connection_closed(connection)
         self.notifications.connection_closed(connection)
 
