@@ -182,7 +182,9 @@ async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(top
         in_order = {"consumeMessageOrderly": topic == "F"}
         server.admin.groups.create(GroupConfig("g", extra=in_order))
         async with asking(server.grpc) as client, asking(server.grpc, "other@2") as other:
-            group = {"message_group": "o", "message_type": 2} if topic == "F" else {}
+            group: dict[str, Any] = {}
+            if topic == "F":
+                group = {"message_group": "o", "message_type": MessageType.FIFO}
             await send(client, message(topic, **group))
             (got,) = await receive(client, topic, auto_renew=True)
             server.clock.advance(70)
