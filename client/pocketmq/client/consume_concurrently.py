@@ -13,15 +13,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
-from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Outcome
+from pocketmq.client.consume_service import ConsumeParts, ConsumeService
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.listener_log import ListenerLog
-from pocketmq.client.offset_store import OffsetTable
-from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.runner import Runner
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 
@@ -49,33 +44,18 @@ def acked_count(result: ConsumeResult | None, ack_index: int, count: int) -> int
     return max(0, min(ack_index, count - 1) + 1)
 
 
-class ConsumeMessageConcurrently:
-    """Owner: one push consumer, on its event loop."""
+class ConsumeMessageConcurrently(ConsumeService):
+    """Several messages of a queue at the same time."""
 
     def __init__(
         self,
-        options: PushConsumerOptions,
-        pool: ListenerPool,
-        offsets: OffsetTable,
+        parts: ConsumeParts,
         send_back: SendBack,
         queues: Callable[[], Sequence[tuple[MessageQueue, ProcessQueue]]],
-        *,
-        runner: Runner,
-        stats: ConsumerStats,
-        clock: Clock,
-        room: Callable[[ProcessQueue], None],
     ) -> None:
-        """room: called when messages have left a queue whose pull waits for that."""
-        self._room = room
-        self._options = options
-        self._pool = pool
-        self._offsets = offsets
+        super().__init__(parts)
         self._send_back = send_back
         self._queues = queues
-        self._runner = runner
-        self._stats = stats
-        self._clock = clock
-        self._failures = ListenerLog(log, options.inner_group, clock.monotonic_ms)
         self._sending_back = 0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()

@@ -14,15 +14,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, ListenerPool, Outcome
-from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Outcome
+from pocketmq.client.consume_service import ConsumeParts, ConsumeService
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.listener_log import ListenerLog
-from pocketmq.client.offset_store import OffsetTable
-from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import LOCK_INTERVAL_MS, ProcessQueue
-from pocketmq.client.runner import Runner
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 
@@ -42,34 +37,19 @@ class QueueLocks(Protocol):
     async def unlock_all(self) -> None: ...
 
 
-class ConsumeMessageOrderly:
-    """Owner: one push consumer, on its event loop."""
+class ConsumeMessageOrderly(ConsumeService):
+    """The messages of a queue one after the other."""
 
     def __init__(
         self,
-        options: PushConsumerOptions,
-        pool: ListenerPool,
-        offsets: OffsetTable,
+        parts: ConsumeParts,
         send_to_retry: Callable[[MessageExt], Awaitable[None]],
         locks: QueueLocks,
-        *,
-        runner: Runner,
-        stats: ConsumerStats,
-        clock: Clock,
-        room: Callable[[ProcessQueue], None],
     ) -> None:
-        """room: called when messages have left a queue whose pull waits for that.
-        send_to_retry: hand over a message whose retries are used up. Raises: PocketMQError."""
-        self._room = room
-        self._options = options
-        self._pool = pool
-        self._offsets = offsets
+        """send_to_retry: hand over a message whose retries are used up. Raises: PocketMQError."""
+        super().__init__(parts)
         self._send_to_retry = send_to_retry
         self._locks = locks
-        self._runner = runner
-        self._stats = stats
-        self._clock = clock
-        self._failures = ListenerLog(log, options.inner_group, clock.monotonic_ms)
         self._turns: dict[MessageQueue, asyncio.Lock] = {}
         self._consuming: dict[ProcessQueue, asyncio.Lock] = {}
         self._stopping = False

@@ -163,7 +163,7 @@ class NoPermission(BrokerRefused, CallerError):
     """NO_PERMISSION (16)."""
 
     advice = (
-        "Look at the permission of broker, topic and group (pocketmq topic route TOPIC), or at the "
+        "Look at the permission of broker, topic and group (pocketmq topic show TOPIC), or at the "
         "rights of the access key"
     )
 

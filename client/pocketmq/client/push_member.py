@@ -27,6 +27,7 @@ from pocketmq.client.consume import (
 )
 from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume_orderly import ConsumeMessageOrderly
+from pocketmq.client.consume_service import ConsumeParts
 from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.decode import complete, decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
@@ -133,28 +134,20 @@ class PushMember(SharingMember[PushConsumerOptions]):
             await self.instance.update_route(self._retry_topic)
 
     def _make_consume_service(self) -> ConsumeMessageConcurrently | ConsumeMessageOrderly:
-        if self.options.orderly:
-            return ConsumeMessageOrderly(
-                self.options,
-                self._pool,
-                self.offsets.table,
-                self.giving_back.used_up,
-                self.rebalance,
-                runner=self.runner,
-                stats=self.stats,
-                clock=self.clock,
-                room=self._room,
-            )
-        return ConsumeMessageConcurrently(
+        parts = ConsumeParts(
             self.options,
             self._pool,
             self.offsets.table,
-            self.giving_back.send_back,
-            lambda: list(self.rebalance.table.items()),
-            runner=self.runner,
-            stats=self.stats,
-            clock=self.clock,
-            room=self._room,
+            self.runner,
+            self.stats,
+            self.clock,
+            self._room,
+        )
+        if self.options.orderly:
+            return ConsumeMessageOrderly(parts, self.giving_back.used_up, self.rebalance)
+        queues = self.rebalance.table
+        return ConsumeMessageConcurrently(
+            parts, self.giving_back.send_back, lambda: list(queues.items())
         )
 
     async def shutdown(self) -> None:
