@@ -116,7 +116,7 @@ class IsolatedGroups(ConfigManager):
         self._tell(isolated)
 
     def refusal(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> str | None:
-        """Why one more subscription is not taken in; None when it is."""
+        """Why one more subscription is refused; None if it is accepted."""
         isolated = self.groups.get(group)
         if isolated is None or len(isolated.live()) < SUB_GROUPS_MAX:
             return None
@@ -191,7 +191,7 @@ class IsolatedGroups(ConfigManager):
         for name, group in online.items():
             if self._is_isolated(name) != (name in self.groups):
                 self.members_changed(group)
-                # Into this mode or out of it: its members share their queues anew.
+                # The group enters or leaves this mode: its members share the queues anew.
                 self._events.must_rebalance(name, list(group.channels))
         for name in [name for name in self.groups if not self._is_isolated(name)]:
             self._end(name)
@@ -237,7 +237,7 @@ class IsolatedGroups(ConfigManager):
     # ------------------------------------------------------------ asking
 
     def describe(self, group: str) -> list[dict[str, Any]]:
-        """The sub-groups for the doctor, in their order; empty when the group is not isolated."""
+        """The sub-groups for the doctor, in their order; empty if the group is not isolated."""
         isolated = self.groups.get(group)
         return [] if isolated is None else [_described(each) for each in isolated.sub_groups]
 
@@ -257,7 +257,7 @@ def _described(sub_group: SubGroup) -> dict[str, Any]:
 
 
 def first_match_in(store: MessageStore) -> FirstMatch:
-    """Looks in a store's queues; gives up, for `owed`, after so many entries that clients would wait."""
+    """Searches a store's queues for `owed`; gives up before the search makes clients wait."""
 
     def first_match(topic: str, queue_id: int, begin: int, end: int, matches: EntryFilter) -> int:
         at = max(begin, store.min_offset(topic, queue_id))

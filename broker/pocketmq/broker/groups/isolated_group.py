@@ -1,4 +1,4 @@
-"""IsolatedGroup: the sub-groups of one isolated group in their order, and whose each message is. Ours.
+"""IsolatedGroup: the sub-groups of one isolated group in order, and which of them owns each message. Ours.
 
 A pure state machine; the rules that it follows are the numbered ones of isolate.py. Why they are what they
 are: docs/decisions/0005-isolate-exactly-one.md.
@@ -66,7 +66,7 @@ class IsolatedGroup:
         self.name = name
         self.sequence = 0
         self.sub_groups: list[SubGroup] = []
-        # Where the first of all sub-groups began in each queue: there begins who has not come to it yet.
+        # Where the first sub-group began in each queue: a later one begins there, too.
         self.begun: dict[QueueKey, int] = {}
         self._by_id: dict[str, SubGroup] = {}
         self._of: dict[Peer, SubGroup] = {}
@@ -85,7 +85,7 @@ class IsolatedGroup:
         return None
 
     def live(self) -> list[SubGroup]:
-        """Those that have members or are waited for."""
+        """The sub-groups that have members, or whose members are expected back."""
         return [each for each in self.sub_groups if not each.departed]
 
     def find(self, subscriptions: Mapping[str, SubscriptionData]) -> SubGroup | None:
@@ -155,10 +155,10 @@ class IsolatedGroup:
         self.sub_groups.append(sub_group)
         self._by_id[sub_group.id] = sub_group
 
-    # ------------------------------------------------------------ whose is a message
+    # ------------------------------------------------------------ who owns a message
 
     def gets(self, asker: SubGroup, topic: str, queue_id: int, offset: int, text: bytes) -> bool:
-        """Whether `asker` is given the message with these properties at this offset (1, 3, 4)."""
+        """Whether `asker` owns the message with these properties at this offset (1, 3, 4)."""
         if not asker.matches(topic, text):
             return False
         for earlier in self.sub_groups:
@@ -194,7 +194,7 @@ class IsolatedGroup:
             offset >= state.own_from or self._is_owed(state, topic, offset, text)
         ):
             return False
-        # It has passed the message, but was not given it while an earlier one was there to get it.
+        # It has passed the message, which an earlier sub-group owned at that time.
         return not any(
             each.sequence < departed.sequence
             and each.departure > departed.departure
@@ -206,7 +206,7 @@ class IsolatedGroup:
     def filter(
         self, asker: SubGroup, topic: str, queue_id: int, offset: int
     ) -> SubGroupFilter | None:
-        """What a pull of `asker` from `offset` on lets through; None: everything."""
+        """The filter of a pull by `asker` from `offset` on; None lets everything through."""
         asked = asker.subscriptions.get(topic)
         if (
             asked is not None
@@ -230,7 +230,7 @@ class IsolatedGroup:
         return SubGroupFilter(asker.codes(topic), passes, passes_new)
 
     def _earlier(self, asker: SubGroup, topic: str) -> list[SubGroup]:
-        """The live ones before `asker` that pull the topic."""
+        """The live sub-groups before `asker` that pull the topic."""
         return [
             each
             for each in self.sub_groups
@@ -238,7 +238,7 @@ class IsolatedGroup:
         ]
 
     def _has_history(self, asker: SubGroup, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether debts, or one that left, decide on messages from `offset` on."""
+        """Whether debts or a departed sub-group decide about messages from `offset` on."""
         key = (topic, queue_id)
         state = asker.queues.get(key)
         if state is not None and offset < state.own_from:
@@ -266,7 +266,7 @@ class IsolatedGroup:
         return state.offset
 
     def _begin(self, asker: SubGroup, key: QueueKey, offset: int) -> QueueState:
-        """`asker` comes to a queue. Those that left before anybody did begin, and stop, there too."""
+        """`asker` first reads a queue. Sub-groups that left before anyone read it begin and end there."""
         state = asker.queues[key] = QueueState.at(offset)
         self.begun.setdefault(key, offset)
         for each in self.sub_groups:
@@ -275,13 +275,13 @@ class IsolatedGroup:
         return state
 
     def _intrude(self, asker: SubGroup, key: QueueKey, offset: int) -> QueueState:
-        """A client that has not asked where to begin: it may be in the middle for another sub-group."""
+        """A client that did not ask where to begin: it may still read where its old sub-group was."""
         state = self._begin(asker, key, self.begun.get(key, offset))
         state.rewind = Rewind.FOREIGN
         return state
 
     def check_pull(self, asker: SubGroup, key: QueueKey, offset: int) -> None:
-        """A pull comes. Raises: OffsetMoved while its client has not come back."""
+        """A pull arrives. Raises: OffsetMoved until its client has gone back."""
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
@@ -303,7 +303,7 @@ class IsolatedGroup:
             state.passed = following
 
     def commit(self, asker: SubGroup, key: QueueKey, offset: int) -> bool:
-        """A member has come so far; False when it has not come back yet and this does not count."""
+        """A member commits; False if it has not gone back yet, so that this does not count."""
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
@@ -332,7 +332,7 @@ class IsolatedGroup:
         return True
 
     def reset(self, topic: str, queue_id: int, offset: int) -> None:
-        """Everybody goes on at `offset` (7)."""
+        """Every sub-group goes on at `offset` (7)."""
         key = (topic, queue_id)
         for each in self.sub_groups:
             state = each.queues.get(key)
@@ -345,13 +345,13 @@ class IsolatedGroup:
                 each.queues[key].rewind = Rewind.FOREIGN
 
     def forget_topic(self, topic: str) -> None:
-        """Nobody has ever come to its queues."""
+        """Nobody has read its queues yet."""
         for each in self.sub_groups:
             each.queues = {key: state for key, state in each.queues.items() if key[0] != topic}
         self.begun = {key: offset for key, offset in self.begun.items() if key[0] != topic}
 
     def lowest(self, key: QueueKey) -> int | None:
-        """The offset of the group: the lowest of its live sub-groups; None when none has one (5)."""
+        """The offset of the group: the lowest of its live sub-groups; None if none has one (5)."""
         found = [
             each.queues[key].offset
             for each in self.sub_groups
@@ -363,7 +363,7 @@ class IsolatedGroup:
 
     def depart(self, leaving: SubGroup, now_ms: int, first_match: FirstMatch) -> set[QueueKey]:
         """A sub-group has left for good (3). Returns: the queues in which others were sent back."""
-        # Queues to which it has never come, and in which others, gone or not, have passed what was its.
+        # Queues that it never read, where others, live or departed, have passed messages that it owned.
         begun = {key: 0 for heir in self.live() for key in heir.queues} | self.begun
         for key, offset in begun.items():
             if key not in leaving.queues and leaving.subscribes(key[0]):
@@ -386,17 +386,17 @@ class IsolatedGroup:
     def _owe(
         self, departed: SubGroup, heir: SubGroup, first_match: FirstMatch, *, rewind: bool
     ) -> set[QueueKey]:
-        """Give `heir` the debts that it has to a sub-group that left; returns its queues with one."""
+        """Give `heir` the messages owed to a departed sub-group; returns the queues that have some."""
         moved: set[QueueKey] = set()
         if heir.sequence < departed.sequence:
-            # What both ask for was the heir's all along.
+            # The heir always owned what both ask for.
             return moved
         for key, left_at in departed.queues.items():
             if not heir.subscribes(key[0]):
                 continue
             state = heir.queues.get(key)
             if state is None:
-                # It has not come to this queue yet: it begins where the first of all did.
+                # It has not read this queue yet: it begins where the first sub-group did.
                 heir.queues[key] = QueueState.at(self.begun.get(key, left_at.offset))
                 heir.queues[key].rewind = Rewind.FOREIGN
                 continue
@@ -416,7 +416,7 @@ class IsolatedGroup:
         return moved
 
     def _with_debt(self, state: QueueState, debt: Debt) -> QueueState:
-        """`state` with one more debt; what is left of the older ones begins where it stands now."""
+        """`state` with one more debt; the rest of the older ones begins at its offset."""
         older = [
             Debt(each.of, max(each.begin, state.offset), each.end, each.is_ahead)
             for each in state.debts
@@ -455,10 +455,10 @@ class IsolatedGroup:
         return first_match(topic, queue_id, begin, end, SubGroupFilter(codes, passes, None))
 
     def forget_departed(self, now_ms: int, remember_ms: int) -> bool:
-        """Forget those that left and do not matter any more; True when there was one (4)."""
+        """Forget departed sub-groups that no longer matter; True if there was one (4)."""
         departed = [each for each in self.sub_groups if each.departed]
         live = self.live()
-        # What one that left was owed itself by an earlier one decides on what it has consumed.
+        # A departed sub-group may itself have been owed messages, which decides what it consumed.
         owing = {
             debt.of
             for each in self.sub_groups
@@ -482,7 +482,7 @@ class IsolatedGroup:
         for name in sorted(gone):
             log.info("sub-group forgotten group=%s %s", self.name, self._by_id.pop(name))
         for each in departed:
-            # Nobody knows any more what it was not given: better some messages twice than one never.
+            # What it was not given is no longer known: better some messages twice than one never.
             for lost in departed:
                 if lost.id in gone and _leans_on(each, lost):
                     _give_up_from(each, lost)
@@ -490,7 +490,7 @@ class IsolatedGroup:
         for each in self.sub_groups:
             for state in each.queues.values():
                 if any(debt.of in gone for debt in state.debts):
-                    # Nobody knows any more what it was owed: better some messages twice than one never.
+                    # What it was owed is no longer known: better some messages twice than one never.
                     state.own_from = state.offset
                     state.debts.clear()
         return True
@@ -509,7 +509,7 @@ class IsolatedGroup:
 
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any], now_ms: int) -> "IsolatedGroup":
-        """Raises: KeyError, TypeError, ValueError when it is none."""
+        """Raises: KeyError, TypeError, ValueError if it is no row of this file."""
         made = cls(name)
         for topic, queues in data["begun"].items():
             for queue_id, offset in queues.items():
@@ -521,7 +521,7 @@ class IsolatedGroup:
 
 
 def _send_back(sub_group: SubGroup) -> None:
-    """A member comes that may be in the middle of queues: it must begin where the sub-group is."""
+    """A member joins that may be in the middle of queues: it must begin where its sub-group is."""
     for state in sub_group.queues.values():
         state.hear(Heard.MEMBER_CAME)
         if not state.debts:
@@ -529,7 +529,7 @@ def _send_back(sub_group: SubGroup) -> None:
 
 
 def _leans_on(departed: SubGroup, earlier: SubGroup) -> bool:
-    """True if `earlier` preceded `departed` and left after it: its offsets decide what that consumed."""
+    """True if `earlier` preceded `departed` and left after it: its offsets decide what that one consumed."""
     return (
         departed.departed
         and earlier.sequence < departed.sequence
@@ -538,7 +538,7 @@ def _leans_on(departed: SubGroup, earlier: SubGroup) -> bool:
 
 
 def _give_up_from(departed: SubGroup, earlier: SubGroup) -> None:
-    """Count nothing as consumed by the one that the other had not consumed."""
+    """Limit what one sub-group has consumed to what the other had consumed."""
     for key, state in departed.queues.items():
         left_at = earlier.queues.get(key)
         if left_at is not None and left_at.offset < state.end:
@@ -547,7 +547,7 @@ def _give_up_from(departed: SubGroup, earlier: SubGroup) -> None:
 
 
 def _is_settled(departed: SubGroup, live: list[SubGroup]) -> bool:
-    """Whether others ask for all that it asked for, and have passed what it had consumed."""
+    """Whether others ask for all of its messages, and have passed what it had consumed."""
     if not any(each.covers(departed) for each in live):
         return False
     for each in live:
@@ -559,7 +559,7 @@ def _is_settled(departed: SubGroup, live: list[SubGroup]) -> bool:
 
 
 def _codes_left(asked: SubscriptionData, earlier: list[SubscriptionData]) -> frozenset[int] | None:
-    """The codes of the tags that no earlier one asks for; None when codes alone cannot tell."""
+    """The codes of the tags that no earlier sub-group asks for; None if codes alone cannot tell."""
     if any(each.is_tag and each.is_all for each in earlier):
         return frozenset()
     if asked.is_all or not all(each.is_tag for each in earlier):

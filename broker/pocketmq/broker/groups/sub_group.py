@@ -66,7 +66,7 @@ STEPS: Mapping[tuple[Rewind, Heard], tuple[Do, Rewind]] = {
     (Rewind.NO, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
     (Rewind.NO, Heard.COMMIT_AHEAD): (Do.TAKE, Rewind.NO),
     (Rewind.NO, Heard.COMMIT_HERE): (Do.TAKE, Rewind.NO),
-    # The client itself went back: it wants all that is its once more.
+    # The client itself went back: it wants its messages once more.
     (Rewind.NO, Heard.COMMIT_BEHIND): (Do.TAKE_AGAIN, Rewind.NO),
     (Rewind.NO, Heard.OWED): (Do.WAIT, Rewind.OWED),
     (Rewind.NO, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
@@ -88,7 +88,7 @@ STEPS: Mapping[tuple[Rewind, Heard], tuple[Do, Rewind]] = {
 
 
 class Life(StrEnum):
-    """Where a sub-group is in its life."""
+    """The states of a sub-group."""
 
     ACTIVE = "active"
     AWAITED = "waited for"
@@ -157,7 +157,7 @@ class QueueState:
 
     @classmethod
     def at(cls, offset: int) -> "QueueState":
-        """It begins here."""
+        """The sub-group begins at this offset."""
         return cls(offset, offset)
 
     def hear(self, heard: Heard) -> Do:
@@ -167,7 +167,7 @@ class QueueState:
 
     @property
     def end(self) -> int:
-        """Behind everything that it has looked at."""
+        """The offset behind everything that it has looked at."""
         return max(self.offset, self.own_from)
 
     def to_json(self) -> dict[str, Any]:
@@ -229,14 +229,14 @@ class SubGroup:
 
     @property
     def life(self) -> Life:
-        """Where it is in its life."""
+        """Its state."""
         if self.departure > 0:
             return Life.DEPARTED
         return Life.AWAITED if self.left_ms else Life.ACTIVE
 
     @property
     def departed(self) -> bool:
-        """It has left for good."""
+        """It leaves for good."""
         return self.departure > 0
 
     def __str__(self) -> str:
@@ -252,7 +252,7 @@ class SubGroup:
         return topic.startswith(RETRY_PREFIX) or topic in self.subscriptions
 
     def matches(self, topic: str, properties: bytes) -> bool:
-        """Whether it asks for a message; one of a retry topic counts as the message it once was."""
+        """Whether it asks for a message; a retry message counts as its original message."""
         if topic.startswith(RETRY_PREFIX):
             origin = get_property(properties, b"RETRY_TOPIC")
             if origin is None:
@@ -265,7 +265,7 @@ class SubGroup:
         return found(properties)
 
     def codes(self, topic: str) -> frozenset[int] | None:
-        """Tags codes among which all that it asks for is; None: they do not tell."""
+        """The codes of all tags that it asks for; None if codes cannot tell."""
         asked = self.subscriptions.get(topic)
         if asked is None or not asked.is_tag or asked.is_all:
             return None
