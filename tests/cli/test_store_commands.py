@@ -224,3 +224,38 @@ def test_people_get_tables_and_a_wrong_directory_a_sentence(
     assert "stopped cleanly" in shown
     with pytest.raises(CannotBegin, match="cannot be opened as a store"):
         run(["store", "ls", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize("name", ["v497-main.clean", "v550-main.clean"])
+def test_du_says_which_topic_fills_the_log_of_a_java_store(
+    unpack: Unpack, ask: Ask, name: str
+) -> None:
+    """Every record is counted once: together they are what verify has looked at."""
+    store = str(unpack(name))
+    found = ask("du", store)
+    assert found["folders"].keys() >= {"commitlog", "consumequeue", "config"}
+    assert sum(row["messages"] for row in found["topics"]) == ask("verify", store)["records"]
+    sizes = [row["bytes"] for row in found["topics"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(row["oldest"] <= row["newest"] for row in found["topics"])
+
+
+def test_diff_names_what_one_store_lacks_and_what_differs(tmp_path: Path, ask: Ask) -> None:
+    """Messages count, not their places: the same ones in another order of the log are the same."""
+
+    def stored(name: str, *messages: tuple[str, bytes]) -> str:
+        store = open_store(tmp_path / name)
+        for topic, body in messages:
+            send(store, topic, body=body)
+        store.close()
+        return str(tmp_path / name)
+
+    first = stored("a", ("T", b"t"), ("U", b"u"))
+    second = stored("b", ("U", b"u"), ("T", b"t"))
+    assert ask("diff", first, second) == []
+    stored("a", ("T", b"only here"), ("U", b"one"))
+    stored("b", ("U", b"other"))
+    assert ask("diff", first, second, code=1) == [
+        {"topic": "T", "queue": 0, "offset": 1, "what": "1 only in the first"},
+        {"topic": "U", "queue": 0, "offset": 1, "what": "differs"},
+    ]

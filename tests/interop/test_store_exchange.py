@@ -14,6 +14,8 @@ from tests.interop.conftest import or_missing
 from tests.interop.driver import PeerError, Queue, Received, Session, message
 from tests.kit.waiting import until
 
+from pocketmq.cli.app import run
+
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 REFERENCE = pytest.mark.reference
 # Checks are counted also while no producer of the group is connected.
@@ -27,7 +29,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """start(kind, None) starts a broker with a new store; start(kind, other) with other's store."""
     with ExitStack() as leave:
 
-        def run(kind: str, other: RunningBroker | None) -> RunningBroker:
+        def begin(kind: str, other: RunningBroker | None) -> RunningBroker:
             place = tmp_path / f"broker{len(list(tmp_path.iterdir()))}"
             broker = or_missing(lambda: make_broker(kind, place, config=PATIENT))
             if other is not None:
@@ -35,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             leave.callback(broker.kill)
             return broker.start()
 
-        yield run
+        yield begin
 
 
 def stop(broker: RunningBroker, how: str) -> None:
@@ -206,3 +208,27 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     )
     assert found.text == "second5"
     assert last.queue_numbers(Queue(topic, third.broker_name, 0))["max"] >= tops[0]
+
+
+def test_a_repaired_store_starts_in_the_real_broker(
+    start: Start, java_498: Session, topic: str, group: str
+) -> None:
+    """Queues and index overwritten with zeros, and built again from the log by `pocketmq store repair`."""
+    first = start("pocketmq", None)
+    producer = java_498.producer(first.namesrv, group + "-p")
+    producer.send(*(message(topic, f"m{i}", tags="AB"[i % 2], keys=f"k{i}") for i in range(20)))
+    written = read_all(java_498, first, group, topic)
+    assert len(written) == 20
+    first.stop()
+    for folder in ("consumequeue", "index"):
+        for path in (first.store / folder).rglob("*"):
+            if path.is_file():
+                path.write_bytes(bytes(path.stat().st_size))
+    assert run(["store", "verify", str(first.store)]) == 1
+    assert run(["store", "repair", str(first.store)]) == 0
+    assert run(["store", "verify", str(first.store)]) == 0
+    second = start("rocketmq-4.9.7", first)
+    read = read_all(java_498, second, group + "-2", topic)
+    assert [same(each) for each in read] == [same(each) for each in written]
+    asking = java_498.producer(second.namesrv, group + "-q")
+    assert until(lambda: asking.query_key(topic, "k7"), "the key in the index", ignoring=PeerError)

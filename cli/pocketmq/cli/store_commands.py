@@ -18,6 +18,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows, with_progress
 from pocketmq.files.records import Damage, Entry
@@ -221,6 +222,52 @@ def verify(folder: Folder, as_json: Json = False) -> None:
 
 
 @app.command()
+def du(folder: Folder, as_json: Json = False) -> None:
+    """What the store's bytes are spent on: by folder, and in the log by topic."""
+    from pocketmq.store.compared import folders_use, topics_use
+
+    store = _opened_store(folder)
+    folders = folders_use(store.root)
+    use = sorted(topics_use(store, with_progress).items(), key=lambda item: -item[1].size)
+    topics = [
+        {
+            "topic": name,
+            "messages": each.messages,
+            "bytes": each.size,
+            "oldest": show_moment(each.oldest_ms),
+            "newest": show_moment(each.newest_ms),
+        }
+        for name, each in use
+    ]
+    if as_json:
+        print_json({"folders": folders, "topics": topics})
+        return
+    print_rows([{"folder": name, "bytes": size} for name, size in folders.items()], as_json=False)
+    print_rows(topics, as_json=False, empty="no messages")
+
+
+@app.command()
+def diff(
+    folder: Folder,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The other store.")],
+    as_json: Json = False,
+) -> None:
+    """Which messages only one of two stores has, or that differ, by queue and offset.
+
+    Exit code 1 when there are any.
+    """
+    from pocketmq.store.compared import differences
+
+    found = [
+        {"topic": topic, "queue": queue, "offset": offset, "what": what}
+        for topic, queue, offset, what in differences(_opened_store(folder), _opened_store(other))
+    ]
+    print_rows(found, as_json=as_json, empty="both hold the same messages")
+    if found:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command()
 def repair(folder: Folder, as_json: Json = False) -> None:
     """Build queues and index again from the log. The old ones are kept beside; stop the broker first."""
     import asyncio
@@ -251,6 +298,7 @@ async def _rebuild(root: Path) -> Path:
     """Move the derived files away and let recovery, the only builder of entries, make them again."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
+    from pocketmq.store.store_config import sizes_of
     from pocketmq.store.store_lock import StoreLock
 
     lock = StoreLock(str(root))
@@ -259,6 +307,7 @@ async def _rebuild(root: Path) -> Path:
     except StoreError as error:
         raise CannotBegin(str(error)) from error
     kept = root / time.strftime("before-repair-%Y%m%d-%H%M%S")
+    sizes = sizes_of(root)
     try:
         kept.mkdir()
         for name in ("consumequeue", "consumequeue_ext", "index"):
@@ -267,7 +316,7 @@ async def _rebuild(root: Path) -> Path:
     finally:
         lock.release()
     try:
-        config = StoreConfig(store_path_root_dir=str(root))
+        config = StoreConfig(store_path_root_dir=str(root), **sizes)
         async with MessageStore(config, clock=SystemClock(), store_host=b"\x7f\0\0\1\0\0\x2a\x9f"):
             pass
     except StoreError as error:

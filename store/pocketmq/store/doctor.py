@@ -74,9 +74,12 @@ def _check_queue(
         what = _wrong_with(store.record_at(entry.position, check_crc=False), topic, queue, entry)
         if what:
             found.problems.append(Problem(where, queue.width, what))
-    missing = ends.pop((topic, queue.queue_id), 0) - (expected or 0)
-    if missing > 0 and expected is not None:
-        _missing(found, name, missing)
+    end = ends.pop((topic, queue.queue_id), 0)
+    if expected is None and end:
+        what = "has no entry, and the log has records of it: see `pocketmq store repair`"
+        found.problems.append(Problem(name, 0, what))
+    elif expected is not None and end > expected:
+        _missing(found, name, end - expected)
 
 
 def _wrong_with(

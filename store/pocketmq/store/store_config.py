@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from pocketmq.remoting.settings import Settings, key
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+
+_INDEX_HEADER = 40
 
 _LAYOUT = "files on disk are laid out by it"
 _AT_START = "it is read once, when the store is opened"
@@ -240,3 +243,29 @@ class StoreConfig(Settings):
     def consume_queue_file_size(self) -> int:
         """mappedFileSizeConsumeQueue rounded up to whole entries."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
+
+
+def sizes_of(root: Path) -> dict[str, Any]:
+    """The settings of file sizes with which a store was written, as its files tell them.
+
+    New files must be as large: Apache's broker does not start on a store whose files have other sizes than
+    its settings say.
+    An index file does not say how many slots it has: as with RocketMQ's own settings, one for four entries.
+    """
+    found: dict[str, int] = {}
+    for name, folder in (
+        ("mapped_file_size_commit_log", "commitlog"),
+        ("mapped_file_size_consume_queue", "consumequeue"),
+        ("mapped_file_size_consume_queue_ext", "consumequeue_ext"),
+        ("mapped_file_size_batch_consume_queue", "batchconsumequeue"),
+        ("index", "index"),
+    ):
+        files = sorted(path for path in (root / folder).rglob("*") if path.name.isdigit())
+        sizes = [path.stat().st_size for path in files if path.is_file()]
+        if sizes:
+            found[name] = sizes[0]
+    index = found.pop("index", 0)
+    if index > _INDEX_HEADER:
+        slots = (index - _INDEX_HEADER) // (4 + 4 * 20)
+        found["max_hash_slot_num"], found["max_index_num"] = slots, 4 * slots
+    return found
