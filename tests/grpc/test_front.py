@@ -298,6 +298,37 @@ async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
             assert len(await receive(client, "X")) == 1
 
 
+async def test_offsets_are_set_and_told(client: Asking) -> None:
+    await send(client, message())
+    (got,) = await receive(client)
+    queue = {"topic": {"name": "T"}, "id": got.system_properties.queue_id}
+    named = {"group": {"name": "reader"}, "message_queue": queue}
+    get = classes["GetOffsetRequest"](**named)
+    assert (await client.ask("GetOffset", get)).status.code == Code.OFFSET_NOT_FOUND
+    update = classes["UpdateOffsetRequest"](**named, offset=1)
+    assert (await client.ask("UpdateOffset", update)).status.code == Code.OK
+    assert (await client.ask("GetOffset", get)).offset == 1
+    ends = [
+        (await client.ask("QueryOffset", classes["QueryOffsetRequest"](**asked))).offset
+        for asked in (
+            {"message_queue": queue, "query_offset_policy": 0},
+            {"message_queue": queue, "query_offset_policy": 1},
+        )
+    ]
+    assert ends == [0, 1]
+    get.message_queue.id = 99
+    assert (await client.ask("GetOffset", get)).status.code == Code.BAD_REQUEST
+
+
+async def test_lite_topics_are_refused_with_a_sentence(client: Asking) -> None:
+    asked = classes["SyncLiteSubscriptionRequest"](topic={"name": "T"}, group={"name": "g"})
+    answer = await client.ask("SyncLiteSubscription", asked)
+    assert (answer.status.code, "lite topics" in answer.status.message) == (
+        Code.NOT_IMPLEMENTED,
+        True,
+    )
+
+
 async def test_clients_stand_in_the_brokers_tables_and_leave_them(tmp_path: Path) -> None:
     async with front(tmp_path) as (broker, server), asking(server.address, "sdk@7") as client:
         settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)

@@ -8,6 +8,7 @@ from pocketmq.grpc.call import Method
 from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.desk import Desk, Place
+from pocketmq.grpc.offsets import Offsets
 from pocketmq.grpc.receives import Receives
 from pocketmq.grpc.routes import Routes
 from pocketmq.grpc.sends import Sends
@@ -39,6 +40,7 @@ class Front:
             Sends(desk, sessions, transactions),
             Receives(desk, sessions),
             transactions,
+            Offsets(desk),
         ):
             self.methods.update(service.methods())
 
