@@ -37,7 +37,8 @@ async def grpc_port(
 
     When nobody asked for the port and another program has it, any free one will do. Raises: CannotBegin.
     """
-    if config.is_off:
+    # Sending and receiving write, which only a master does.
+    if config.is_off or not broker.role.leads:
         return ""
     try:
         server = GrpcServer(broker, config, port_is_wish=not port_is_asked, tls=tls)
