@@ -8,8 +8,10 @@ from tests.broker.serving import Peer, body_of, number
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.health import health
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 
@@ -326,3 +328,54 @@ async def test_a_log_of_somebody_else_is_never_followed(tmp_path: Path) -> None:
         slave = await brokers.slave("s", slave_divergence="cut")
         await until(lambda: "nothing in common" in state_of(slave).trouble)
         assert slave.parts.messages.store.max_offset("only-s", 0) > 0
+
+
+# ------------------------------------------------------------ asked from outside
+
+
+async def test_the_status_and_the_health_of_a_pair(tmp_path: Path) -> None:
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(broker_role="SYNC_MASTER")
+        async with await Peer.at(master) as peer:
+            code = RequestCode.GET_BROKER_HA_STATUS
+            alone = body_of(await peer.ask(code))
+            assert (alone["master"], alone["inSyncSlaveNums"]) == (True, 0)
+            assert "SLAVE_NOT_AVAILABLE" in alone["trouble"]
+            assert not health(master).checks["replicas"]
+            slave = await brokers.slave()
+            await fill(peer, 10)
+            await caught_up(slave, master)
+            await until(lambda: health(master).checks["replicas"])
+            assert health(slave).checks["replicas"]
+            found = body_of(await peer.ask(code))
+            (row,) = found["haConnectionInfo"]
+            assert row["inSync"]
+            assert row["slaveAckOffset"] == found["masterCommitLogMaxOffset"] == end_of(slave)
+            async with await Peer.at(slave) as other:
+                mine = body_of(await other.ask(code))
+                assert mine["role"] == "SLAVE"
+                assert mine["haClientRuntimeInfo"]["isActivated"]
+                assert mine["haClientRuntimeInfo"]["behind"] == 0
+            await brokers.stop("s")
+            await until(lambda: not health(master).checks["replicas"])
+
+
+async def test_a_role_is_changed_by_a_request(tmp_path: Path) -> None:
+    code = PocketRequestCode.CHANGE_ROLE
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer, await Peer.at(slave) as other:
+            await fill(peer, 5)
+            await caught_up(slave, master)
+            refused = await other.ask(code, {"act": "promote"})
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "stop or demote it first" in (refused.remark or "")
+            assert (await peer.ask(code, {"act": "demote", "newBrokerId": 7})).code == 0
+            await until(lambda: master.config.broker_id == 7)
+            await until(lambda: not state_of(slave).connected)
+            assert (await other.ask(code, {"act": "promote"})).code == 0
+            assert (await other.produce("T", b"after")).code == ResponseCode.SUCCESS
+            await caught_up(master, slave)
+            assert (await other.ask(code, {"act": "resync"})).code == 0
+            assert (await other.ask(code, {"act": "nonsense"})).code == ResponseCode.SYSTEM_ERROR

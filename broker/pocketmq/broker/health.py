@@ -61,6 +61,8 @@ def health(broker: "Broker") -> Health:
             for name, trouble in sorted(troubles.items())
         ),
     )
+    trouble = broker.parts.services.replication.trouble
+    found.check("replicas", ok=not trouble, reason=f"replicas: {trouble}")
     return found
 
 

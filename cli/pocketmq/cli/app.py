@@ -25,6 +25,7 @@ GROUPS = {
     "dlq": ("dlq_commands", "Dead letters: look at them, give them back, export."),
     "delay": ("delay_commands", "Messages that wait for their time."),
     "cluster": ("cluster_commands", "Brokers of a cluster, their numbers and settings."),
+    "ha": ("ha_commands", "Masters and slaves: who follows whom; promote, demote."),
     "store": ("store_commands", "Look into a folder of messages, PocketMQ's or Apache RocketMQ's."),
     "doctor": ("doctor", "Say in words what is wrong."),
     "bench": ("bench_commands", "Measure this site with PocketMQ's own client."),

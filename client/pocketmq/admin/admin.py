@@ -3,8 +3,8 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, delays (see their modules), site (who is master
-where).
+Attributes: topics, groups, messages, settings, doctor, delays, replicas (see their modules), site (who is
+master where).
 Names are whole: the option `namespace` is not put before topics and groups here.
 """
 
@@ -17,6 +17,7 @@ from pocketmq.admin.delays import Delays
 from pocketmq.admin.doctor import Doctor
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.messages import Messages
+from pocketmq.admin.replicas import Replicas
 from pocketmq.admin.settings import SiteSettings
 from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
@@ -77,6 +78,7 @@ class Admin:
         self.settings = SiteSettings(self.site)
         self.doctor = Doctor(self.site)
         self.delays = Delays(self.site, self.settings)
+        self.replicas = Replicas(self.site)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ class PocketRequestCode(IntEnum):
     # "recallHandle"}]}: the next messages that wait for a time of their own (not those of delay levels);
     # counting: after a crash the counts are too low for some seconds.
     GET_TIMERS = 900_003
+    # Header act: promote (role?, force?), demote (newBrokerId), resync. A broker changes its role while it
+    # runs, or hears again whom it had refused; SYSTEM_ERROR with the reason when it does not.
+    CHANGE_ROLE = 900_004
 
 
 class GetGroupFindingsHeader(Header):
@@ -59,6 +62,13 @@ class GetMessageTrackHeader(Header):
 class GetTimersHeader(Header):
     topic: str | None = None
     count: int | None = None
+
+
+class ChangeRoleHeader(Header):
+    act: str
+    role: str | None = None
+    force: bool | None = None
+    new_broker_id: int | None = None
 
 
 class Server(Flag):
@@ -128,7 +138,7 @@ _LITE = "5.5 lite topics, which the 4.9 face does not offer"
 _AUTH = "5.x users and policies: access control here is RocketMQ 4's, in files"
 _COLD = "5.x cold data flow control: there is no separate reader to slow down"
 _ROCKSDB = "5.x RocksDB store: tables here are RocketMQ's JSON files"
-_HA = "5.x replication handshake; there are no replicas of this broker"
+_HA = "5.x slaves that act as masters, which the 4.9 face does not offer"
 _CONTAINER = "5.x broker container: one process is one broker here"
 _STATIC = "5.x static topics, which the 4.9 face does not offer"
 
@@ -285,6 +295,8 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
     Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     Row(P.GET_TIMERS, GetTimersHeader),
+    Row(C.GET_BROKER_HA_STATUS),
+    Row(P.CHANGE_ROLE, ChangeRoleHeader),
     # ------------------------------------------------------------ served by name servers, to anybody
     *_served_by(
         Server.NAME_SERVER,
@@ -364,7 +376,7 @@ _ROWS: tuple[Row, ...] = (
         C.CONTROLLER_GET_NEXT_BROKER_ID,
         C.CONTROLLER_APPLY_BROKER_ID,
     ),
-    *_nobody(_HA, C.EXCHANGE_BROKER_HA_INFO, C.GET_BROKER_HA_STATUS, C.RESET_MASTER_FLUSH_OFFSET),
+    *_nobody(_HA, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET),
     *_nobody(
         _COLD,
         C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,

@@ -17,6 +17,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
@@ -91,6 +92,67 @@ class Replication:
         """Nothing is appended any more: the slaves get the rest, and are let go."""
         await self._listener.finish(STOP_MS)
         await self._listener.close()
+
+    # ------------------------------------------------------------ asking
+
+    def status(self) -> dict[str, Any]:
+        """RocketMQ 5's HARuntimeInfo, and what only we know: role, number, trouble, who is refused, ages."""
+        config, slaves, end = self._node.config, self.replicas.slaves, self._end
+        now_ms = self._node.clock.monotonic_ms()
+        found: dict[str, Any] = {
+            "brokerId": config.broker_id,
+            "role": config.broker_role,
+            "master": not self.follows,
+            "masterCommitLogMaxOffset": end,
+            "inSyncSlaveNums": slaves.in_sync_count,
+            "haConnectionInfo": [
+                {
+                    "addr": slave.address,
+                    "slaveAckOffset": slave.acked,
+                    "diff": max(0, end - slave.acked) if slave.served else 0,
+                    "inSync": slaves.is_in_sync(slave),
+                    "transferFromWhere": slave.next,
+                    "transferredByteInSecond": 0,
+                    "heardAgeMs": now_ms - slave.heard_ms,
+                    "refused": slave.refused,
+                }
+                for slave in slaves.connected
+            ],
+            "trouble": self.trouble,
+        }
+        if self.follower is not None and self.metadata is not None:
+            state = self.follower.state
+            found["haClientRuntimeInfo"] = {
+                "masterAddr": state.master,
+                "maxOffset": end,
+                "isActivated": state.connected,
+                "transferredByteInSecond": 0,
+                "behind": self.behind,
+                "cuts": state.cuts,
+                "heardAgeMs": now_ms - state.heard_ms if state.heard_ms else -1,
+                "metadataAgeMs": now_ms - self.metadata.round_ms if self.metadata.rounds else -1,
+            }
+        return found
+
+    @property
+    def behind(self) -> int:
+        """Slave: bytes of the master's log, as far as it is known, that are not here."""
+        return 0 if self.follower is None else max(0, self.follower.state.master_end - self._end)
+
+    @property
+    def trouble(self) -> str:
+        """Why this broker's replicas are not as they should be; empty when they are."""
+        if self.follower is not None:
+            return self.follower.state.trouble
+        slaves, config = self.replicas.slaves, self._node.config
+        for slave in slaves.refused:
+            return f"the slave at {slave.address} is refused: {slave.refused}"
+        if self.replicas.wanted and slaves.in_sync_count + 1 < config.in_sync_replicas:
+            return (
+                f"SYNC_MASTER has {slaves.in_sync_count} slaves in sync and needs "
+                f"{config.in_sync_replicas - 1}: sends are stored and answered with SLAVE_NOT_AVAILABLE"
+            )
+        return ""
 
     # ------------------------------------------------------------ following
 

@@ -22,6 +22,7 @@ from pocketmq.broker.wire.pop_ack import PopAckProcessor
 from pocketmq.broker.wire.pop_assignment import PopAssignmentProcessor
 from pocketmq.broker.wire.pull import PullMessageProcessor
 from pocketmq.broker.wire.recall import RecallMessageProcessor
+from pocketmq.broker.wire.replicas import ReplicasProcessor
 from pocketmq.broker.wire.reply import ReplyMessageProcessor
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.send_back import SendBackProcessor
@@ -68,6 +69,7 @@ def handlers(
         ).handlers(),
         RecallMessageProcessor(config, RecallActs(node, tables, messages)).handlers(),
         TimerProcessor(config, services.timer).handlers(),
+        ReplicasProcessor(services.replication).handlers(),
         GroupDoctorProcessor(
             members.consumers, members.guard, members.modes, members.policies.describe
         ).handlers(),

@@ -1,0 +1,50 @@
+"""Replicas: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and ours, CHANGE_ROLE."""
+
+from typing import Any
+
+from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
+
+
+class ReplicasProcessor:
+    """Handlers of both codes."""
+
+    def __init__(self, replication: Replication) -> None:
+        self._replication = replication
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_HA_STATUS: self.get_status,
+            PocketRequestCode.CHANGE_ROLE: self.change_role,
+        }
+
+    def get_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return json_answer(request, self._replication.status())
+
+    async def change_role(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
+        header = ChangeRoleHeader.parse(request.ext)
+        role = header.role or ASYNC_MASTER
+        if role not in (ASYNC_MASTER, SYNC_MASTER):
+            raise HeaderError(f"a master is ASYNC_MASTER or SYNC_MASTER, not {role!r}")
+        replication = self._replication
+        acts: dict[str, Any] = {
+            "promote": lambda: replication.promote(role, force=bool(header.force)),
+            "demote": lambda: replication.demote(header.new_broker_id or 1),
+            "resync": replication.resync,
+        }
+        if header.act not in acts:
+            raise HeaderError(f"there is no act {header.act!r}: {', '.join(acts)}")
+        try:
+            await acts[header.act]()
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark)
+        return request.answer(ResponseCode.SUCCESS)

@@ -1,0 +1,51 @@
+"""Replicas: who follows whom, and changing that while the brokers run.
+
+The status is RocketMQ 5's request 907, which PocketMQ answers with more fields; changing a role is
+PocketMQ's own request 900004 (PocketRequestCode).
+"""
+
+from typing import Any
+
+from pocketmq.admin.site import NoMaster, Site
+from pocketmq.admin.types import ClusterBroker
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
+
+
+class Replicas:
+    """What `admin.replicas` can do."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def find(self, broker: str | None, cluster: str | None = None) -> list[ClusterBroker]:
+        """Masters and slaves of a cluster, of one name, or one `ip:port`; None: all. Raises: NoMaster."""
+        found = [
+            each
+            for each in await self._site.brokers(cluster)
+            if broker in (None, each.name, each.address)
+        ]
+        if not found:
+            raise NoMaster(
+                f"the name servers know no broker {broker!r}; see: pocketmq cluster list"
+            )
+        return found
+
+    async def status(self, address: str) -> dict[str, Any]:
+        """HARuntimeInfo of one broker. Raises: RemotingError."""
+        answer = await self._site.api.ask(address, RequestCode.GET_BROKER_HA_STATUS)
+        return dict(fastjson.loads(answer.body))
+
+    async def change(
+        self,
+        address: str,
+        act: str,
+        *,
+        role: str | None = None,
+        force: bool = False,
+        broker_id: int | None = None,
+    ) -> None:
+        """promote, demote or resync one broker. Raises: BrokerRefused with its reason."""
+        header = ChangeRoleHeader(act, role, force, broker_id)
+        await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)
