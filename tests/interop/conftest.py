@@ -31,6 +31,9 @@ JAVA_CLIENTS = [
 
 T = TypeVar("T")
 
+# Programs for other interpreters: what they import is not here.
+collect_ignore = ["peers"]
+
 
 class NewBroker(Protocol):
     """new_broker(key=value, ...) starts a broker of the test's own with these broker.conf keys."""
