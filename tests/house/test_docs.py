@@ -129,8 +129,9 @@ def test_a_command_of_the_documentation_does_what_it_says(block: Block, site: Si
 
 
 def _run(words: list[str], line: str, site: Site) -> None:
-    # A command that follows a topic goes on until it is stopped.
-    words = [site.message_id if word == "MESSAGE_ID" else word for word in words if word != "-f"]
+    # A command that follows a topic or a store goes on until it is stopped.
+    words = [word for word in words if word not in ("-f", "--follow")]
+    words = [site.message_id if word == "MESSAGE_ID" else word for word in words]
     done = site.pocketmq(*words)
     # 1 is an answer too: a doctor who found something, a store of a running broker.
     may_find = words[0] == "store" or "doctor" in words[:2]
