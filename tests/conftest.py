@@ -46,13 +46,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
-        "--replica-rounds",
-        default=4,
-        type=int,
-        help="kills and cuts between a master and its slave, in all (default 4; 30 and 100 for the figures)",
-    )
-
-    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,

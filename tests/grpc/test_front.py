@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
+from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code, MessageType, TransactionResolution
 from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.testing.in_process import InProcess
@@ -433,3 +436,21 @@ async def test_a_stop_says_goodbye_and_ends_lasting_calls(tmp_path: Path) -> Non
         await client.until(lambda: client.closed)
         assert client.goodbye
         assert client.answers[stream].status == 0
+
+
+async def test_a_success_means_what_it_means_to_classic_clients(tmp_path: Path) -> None:
+    """SYNC_MASTER: without a slave it is said at once; with one, the answer waits until the slave has it."""
+    settings: dict[str, Any] = {"clock": ManualClock(), "broker_role": "SYNC_MASTER"}
+    async with front(tmp_path, **settings) as (broker, server), asking(server.address) as client:
+        alone = await send(client, message())
+        assert alone.status.code == alone.entries[0].status.code == Code.HA_NOT_AVAILABLE
+        replicas = broker.parts.messages.promise.replicas
+        async with await RawSlave.at(broker) as slave:
+            slave.report(0)
+            await until(lambda: any(each.served for each in replicas.slaves.connected))
+            sent = asyncio.ensure_future(send(client, message(body=b"two")))  # noqa: TID251
+            await until(lambda: replicas.waiting == 1)
+            assert not sent.done()
+            await slave.take(broker.parts.messages.store.commit_log_max_position)
+            slave.report(slave.offset)
+            assert (await sent).status.code == Code.OK

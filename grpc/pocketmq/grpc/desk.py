@@ -29,6 +29,7 @@ from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE, Code
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import (
     SYSTEM_GROUP_PREFIX,
     group_is_legal,
@@ -36,6 +37,7 @@ from pocketmq.remoting.names import (
     topic_fault,
 )
 from pocketmq.remoting.tables import TopicConfig
+from pocketmq.store import StoreClosed
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,11 @@ Saved = asyncio.Future[None]
 MESSAGE_TYPE = "message.type"
 _TOPIC_SIZE_MAX = 127
 _GROUP_SIZE_MAX = 120
+_NOT_KEPT = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "it is stored, but not on the disk yet",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "it is stored, but the slaves do not have it yet",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "it is stored, but there are not enough slaves in sync",
+}
 
 
 class Acts(NamedTuple):
@@ -158,15 +165,40 @@ class Desk:
 
     # ------------------------------------------------------------ late answers
 
-    def when_flushed(self, call: Call, end: int | None, answer: Any, failed_answer: Any) -> Any:
-        """The answer, when the log need not be on the disk up to `end`, or is; else None, and later."""
+    def when_kept(self, call: Call, end: int | None, answer: Any, failed_answer: Any) -> Any:
+        """The answer, when the log is as safe up to `end` as is promised; else None, and later.
+
+        failed_answer: gets the status if that fails. Source of the rule: pocketmq.broker.promise.
+        """
+        promise = self.parts.messages.promise
+        if end is None or not promise.waits:
+            return answer
+
+        def replicated(code: ResponseCode) -> None:
+            try:
+                now = self._unless(code, call, end, answer, failed_answer)
+            except StoreClosed:
+                return
+            if now is not None:
+                call.reply(now.SerializeToString())
+
+        code = promise.ask_slaves(end, replicated)
+        return None if code is None else self._unless(code, call, end, answer, failed_answer)
+
+    def _unless(
+        self, code: ResponseCode, call: Call, end: int, answer: Any, failed_answer: Any
+    ) -> Any:
+        """The slaves have it, or have not; then it is the disk's turn. Raises: StoreClosed."""
+        if code is not ResponseCode.SUCCESS:
+            return _not_kept(failed_answer, code)
         store = self.parts.messages.store
-        if end is None or store.config.flush_disk_type != "SYNC_FLUSH":
+        if not self.parts.messages.promise.is_sync_flush:
             return answer
         future = store.flushed(end)
         if future is None:
             return answer
         loop = asyncio.get_running_loop()
+        failed_answer = _not_kept(failed_answer, ResponseCode.FLUSH_DISK_TIMEOUT)
 
         def late() -> None:
             future.remove_done_callback(done)
@@ -181,6 +213,16 @@ class Desk:
 
         future.add_done_callback(done)
         return None
+
+
+def _not_kept(answer: Any, code: ResponseCode) -> Any:
+    """The answer to what is stored, and not as safe as is promised."""
+    status = Failed.by(Refused(code, _NOT_KEPT.get(code))).status
+    answer.status.CopyFrom(status)
+    for entry in getattr(answer, "entries", ()):
+        if entry.status.code == Code.OK:
+            entry.status.CopyFrom(status)
+    return answer
 
 
 def parsed(asked: Any, data: bytes) -> Any:

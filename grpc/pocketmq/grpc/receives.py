@@ -257,9 +257,7 @@ class Receives:
             answer.status.CopyFrom(answer.entries[0].status)
         else:
             answer.status.code = Code.MULTIPLE_RESULTS
-        late.status.code = Code.MASTER_PERSISTENCE_TIMEOUT
-        late.status.message = "what was acknowledged is not on the disk yet"
-        return desk.when_flushed(call, end, answer, late)
+        return desk.when_kept(call, end, answer, late)
 
     def _ack(self, group: str, topic: str, text: str, client: GrpcClient) -> int | None:
         """Raises: Failed, Refused."""
@@ -300,9 +298,7 @@ class Receives:
         answer_of = classes["ChangeInvisibleDurationResponse"]
         answer = answer_of(status=OK, receipt_handle=str(handle._replace(receipt=new)))
         late = answer_of(receipt_handle=request.receipt_handle)
-        late.status.code = Code.MASTER_PERSISTENCE_TIMEOUT
-        late.status.message = "the new invisible time is not on the disk yet"
-        return desk.when_flushed(call, found.end, answer, late)
+        return desk.when_kept(call, found.end, answer, late)
 
     def forward(self, request: Any, client: GrpcClient, call: Call) -> Any:
         desk = self._desk
@@ -314,11 +310,10 @@ class Receives:
         ):
             raise _expired()
         desk.acts.send_back.send_back(SentBack(group, handle.position, delay_level=-1), client)
-        end = desk.acts.receipts.ack(queue, receipt.queue_offset, str(receipt), client)
+        desk.acts.receipts.ack(queue, receipt.queue_offset, str(receipt), client)
+        end = desk.parts.messages.store.commit_log_max_position
         answer_of = classes["ForwardMessageToDeadLetterQueueResponse"]
-        late = answer_of()
-        late.status.code = Code.MASTER_PERSISTENCE_TIMEOUT
-        return desk.when_flushed(call, end, answer_of(status=OK), late)
+        return desk.when_kept(call, end, answer_of(status=OK), answer_of())
 
 
 def _expired() -> Failed:

@@ -15,7 +15,7 @@ from pocketmq.grpc.call import Call, Method
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, when_all
 from pocketmq.grpc.mapping import Stored, stored_of
-from pocketmq.grpc.messages import SendMessageResponse, Status
+from pocketmq.grpc.messages import SendMessageResponse
 from pocketmq.grpc.routes import accepted_types
 from pocketmq.grpc.schema import Code, MessageType
 from pocketmq.grpc.sessions import Sessions
@@ -26,9 +26,6 @@ from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.tables import TopicConfig
 
 _MESSAGES_MAX = 1_024
-_LATE = Status(
-    code=Code.MASTER_PERSISTENCE_TIMEOUT, message="the message is stored, but not on the disk yet"
-)
 
 
 class Sends:
@@ -108,10 +105,7 @@ class Sends:
             answer.status.code = Code.MULTIPLE_RESULTS
         if end is not None:
             late.CopyFrom(answer)
-            late.status.CopyFrom(_LATE)
-            for entry in late.entries:
-                entry.status.CopyFrom(_LATE)
-        return self._desk.when_flushed(call, end, answer, late)
+        return self._desk.when_kept(call, end, answer, late)
 
     def _store_one(
         self, message: Any, stored: Stored, topic: TopicConfig, client: GrpcClient, entry: Any

@@ -56,18 +56,19 @@ class Transactions:
         name = request.transaction_id
         if not name.strip():
             raise Failed(Code.INVALID_TRANSACTION_ID, "a transaction is ended by its id")
-        answer = classes["EndTransactionResponse"](status=OK)
+        answer_of = classes["EndTransactionResponse"]
+        answer = answer_of(status=OK)
         decision = _DECISIONS.get(request.resolution)
         if decision is None:
             # Not known yet: the producer will be asked again.
             return answer
         place = self._places.get((topic, name)) or self._find(topic, name)
         try:
-            self._desk.acts.transactions.end(place, decision)
+            end = self._desk.acts.transactions.end(place, decision)
         except Refused as refused:
             raise Failed(Code.INVALID_TRANSACTION_ID, str(refused)) from None
         self._places.pop((topic, name), None)
-        return answer
+        return self._desk.when_kept(call, end, answer, answer_of())
 
     def _find(self, topic: str, name: str) -> HalfPlace:
         """By the index of keys: the newest half message of that id. Raises: Failed."""
