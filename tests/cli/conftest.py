@@ -7,9 +7,9 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """$XDG_CONFIG_HOME, with a context `kept` that is not selected."""
-    folder = tmp_path / "config"
+    folder = tmp_path_factory.mktemp("config")
     (folder / "pocketmq").mkdir(parents=True)
     contexts = {"selected": None, "contexts": {"kept": {"NAMESRV_ADDR": "127.0.0.1:1"}}}
     (folder / "pocketmq" / "contexts.json").write_text(json.dumps(contexts))
