@@ -154,7 +154,7 @@ def jump_hash(key: int, buckets: int) -> int:
     Source: J. Lamping, E. Veach, A Fast, Minimal Memory, Consistent Hash Algorithm, 2014.
 
     >>> [jump_hash(string_hash(group), 8) for group in ("a", "b", "order-1")]
-    [5, 3, 6]
+    [0, 5, 3]
     """
     state = key & 0xFFFF_FFFF_FFFF_FFFF
     bucket, following = -1, 0
