@@ -33,6 +33,8 @@ class Tap:
     def __init__(self, ports: Iterable[int]) -> None:
         self.frames: list[FrameHead] = []
         self.connections = 0
+        # Those of the console, which asks its broker from time to time.
+        self.own: set[int] = set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -100,6 +102,8 @@ class Tap:
             size = int.from_bytes(buffer[:4], "big")
             if len(buffer) < 4 + size:
                 return
+            if from_client and b'"language":"PYTHON"' in buffer[: 4 + size]:
+                self.own.add(connection)
             with self._lock:
                 self.frames.append(FrameHead(connection, from_client, buffer[4], size))
             del buffer[: 4 + size]
