@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.store import MessageStore
+from pocketmq.store import MessageStore, StoreClosed
 
 
 class Promise:
@@ -41,29 +41,52 @@ class Promise:
         return self.replicas.ask(end, done)
 
     async def kept(self, end: int) -> ResponseCode:
-        """Wait until the log is safe up to `end`, a record's position + size.
-
-        Returns: SUCCESS, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT.
-        Raises: StoreClosed.
-        """
+        """Wait until the log is safe up to `end`: what `when_kept` says. Raises: StoreClosed."""
         answered: asyncio.Future[ResponseCode] = asyncio.get_running_loop().create_future()
 
         def done(code: ResponseCode) -> None:
             if not answered.done():
                 answered.set_result(code)
 
-        code = self.ask_slaves(end, done)
-        disk = await self._flushed(end)
-        if code is None:
-            code = await answered
-        return disk if code is ResponseCode.SUCCESS else code
+        code = self.when_kept(end, done)
+        return await answered if code is None else code
 
-    async def _flushed(self, end: int) -> ResponseCode:
+    def when_kept(self, end: int, done: Callable[[ResponseCode], object]) -> ResponseCode | None:
+        """The same without a task; end: a record's position + size.
+
+        Returns: SUCCESS, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT when that is known
+        already; None: `done` is called with it, once. Raises: StoreClosed.
+        """
+
+        def replicated(code: ResponseCode) -> None:
+            try:
+                known = code if code is not ResponseCode.SUCCESS else self._when_flushed(end, done)
+            except StoreClosed:
+                known = ResponseCode.FLUSH_DISK_TIMEOUT
+            if known is not None:
+                done(known)
+
+        code = self.ask_slaves(end, replicated)
+        return self._when_flushed(end, done) if code is ResponseCode.SUCCESS else code
+
+    def _when_flushed(
+        self, end: int, done: Callable[[ResponseCode], object]
+    ) -> ResponseCode | None:
+        """The disk's half."""
         flushed = self._store.flushed(end) if self.is_sync_flush else None
         if flushed is None:
             return ResponseCode.SUCCESS
+
+        def late() -> None:
+            flushed.remove_done_callback(ended)
+            done(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+        def ended(flush: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            failed = flush.cancelled() or flush.exception() is not None
+            done(ResponseCode.FLUSH_DISK_TIMEOUT if failed else ResponseCode.SUCCESS)
+
         timeout_ms = self._store.config.sync_flush_timeout
-        finished, _ = await asyncio.wait([flushed], timeout=timeout_ms / 1000)
-        if not finished or flushed.cancelled() or flushed.exception() is not None:
-            return ResponseCode.FLUSH_DISK_TIMEOUT
-        return ResponseCode.SUCCESS
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, late)
+        flushed.add_done_callback(ended)
+        return None

@@ -37,7 +37,6 @@ from pocketmq.remoting.names import (
     topic_fault,
 )
 from pocketmq.remoting.tables import TopicConfig
-from pocketmq.store import StoreClosed
 
 log = logging.getLogger(__name__)
 
@@ -174,45 +173,11 @@ class Desk:
         if end is None or not promise.waits:
             return answer
 
-        def replicated(code: ResponseCode) -> None:
-            try:
-                now = self._unless(code, call, end, answer, failed_answer)
-            except StoreClosed:
-                return
-            if now is not None:
-                call.reply(now.SerializeToString())
+        def kept(code: ResponseCode) -> Any:
+            return answer if code is ResponseCode.SUCCESS else _not_kept(failed_answer, code)
 
-        code = promise.ask_slaves(end, replicated)
-        return None if code is None else self._unless(code, call, end, answer, failed_answer)
-
-    def _unless(
-        self, code: ResponseCode, call: Call, end: int, answer: Any, failed_answer: Any
-    ) -> Any:
-        """The slaves have it, or have not; then it is the disk's turn. Raises: StoreClosed."""
-        if code is not ResponseCode.SUCCESS:
-            return _not_kept(failed_answer, code)
-        store = self.parts.messages.store
-        if not self.parts.messages.promise.is_sync_flush:
-            return answer
-        future = store.flushed(end)
-        if future is None:
-            return answer
-        loop = asyncio.get_running_loop()
-        failed_answer = _not_kept(failed_answer, ResponseCode.FLUSH_DISK_TIMEOUT)
-
-        def late() -> None:
-            future.remove_done_callback(done)
-            call.reply(failed_answer.SerializeToString())
-
-        timer = loop.call_later(store.config.sync_flush_timeout / 1000, late)
-
-        def done(future: "asyncio.Future[None]") -> None:
-            timer.cancel()
-            failed = future.cancelled() or future.exception() is not None
-            call.reply((failed_answer if failed else answer).SerializeToString())
-
-        future.add_done_callback(done)
-        return None
+        code = promise.when_kept(end, lambda code: call.reply(kept(code).SerializeToString()))
+        return None if code is None else kept(code)
 
 
 def _not_kept(answer: Any, code: ResponseCode) -> Any:
