@@ -343,9 +343,9 @@ async def test_the_status_and_the_health_of_a_pair(tmp_path: Path) -> None:
             assert "SLAVE_NOT_AVAILABLE" in alone["trouble"]
             assert not health(master).checks["replicas"]
             slave = await brokers.slave()
+            await until(lambda: health(master).checks["replicas"])
             await fill(peer, 10)
             await caught_up(slave, master)
-            await until(lambda: health(master).checks["replicas"])
             assert health(slave).checks["replicas"]
             found = body_of(await peer.ask(code))
             (row,) = found["haConnectionInfo"]
