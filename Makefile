@@ -46,7 +46,7 @@ setup: $(VENV)/.dev
 	@tools/setup.sh
 
 test: setup check-static
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 $(PYTEST_ARGS)
 
 check: check-static unit
 
