@@ -170,7 +170,10 @@ def pytest_terminal_summary(
     It also names what passed only when it was run again: nothing of that is well, it only does not hold
     up what has nothing to do with it.
     """
+    failed = {report.nodeid for report in terminalreporter.stats.get("failed", [])}
     for report in terminalreporter.stats.get("rerun", []):
+        if report.nodeid in failed:
+            continue
         terminalreporter.write_line(f"UNSTEADY {report.nodeid}: mend it, or the test", yellow=True)
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
