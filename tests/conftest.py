@@ -46,6 +46,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--replica-kills",
+        default=2,
+        type=int,
+        help="how often a master or its slave is killed under load, in all (default 2; 60 for the figures)",
+    )
+
+    parser.addoption(
+        "--replica-faults",
+        default=2,
+        type=int,
+        help="how often the network between a master and its slave is bad (default 2; 100 for the figures)",
+    )
+
+    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,
