@@ -48,6 +48,8 @@ ASKED = {
     "group doctor": "g",
     "group mode": "g isolate",
     "group producers": "pg",
+    "subs export": "",
+    "subs plan": "{plan}",
     "offset show": "g",
     "offset reset": "g T --to latest --dry-run",
     "offset set": "g T 0 0 --yes",
@@ -103,6 +105,8 @@ WRONG = {
     "group show": ("Nope", "group list"),
     "group doctor": ("Nope", "group list"),
     "group mode": ("Nope", "group list"),
+    "subs export": ("Nope", "group list"),
+    "subs plan": ("{folder}/nope", "subs export"),
     "offset show": ("Nope", "group list"),
     "offset reset": ("g Nope --to latest --yes", "topic create Nope"),
     "offset set": ("g T 99 0 --yes", "topic show"),
@@ -194,6 +198,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         file = folder / "import.jsonl"
         file.write_text('{"topic": "T", "body": "again"}\n')
         found.places["file"] = str(file)
+        subscriptions = folder / "plan.yaml"
+        subscriptions.write_text("group: new\nsubscriptions: {T: '*'}\n")
+        found.places["plan"] = str(subscriptions)
         shutil.copytree(ready["store"], folder / "copy")
         found.places["copy"] = str(folder / "copy")
         yield found

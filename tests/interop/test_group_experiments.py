@@ -19,6 +19,7 @@ from tests.interop.mqadmin import Mqadmin
 from tests.kit.waiting import until
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.subscription import parse_tags
 
 MEMBERS = ["java-4.9.8"]
 # Members heartbeat when they start, when their queues change and when the test says so, not by time.
@@ -194,7 +195,7 @@ def make_last(group: Group, consumer: PushConsumer, topic: str, tags: str) -> No
     """Make this member the last that changed its subscription: which one is last is a race (trap 1)."""
 
     def state() -> bool:
-        if group.shown() == {topic: {tags}}:
+        if group.shown() == {topic: parse_tags(tags)}:
             return True
         consumer.subscribe(topic, tags)
         return False

@@ -21,6 +21,7 @@ GROUPS = {
     "topic": ("topic_commands", "Create, change, delete and show topics."),
     "group": ("group_commands", "Create, change, delete and show consumer groups."),
     "offset": ("offset_commands", "How far groups have consumed; move them."),
+    "subs": ("subs_commands", "Subscriptions of a release, judged before it is rolled out."),
     "message": ("message_commands", "Send, follow, consume, find and track messages."),
     "dlq": ("dlq_commands", "Dead letters: look at them, give them back, export."),
     "delay": ("delay_commands", "Messages that wait for their time."),

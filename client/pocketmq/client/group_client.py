@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from pocketmq.client import instances
 from pocketmq.client.config import own_instance_name
 from pocketmq.client.consumer_member import SharingMember
+from pocketmq.client.description import Description
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.namespace import check_topic, with_namespace, without_namespace
@@ -183,6 +184,15 @@ class SharingConsumer(GroupClient[C, S]):
         if self._member is not None:
             self._member.unsubscribe(inner)
             self._member.instance.rebalance_now()
+
+    def describe(self) -> Description:
+        """What this consumer asks for, as `pocketmq subs plan` reads it; it need not be started."""
+        asked = {
+            topic: build_subscription(topic, *each) for topic, each in self._subscriptions.items()
+        }
+        options = self.config
+        begins = options.consume_from_where
+        return Description(options.inner_group, asked, options.message_model, begins)
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now; of a push consumer those of the retry topic, too."""

@@ -213,9 +213,9 @@ def losses(
     for queue, client in holders.items():
         own = None if client is None else wish_of.get(client)
         holder = None if own is None else client
-        given = _both(None if stored is None else stored.wish, own)
+        given = both(None if stored is None else stored.wish, own)
         for camp in found:
-            lost = _lost(camp.wish, given)
+            lost = lost_of(camp.wish, given)
             if lost is not None:
                 together.setdefault((holder, lost, camp.client_ids), []).append(queue)
     return [
@@ -224,7 +224,7 @@ def losses(
     ]
 
 
-def _both(stored: Wish | None, own: Wish | None) -> Wish | None:
+def both(stored: Wish | None, own: Wish | None) -> Wish | None:
     """What passes the group's subscription and then the member's own; None: nothing.
 
     A mix with SQL92 is named by its two texts, since only messages can tell what passes both.
@@ -242,12 +242,12 @@ def _both(stored: Wish | None, own: Wish | None) -> Wish | None:
     return "SQL92", (f"({stored[1][0]}) and tags {' || '.join(own[1])}",)
 
 
-def _lost(wish: Wish | None, given: Wish | None) -> str | None:
+def lost_of(wish: Wish | None, given: Wish | None) -> str | None:
     """What of a wish is not given; None: nothing, or nothing was wished.
 
-    >>> _lost(("TAG", ("A", "B")), ("TAG", ("B",))), _lost(("TAG", ()), ("TAG", ("B",)))
+    >>> lost_of(("TAG", ("A", "B")), ("TAG", ("B",))), lost_of(("TAG", ()), ("TAG", ("B",)))
     ('A', 'everything but B')
-    >>> _lost(("TAG", ("A",)), ("TAG", ())), _lost(None, None), _lost(("TAG", ()), None)
+    >>> lost_of(("TAG", ("A",)), ("TAG", ())), lost_of(None, None), lost_of(("TAG", ()), None)
     (None, None, 'everything')
     """
     if wish is None or given in (wish, _EVERYTHING):

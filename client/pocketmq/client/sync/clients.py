@@ -89,6 +89,7 @@ class TransactionProducer(Producer):
 class _SharingConsumer(Blocking):
     subscribe = twin(SharingConsumer.subscribe)
     unsubscribe = twin(SharingConsumer.unsubscribe)
+    describe = twin(SharingConsumer.describe)
     assignment = twin(SharingConsumer.assignment)
 
 
