@@ -85,3 +85,14 @@ def test_a_store_without_queues_is_checked_too(tmp_path: Path) -> None:
     shutil.rmtree(written(root, "other", 100).root / "consumequeue")
     with pytest.raises(bulk.OtherStore):
         rows(partitions, LossRule())
+
+
+def test_a_store_whose_newest_file_held_one_small_record_is_known_after_it_grew(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    made = WrittenStore(root, log_file_size=4096)
+    made.add([Message(body=b"", properties=b"")])
+    partitions = planned(root)
+    made.add([Message(body=b"", properties=b"")])
+    assert rows(partitions, LossRule()) == 1

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.bulk.archived import ArchivedBounds, JoinedBounds
 from pocketmq.bulk.bounds import FileBounds
+from pocketmq.bulk.kept import Kept
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
 from pocketmq.bulk.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
@@ -35,13 +36,14 @@ class FileStream(OffsetStream):
                 "pocketmq.spark.commit_progress(spark, name_server, group) beside the query"
             )
         self._planner: Planner | None = None
+        self._kept = Kept()
 
     def __reduce__(self) -> Any:
         return (make_file_stream, (self.options, self.projection))
 
     def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
         roots = find_roots(self.options.store_paths, self.options.broker_names)
-        self._planner = Planner(roots, self.topics, loss, must_exist=must_exist)
+        self._planner = Planner(roots, self.topics, loss, must_exist=must_exist, kept=self._kept)
         if self._planner.walked:
             walked = ", ".join(s.root.path for s in self._planner.walked)
             raise IllegalArgument(

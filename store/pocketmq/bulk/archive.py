@@ -88,7 +88,7 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
         return []
     if there.has_queues() or there.was_not_stopped:
         raise IllegalArgument(f"{dest} is the store of a broker: archive into a folder of its own")
-    parts = read_parts(there.folders, there.catalog)
+    parts = read_parts(there.folders, there.catalog_paths)
     archived = {f.first for part in parts for f in part.files}
     common = [f for f in source.log_files if f.first in archived]
     copy = there.log_file_of(common[-1].first) if common else None

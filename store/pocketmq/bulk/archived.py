@@ -130,7 +130,7 @@ class Archive:
 
     def __init__(self, store: Store, wanted: Callable[[str], bool]) -> None:
         self.root = store.root
-        parts = read_parts(store.folders, store.catalog)
+        parts = read_parts(store.folders, store.catalog_paths)
         self.files: list[ArchivedFile] = sorted(
             (f for part in parts for f in part.files), key=lambda f: f.first
         )

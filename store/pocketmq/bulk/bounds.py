@@ -29,6 +29,8 @@ class FileBounds:
         "high",
         "indexed_end",
         "key",
+        "last_end",
+        "last_position",
         "low",
         "min_offset",
         "queue",
@@ -41,6 +43,8 @@ class FileBounds:
         self.queue = queue
         self.key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
         self.low, self.high = queue.bounds(store.log_start)
+        # First byte and end of the last record in the log.
+        self.last_position, self.last_end = -1, 0
         self._skip_torn_tail(loss)
         self.min_offset = queue.offset_at(self.low, self.low, self.high)
         self.indexed_end = queue.offset_at(self.high, self.low, self.high)
@@ -70,6 +74,7 @@ class FileBounds:
             entry = self.queue.entry(self.high - 1)
             found = _look_at(self.store, entry)
             if found == (self.queue.topic, self.queue.queue_id, entry.offset, entry.position):
+                self.last_position, self.last_end = entry.position, entry.position + entry.size
                 return
             if isinstance(found, str):
                 file = self.store.log_file_of(entry.position)

@@ -10,8 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from pocketmq.bulk.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds, join
+from pocketmq.bulk.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds
 from pocketmq.bulk.bounds import FileBounds
+from pocketmq.bulk.kept import ArchivedStore, Kept
+from pocketmq.bulk.looks import LiveStore
 from pocketmq.bulk.offsets import (
     LossRule,
     Offsets,
@@ -33,57 +35,38 @@ class Planner:
     """Plans reads of some stores as they are now."""
 
     def __init__(
-        self, roots: Sequence[Root], topics: Topics, loss: LossRule, *, must_exist: bool = True
+        self,
+        roots: Sequence[Root],
+        topics: Topics,
+        loss: LossRule,
+        *,
+        must_exist: bool = True,
+        kept: Kept | None = None,
     ) -> None:
-        """must_exist: raises IllegalArgument for a named topic that is not there."""
+        """must_exist: raises IllegalArgument for a named topic that is not there. kept: of earlier plans."""
         self.loss = loss
         self.topics = topics
-        self.stores = [Store(root) for root in roots]
         self._brokers = {root.broker_name for root in roots}
-        archives = [s for s in self.stores if s.is_archive]
-        live = [s for s in self.stores if s not in archives]
-        self.walked = [s for s in live if s.log_files and not s.has_queues()]
+        kept = Kept() if kept is None else kept
+        looked = kept.look(roots, topics, loss)
+        self.stores = [one if isinstance(one, Store) else one.store for one in looked]
+        self.walked = [one for one in looked if isinstance(one, Store)]
         #: The queues that are wanted, as they are now.
         self.bounds: dict[QueueKey, FileBounds | ArchivedBounds | JoinedBounds] = {}
-        for store in live:
-            if store not in self.walked:
-                self.bounds |= self._look_into(store)
-        for store in archives:
-            self._join_archive(Archive(store, topics.has))
+        for one in looked:
+            if isinstance(one, LiveStore):
+                self.bounds |= one.bounds
+        for one in looked:
+            if isinstance(one, ArchivedStore):
+                self._join_archive(one, kept)
         if must_exist:
             self._check_names()
 
-    def _look_into(self, store: Store) -> dict[QueueKey, FileBounds]:
-        name = store.root.broker_name
-        found: dict[tuple[str, int], FileBounds] = {}
-        for queue in store.queues(self.topics.has):
-            if self.topics.has_queue(QueueKey(queue.topic, name, queue.queue_id)):
-                found[queue.topic, queue.queue_id] = FileBounds(store, queue, self.loss)
-        if store.was_not_stopped:
-            self._look_behind_the_index(store, found)
-        return {one.key: one for one in found.values()}
-
-    def _look_behind_the_index(
-        self, store: Store, found: dict[tuple[str, int], FileBounds]
-    ) -> None:
-        # Imports the decoder, which no other plan needs.
-        from pocketmq.bulk.unindexed import find_tails, is_held
-
-        if is_held(store):
-            return
-        name = store.root.broker_name
-        find_tails(
-            store,
-            found,
-            lambda topic, queue_id: self.topics.has_queue(QueueKey(topic, name, queue_id)),
-            self.loss,
-        )
-
-    def _join_archive(self, archive: Archive) -> None:
-        for one in archive.queues(self.loss):
+    def _join_archive(self, archive: ArchivedStore, kept: Kept) -> None:
+        for one in archive.queues:
             live = self.bounds.get(one.key)
             if isinstance(live, FileBounds):
-                self.bounds[one.key] = join(one, live)
+                self.bounds[one.key] = kept.joined(one, live)
             elif self.topics.has_queue(one.key):
                 self.bounds[one.key] = one
 
@@ -127,7 +110,6 @@ class Planner:
 
     def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
         """Partitions that hold the offsets starts <= o < ends of all queues."""
-        live = {store: _StoreWork(store) for store in self.stores}
         archived: dict[Archive, ArchivedWork] = {}
         wanted: dict[Store, list[tuple[FileBounds, int, int]]] = {}
         for key, one in self.bounds.items():
@@ -138,9 +120,11 @@ class Planner:
                     archived.setdefault(archive, ArchivedWork(archive)).add(part, low, high)
                 else:
                     wanted.setdefault(part.store, []).append((part, low, high))
+        work: list[_StoreWork | ArchivedWork] = []
         for store, queues in wanted.items():
-            live[store].add(queues)
-        work: list[_StoreWork | ArchivedWork] = [w for w in live.values() if w.has_any]
+            one_work = _StoreWork(store, queues)
+            if one_work.has_any:
+                work.append(one_work)
         work += archived.values()
         total = sum(w.bytes_estimate for w in work)
         step = min(sizes.partition_bytes, max(1, -(-total // max(1, sizes.partitions_min))))
@@ -223,7 +207,8 @@ _ASKED_FOR_CUTS = 4
 class _StoreWork:
     """What is to be read from one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, wanted: Sequence[tuple[FileBounds, int, int]]) -> None:
+        """wanted: offsets start <= o < end of each queue."""
         self.store = store
         self.identity = store.identity()
         # (queue, first byte, end of its last record)
@@ -234,6 +219,7 @@ class _StoreWork:
         self.behind: list[tuple[QueueRange, int, int]] = []
         # (first byte, end, bytes of wanted records), of all queues.
         self.segments: list[tuple[int, int, float]] = []
+        self._add(wanted)
 
     @property
     def bytes_estimate(self) -> int:
@@ -243,8 +229,7 @@ class _StoreWork:
     def has_any(self) -> bool:
         return bool(self.queues or self.behind)
 
-    def add(self, wanted: Sequence[tuple[FileBounds, int, int]]) -> None:
-        """All that is wanted of the store: offsets start <= o < end of each queue."""
+    def _add(self, wanted: Sequence[tuple[FileBounds, int, int]]) -> None:
         samples = max(_SAMPLES_MIN, min(_SAMPLES_MAX, _SAMPLES // max(1, len(wanted))))
         for one, start, end in wanted:
             topic, _, queue_id = one.key

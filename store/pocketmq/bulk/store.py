@@ -16,7 +16,7 @@ import pyarrow as pa
 from pocketmq.bulk.errors import NotAStore
 from pocketmq.bulk.fetch import File, Folders, folders_of
 from pocketmq.bulk.queue import Queue
-from pocketmq.files.layout import FileSpan
+from pocketmq.files.layout import FileSpan, Listed
 from pocketmq.files.local import list_or_empty
 from pocketmq.files.store_files import StoreFiles
 from pocketmq.remoting.errors import IllegalArgument
@@ -53,21 +53,29 @@ class Store(StoreFiles[Queue]):
         self.root = root
         self.folders: Folders
         self.folders, base = folders_of(root.path)
-        super().__init__(self.folders, base, Queue)
-        if self.why_not:
-            raise NotAStore(root.path, self.why_not)
         self._open: dict[str, File] = {}
         self._peeked: dict[str, File] = {}
+        super().__init__(self.folders, base, Queue)
+
+    def list_again(self) -> None:
+        """Raises: NotAStore."""
+        super().list_again()
+        self.__dict__.pop("catalog", None)
+        if self.why_not:
+            raise NotAStore(self.root.path, self.why_not)
 
     @cached_property
-    def catalog(self) -> list[str]:
-        """Paths of the parts of the catalog that makes a copy of a log an archive; else none."""
-        folder = f"{self.base}/{CATALOG}"
+    def catalog(self) -> list[Listed]:
+        """The parts of the catalog that makes a copy of a log an archive; else none."""
         return [
-            f"{folder}/{e.name}"
-            for e in list_or_empty(self.folders, folder)
+            e
+            for e in list_or_empty(self.folders, f"{self.base}/{CATALOG}")
             if e.name.endswith(".arrow") and e.name[:-6].isdecimal()
         ]
+
+    @property
+    def catalog_paths(self) -> list[str]:
+        return [f"{self.base}/{CATALOG}/{e.name}" for e in self.catalog]
 
     @property
     def is_archive(self) -> bool:
@@ -105,10 +113,19 @@ class Store(StoreFiles[Queue]):
 
     def head(self, file: FileSpan) -> bytes | None:
         """The bytes that a file of the log begins with; None when it is gone."""
+        return self.head_at(file.first)
+
+    def head_at(self, position: int) -> bytes | None:
+        """The bytes that a record of the log begins with, not of the next one; None when its file is gone."""
+        file = self.log_file_of(position)
+        if file is None:
+            return None
+        at = position - file.first
         try:
-            return bytes(self.peek(file, 0, _HEAD_SIZE))
+            head = bytes(self.peek(file, at, at + _HEAD_SIZE))
         except FileNotFoundError:
             return None
+        return head[: max(4, int.from_bytes(head[:4], "big", signed=True))]
 
     def close(self) -> None:
         """Forget the open files; slices that were handed out stay valid."""

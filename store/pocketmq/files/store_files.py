@@ -6,11 +6,19 @@ log was copied.
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from pocketmq.files.layout import FileSpan, partition, row_of_files
 from pocketmq.files.local import Lookup, list_or_empty
 from pocketmq.files.queue_files import QueueT
+
+
+class TopicFolder(NamedTuple):
+    """Where the queues of a topic are."""
+
+    topic: str
+    path: str
+    batch: bool
 
 
 class StoreFiles(Generic[QueueT]):
@@ -20,9 +28,13 @@ class StoreFiles(Generic[QueueT]):
         self.base = base
         self._folders = folders
         self._queue_class = queue_class
-        top = {e.name: e for e in list_or_empty(folders, base)}
-        self._log_folder = f"{base}/commitlog" if "commitlog" in top else base
         self.log_files: list[FileSpan] = []
+        self.list_again()
+
+    def list_again(self) -> None:
+        """What lies in the folder now."""
+        top = {e.name: e for e in list_or_empty(self._folders, self.base)}
+        self._log_folder = f"{self.base}/commitlog" if "commitlog" in top else self.base
         self.list_log()
         self.was_not_stopped = "abort" in top
         # Why this is no store; None for one.
@@ -32,7 +44,7 @@ class StoreFiles(Generic[QueueT]):
         self._queue_folders = [
             (name, name == "batchconsumequeue")
             for name in ("consumequeue", "batchconsumequeue")
-            if name in top and self._log_folder != base
+            if name in top and self._log_folder != self.base
         ]
 
     # ------------------------------------------------------------ the log
@@ -86,14 +98,21 @@ class StoreFiles(Generic[QueueT]):
 
     def queues(self, wanted: Callable[[str], bool] = lambda topic: True) -> Iterator[QueueT]:
         """The queues of the topics that `wanted` says yes to, by topic and queue id."""
+        for folder in self.topic_folders(wanted):
+            yield from self.queues_in(folder)
+
+    def topic_folders(self, wanted: Callable[[str], bool]) -> Iterator[TopicFolder]:
+        """Where the queues of the topics are that `wanted` says yes to."""
         for kind, batch in self._queue_folders:
             for topic in list_or_empty(self._folders, f"{self.base}/{kind}"):
-                if topic.size >= 0 or not wanted(topic.name):
-                    continue
-                folder = f"{self.base}/{kind}/{topic.name}"
-                ids = [int(e.name) for e in self._folders.list(folder) if e.name.isdecimal()]
-                for queue_id in sorted(ids):
-                    yield self.queue(topic.name, queue_id, batch=batch)
+                if topic.size < 0 and wanted(topic.name):
+                    yield TopicFolder(topic.name, f"{self.base}/{kind}/{topic.name}", batch)
+
+    def queues_in(self, folder: TopicFolder) -> Iterator[QueueT]:
+        """The queues of a topic in order; none when its folder is gone."""
+        listed = list_or_empty(self._folders, folder.path)
+        for queue_id in sorted(int(e.name) for e in listed if e.name.isdecimal()):
+            yield self.queue(folder.topic, queue_id, batch=folder.batch)
 
     def queue(self, topic: str, queue_id: int, *, batch: bool = False) -> QueueT:
         """One queue; a missing one is empty."""

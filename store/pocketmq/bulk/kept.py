@@ -1,0 +1,97 @@
+"""What plans of the same roots leave to the next one, and how the roots are looked into: several at a time
+where that waits for disks or a network, one by one where it is work.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pocketmq.bulk.archived import Archive, ArchivedBounds, JoinedBounds, join
+from pocketmq.bulk.bounds import FileBounds
+from pocketmq.bulk.fetch import LocalFolders
+from pocketmq.bulk.looks import LiveStore
+from pocketmq.bulk.offsets import LossRule, QueueKey
+from pocketmq.bulk.partition import Topics
+from pocketmq.bulk.store import Root, Store
+from pocketmq.files.layout import Listed
+
+_AT_A_TIME = 16
+# A look that took so much longer than its work did wait; threads cost more than they bring on a warm disk.
+_WAITS_RATIO = 3
+_WAITS_S = 0.05
+
+
+class ArchivedStore:
+    """An archive and its queues, as its catalog was."""
+
+    def __init__(self, store: Store, topics: Topics, loss: LossRule) -> None:
+        self.store = store
+        self.catalog: list[Listed] = store.catalog
+        self.queues: list[ArchivedBounds] = list(Archive(store, topics.has).queues(loss))
+
+
+# A store without queues is walked by the tasks; nothing is known of it.
+Looked = LiveStore | ArchivedStore | Store
+
+
+class Kept:
+    """Belongs to one selection of topics."""
+
+    def __init__(self) -> None:
+        self._looked: dict[Root, Looked] = {}
+        self._joined: dict[
+            QueueKey, tuple[ArchivedBounds, FileBounds, JoinedBounds | FileBounds]
+        ] = {}
+
+    def look(self, roots: Sequence[Root], topics: Topics, loss: LossRule) -> list[Looked]:
+        """The stores as they are now; roots that are no longer wanted are forgotten. Raises: NotAStore."""
+        before = self._looked
+        # One that cannot be looked into is looked into anew.
+        self._looked = {}
+
+        def look(root: Root) -> Looked:
+            return _look(root, before.get(root), topics, loss)
+
+        found = _each(roots, look)
+        self._looked = dict(zip(roots, found, strict=True))
+        return found
+
+    def joined(self, archived: ArchivedBounds, live: FileBounds) -> JoinedBounds | FileBounds:
+        """archived.join(), once for the same two."""
+        known = self._joined.get(live.key)
+        if known is None or known[0] is not archived or known[1] is not live:
+            known = self._joined[live.key] = (archived, live, join(archived, live))
+        return known[2]
+
+
+def _look(root: Root, known: Looked | None, topics: Topics, loss: LossRule) -> Looked:
+    if isinstance(known, LiveStore) and not known.store.is_archive and known.store.has_queues():
+        known.look_again(loss)
+        return known
+    store = Store(root)
+    if store.is_archive:
+        if isinstance(known, ArchivedStore) and known.catalog == store.catalog:
+            return known
+        return ArchivedStore(store, topics, loss)
+    if store.log_files and not store.has_queues():
+        return store
+    live = LiveStore(store, topics)
+    live.look(loss)
+    return live
+
+
+def _each(roots: Sequence[Root], look: Callable[[Root], Looked]) -> list[Looked]:
+    if not roots:
+        return []
+    began, began_cpu = time.perf_counter(), time.thread_time()
+    first = look(roots[0])
+    took, worked = time.perf_counter() - began, time.thread_time() - began_cpu
+    waits = took > _WAITS_S and took > _WAITS_RATIO * worked
+    if len(roots) > 2 and (waits or not isinstance(_store_of(first).folders, LocalFolders)):
+        with ThreadPoolExecutor(min(_AT_A_TIME, len(roots) - 1)) as pool:
+            return [first, *pool.map(look, roots[1:])]
+    return [first, *map(look, roots[1:])]
+
+
+def _store_of(looked: Looked) -> Store:
+    return looked if isinstance(looked, Store) else looked.store
