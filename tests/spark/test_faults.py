@@ -18,8 +18,9 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue, NeverAnswered
 from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
+from pocketmq.spark.broker_reader import BrokerReader
 from pocketmq.spark.broker_stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
@@ -103,13 +104,17 @@ def test_a_plan_and_a_write_wait_for_a_cluster_that_starts(own: RunningBroker) -
     topic = make_topic(own, 2)
     send(own, topic, 10)
     wait_readable(own, topic, 10)
-    given = {"nameServer": own.namesrv, "subscribe": topic}
+    # Who says how long is waited at the first contact, too: the processes that plan know of none before.
+    given = {"nameServer": own.namesrv, "subscribe": topic, "retryTimeoutMs": "120000"}
     source = PocketMQDataSource(given)
     with coming_back(own):
         partitions = source.reader(source.schema()).partitions()
     assert partitions
     with coming_back(own):
-        make_writer(parse_options({"nameServer": own.namesrv, "topic": topic}), BODY)
+        make_writer(
+            parse_options({"nameServer": own.namesrv, "topic": topic, "retryTimeoutMs": "120000"}),
+            BODY,
+        )
 
 
 def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBroker) -> None:
@@ -138,7 +143,10 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
     send(own, topic, 10)
     wait_readable(own, topic, 10)
     given = {"nameServer": own.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
-    reader = make_broker_stream(parse_options(given), projection_of(schema_of(""), ""), 1)
+    options = parse_options(given)
+    # It answers at once here, so this is no limit later.
+    options.first_contact_ms = 0
+    reader = make_broker_stream(options, projection_of(schema_of(""), ""), 1)
     start = from_offset(reader.initialOffset())
     with coming_back(own):
         end = reader.latest_from(start, 0, 0)
@@ -191,6 +199,26 @@ def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: Runni
         stored = client.max_offset(queue)
     # One of the two batches had arrived.
     assert 100 < stored < 100 + sender.repeated
+
+
+def test_a_name_server_that_never_answered_is_given_up_soon() -> None:
+    """A wrong address cost two minutes."""
+    address = "127.0.0.1:1"
+    given = {"nameServer": address, "subscribe": "T"}
+    assert parse_options(given).first_contact_ms == 10_000
+    assert parse_options(given | {"retryTimeoutMs": "7"}).first_contact_ms == 7
+    options = parse_options(given)
+    options.first_contact_ms = 1
+    with pytest.raises(
+        NeverAnswered, match=f"connect to {address}.*has ever answered.*retryTimeoutMs"
+    ):
+        BrokerReader(options, projection_of(schema_of(""), ""), 1).partitions()
+    with pytest.raises(NeverAnswered):
+        make_broker_stream(options, projection_of(schema_of(""), ""), 1).initialOffset()
+    writing = parse_options({"nameServer": address, "topic": "T"})
+    writing.first_contact_ms = 1
+    with pytest.raises(NeverAnswered):
+        make_writer(writing, BODY)
 
 
 def test_a_broker_that_stays_away_ends_the_read_in_time(own: RunningBroker) -> None:

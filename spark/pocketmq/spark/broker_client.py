@@ -53,7 +53,10 @@ _OPAQUES = itertools.count(1)
 
 @dataclass(frozen=True)
 class Access:
-    """How to connect; primitives only, so that it travels to executors."""
+    """How to connect; primitives only, so that it travels to executors.
+
+    first_contact_ms: how long name servers are waited for that have never answered; None: as any other fault.
+    """
 
     name_server: str
     timeout_ms: int = 3000
@@ -62,14 +65,18 @@ class Access:
     use_tls: bool = False
     security_token: str = ""
     retry_timeout_ms: int = 1000
+    first_contact_ms: int | None = None
 
     @property
     def credentials(self) -> Credentials:
         return Credentials(self.access_key, self.secret_key, self.security_token or None)
 
     @classmethod
-    def of(cls, options: Options) -> "Access":
-        """Raises: IllegalArgument when only one of the two keys is given."""
+    def of(cls, options: Options, *, planning: bool = False) -> "Access":
+        """planning: by the driver, for whom a name server that never answered is mostly a wrong one.
+
+        Raises: IllegalArgument when only one of the two keys is given.
+        """
         if bool(options.access_key) != bool(options.secret_key):
             raise IllegalArgument("accessKey and secretKey belong together: give both or none")
         if options.security_token and not options.access_key:
@@ -84,7 +91,20 @@ class Access:
             options.use_tls,
             options.security_token,
             options.retry_timeout_ms,
+            options.first_contact_ms if planning else None,
         )
+
+
+class NeverAnswered(ConnectFailed):
+    """No name server has answered since the client was made: the option may be wrong."""
+
+    def __init__(self, name_server: str, failure: RemotingError) -> None:
+        RemotingError.__init__(
+            self,
+            f"{failure} No name server of nameServer={name_server!r} has ever answered: is the option right? "
+            "One that is only away is waited for as long as option retryTimeoutMs says",
+        )
+        self.address = name_server
 
 
 class Connection:
@@ -299,7 +319,8 @@ class BrokerClient:
                 raise IllegalArgument(
                     f'nameServer must be "host:port;host:port", not {self.access.name_server!r}'
                 )
-        patience = self.patience()
+        wait_ms = None if self._answering else self.access.first_contact_ms
+        patience = self.patience() if wait_ms is None else Patience(wait_ms)
         while True:
             for address in addresses:
                 try:
@@ -311,7 +332,9 @@ class BrokerClient:
                     raise
                 except RemotingError as error:
                     failure = error
-            patience.pause(failure)
+            patience.pause(
+                NeverAnswered(self.access.name_server, failure) if wait_ms is not None else failure
+            )
 
     # ---- routes
 

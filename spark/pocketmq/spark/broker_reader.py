@@ -273,7 +273,7 @@ class BrokerReader(DataSourceReader):
         self.projection = projection
         self.cores = cores
         self.pushed = Pushed()
-        self.access = Access.of(options)
+        self.access = Access.of(options, planning=True)
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
         self.ending = ending_of(options)

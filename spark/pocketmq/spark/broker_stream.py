@@ -41,7 +41,7 @@ class BrokerStream(OffsetStream):
         self.row_filters = filters_of(options)
         if options.commit_offsets != "none" and not options.group:
             raise IllegalArgument("commitOffsets needs option group, the group to show progress in")
-        self._client = BrokerClient(Access.of(options))
+        self._client = BrokerClient(Access.of(options, planning=True))
         self._bounds: dict[QueueKey, BrokerBounds] = {}
 
     def __reduce__(self) -> Any:

@@ -176,8 +176,11 @@ class Options(Settings):
         name="retryTimeoutMs",
         min=0,
         unit="ms",
-        help="How long a broker or name server may be away before a read, a plan or a write fails.",
+        help="How long a broker or name server may be away before a read, a plan or a write fails. Name "
+        "servers that have never answered a plan are given up after 10 s, unless this option is given.",
     )
+    # Not an option: how long a plan waits for the first answer.
+    first_contact_ms: int = 10_000
     access_key: str = key("", name="accessKey", help="ACL access key.")
     secret_key: str = key("", name="secretKey", help="ACL secret key.")
     security_token: str = key(
@@ -374,6 +377,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
                 f"option {found.name} is empty: leave it out, or give {found.help}"
             )
         values[found.attribute] = found.parse(str(text))
+    if "retry_timeout_ms" in values:
+        values["first_contact_ms"] = values["retry_timeout_ms"]
     return Options(**values)
 
 

@@ -68,7 +68,7 @@ class _Core:
         self.group = options.group or "SPARK_PRODUCER"
         # A batch write has no query id: this one is made in the driver and goes to all tasks.
         self.job = uuid.uuid4().hex
-        with BrokerClient(self.access) as client:
+        with BrokerClient(Access.of(options, planning=True)) as client:
             if options.topic and not client.queues(options.topic, Perm.WRITE):
                 raise IllegalArgument(
                     f"topic {options.topic!r} has no queue that can be written on {options.name_server}; "
