@@ -1,0 +1,119 @@
+"""A broker that handles requests when it is told to: the inside of benchmarks.instructions.
+
+    python counted_broker.py READS HOST:PORT pocketmq-arguments...
+
+READS is a pickled dictionary: name -> what one read of a socket brings, again and again. A line `name|count`
+on standard input has so many reads handled on the loop, as if a connection had brought them, and the index
+brought up to date; the line is printed again when that is done. No system call for a socket and no timer is
+between the reads, so that the instructions of two runs are the same but for a few.
+It imports nothing of the project before the broker does, and asks of it only Connection and IndexService, so
+that older commits can be counted too.
+"""
+
+import asyncio
+import gc
+import itertools
+import pickle
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+_INDEX_EVERY = 1_000
+
+
+class _Sink(asyncio.Transport):
+    """Takes answers and keeps none."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 40_000 if name == "peername" else 10_911)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> None: ...
+
+    def writelines(self, list_of_data: Any) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def _find(module: str, name: str) -> Any:
+    """The newest object of a class; the broker has frozen what it began with."""
+    kind = getattr(sys.modules[module], name)
+    gc.unfreeze()
+    found = [each for each in gc.get_objects() if isinstance(each, kind)][-1]
+    gc.freeze()
+    return found
+
+
+async def _handle(connection: Any, index: Any, reads: list[bytes], count: int) -> None:
+    for read in itertools.islice(itertools.cycle(reads), count):
+        connection.data_received(read)
+        while connection._waiting:
+            # A turn of the loop was over: this machine is slow now.
+            await asyncio.sleep(0)
+        if len(index.pending) >= _INDEX_EVERY:
+            index.drain()
+    while index.behind:
+        index.drain()
+
+
+def _follow(works: dict[str, list[bytes]], address: str) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            client = socket.create_connection((host, int(port)))
+            break
+        except OSError:
+            time.sleep(0.1)
+    # Its first byte decides that it is plain; the request that it begins never comes.
+    client.sendall(b"\0")
+    connection = None
+    while connection is None:
+        time.sleep(0.1)
+        remoting = sys.modules["pocketmq.remoting.connection"]
+        peer = f"{host}:{client.getsockname()[1]}"
+        for found in gc.get_objects():
+            if isinstance(found, remoting.Connection) and found.peer == peer:
+                connection = cast(Any, found)
+    loop = connection._loop
+    index = _find("pocketmq.store.index_service", "IndexService")
+    remoting.TURN_MS = 1 << 40  # type: ignore[attr-defined]
+    opened = threading.Event()
+
+    def open_sink() -> None:
+        connection.connection_made(_Sink())
+        connection._decoder = type(connection._decoder)()
+        opened.set()
+
+    loop.call_soon_threadsafe(open_sink)
+    opened.wait()
+    print("following", flush=True)
+    for line in sys.stdin:
+        name, _, count = line.partition("|")
+        work = _handle(connection, index, works[name], int(count))
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+        print(line, end="", flush=True)
+
+
+def main() -> None:
+    works = pickle.loads(Path(sys.argv[1]).read_bytes())
+    threading.Thread(target=_follow, args=(works, sys.argv[2]), daemon=True).start()
+    sys.argv[1:] = sys.argv[3:]
+    from pocketmq.cli.__main__ import main as command
+
+    sys.exit(command())
+
+
+if __name__ == "__main__":
+    main()

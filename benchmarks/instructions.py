@@ -1,0 +1,257 @@
+"""What the broker executes for one message, counted: a figure that other work on the machine does not move.
+
+    python -m benchmarks.instructions                      this checkout
+    python -m benchmarks.instructions --against HEAD~1     beside a commit, or another checkout's folder
+    python -m benchmarks.instructions --only send          rows whose name holds the word
+    python -m benchmarks.instructions --keep FOLDER        and keep what callgrind_annotate reads
+
+The broker runs under `valgrind --tool=callgrind`, whole, with uvloop, and handles reads as a connection would
+bring them (counted_broker.py). A row is instructions of the process in user mode for one message (one pull,
+one commit), in thousands: the kernel's part is not in it, and an instruction that waits for memory counts as
+any other, so look at `bench_send` too. Two runs differ by less than one in a hundred.
+"""
+
+import argparse
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import raw_load
+from tests.interop.processes import free_ports
+
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+
+ROOT = Path(__file__).resolve().parents[1]
+TOPIC, QUEUES = "BenchTopic", 4
+_CONF = "flushDiskType=ASYNC_FLUSH\nautoCreateTopicEnable=true\n"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Reads that are handled in turn, and how many; units: messages (or other units) of one read."""
+
+    name: str
+    reads: Sequence[bytes]
+    count: int
+    units: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print one row for each kind of work."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--against", help="a commit, or the folder of another checkout")
+    parser.add_argument("--only", default="", help="rows whose name holds this word")
+    parser.add_argument("--keep", type=Path, help="where callgrind's files go")
+    given = parser.parse_args(arguments)
+    works = [work for work in all_works() if given.only in work.name]
+    with contextlib.ExitStack() as leave:
+        trees = {"here": ROOT}
+        if given.against:
+            trees[given.against] = leave.enter_context(_checkout(given.against))
+        counts = {name: count(tree, works, given.keep) for name, tree in trees.items()}
+    print(f"{'thousand instructions for one':34}" + "".join(f"{name:>14}" for name in trees))
+    for work in works:
+        row = [counts[name][work.name] / 1_000 for name in trees]
+        ratio = f"{row[0] / row[1]:>8.3f} x" if len(row) > 1 else ""
+        print(f"{work.name:34}" + "".join(f"{value:>14.2f}" for value in row) + ratio)
+    return 0
+
+
+def all_works() -> list[Work]:
+    """The rows."""
+    sends = raw_load.Frames(TOPIC, QUEUES, 128).frames
+    binary = [_in_encoding(frame, Encoding.ROCKETMQ) for frame in sends[:1024]]
+    batches = raw_load.Frames(TOPIC, QUEUES, 128, batch=16).frames[:256]
+    pulls = [_pull(place * 32, "*") for place in range(8)]
+    tagged = [_pull(place * 32, "rare") for place in range(8)]
+    commits = [_commit(place) for place in range(64)]
+    return [
+        Work("send, 64 in a read", _joined(sends, 64), 48, 64),
+        Work("send, 1 in a read", sends[:1024], 1024, 1),
+        Work("send, ROCKETMQ header, 64 in a read", _joined(binary, 64), 32, 64),
+        Work("send, batches of 16, 8 in a read", _joined(batches, 8), 32, 128),
+        Work("pull of 32", pulls, 512, 1),
+        Work("pull of 32, a tag of 1 %", tagged, 256, 1),
+        Work("commit of an offset", _joined(commits, 8), 64, 8),
+    ]
+
+
+def count(tree: Path, works: Sequence[Work], keep: Path | None = None) -> dict[str, float]:
+    """Instructions for one unit of each work, by the sources in `tree`."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        with _Counted(tree, folder, works) as broker:
+            found: dict[str, float] = {}
+            for work in works:
+                broker.run(work, work.count // 4 or 1)
+                total = broker.run(work, work.count)
+                found[work.name] = total / (work.count * work.units)
+                if keep is not None:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    name = work.name.replace(",", "").replace(" ", "-")
+                    broker.last_dump.rename(keep / f"{tree.name}-{name}.out")
+            return found
+
+
+class _Counted:
+    """The broker under callgrind."""
+
+    def __init__(self, tree: Path, folder: Path, works: Sequence[Work]) -> None:
+        self._folder = folder
+        self._dumps = 0
+        namesrv_port, port = free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        reads = folder / "reads"
+        reads.write_bytes(pickle.dumps({work.name: list(work.reads) for work in works}))
+        (folder / "broker.conf").write_text(_CONF, encoding="utf-8")
+        command = [
+            "valgrind",
+            "--tool=callgrind",
+            "--instr-atstart=no",
+            f"--callgrind-out-file={folder}/counts",
+            sys.executable,
+            str(Path(__file__).with_name("counted_broker.py")),
+            str(reads),
+            self.address,
+            "up",
+            *("--namesrv-port", str(namesrv_port), "--broker-port", str(port)),
+            *("--data", str(folder / "store"), "--host", "127.0.0.1"),
+            *("-c", str(folder / "broker.conf")),
+        ]
+        roots = sorted(str(found.parent) for found in tree.glob("*/pocketmq"))
+        self._log = (folder / "valgrind.log").open("wb")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONHASHSEED": "0"},
+        )
+
+    def __enter__(self) -> "_Counted":
+        try:
+            self._wait_for("following")
+            raw_load.create_topic(self.address, TOPIC, QUEUES)
+            self._control("-i", "on")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._log.close()
+
+    @property
+    def last_dump(self) -> Path:
+        return self._folder / f"counts.{self._dumps}"
+
+    def run(self, work: Work, reads: int) -> int:
+        """Instructions of the process while it handles so many reads."""
+        self._dump()
+        assert self._process.stdin is not None
+        line = f"{work.name}|{reads}\n"
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+        self._wait_for(line.rstrip())
+        self._dump()
+        with self.last_dump.open(encoding="utf-8", errors="replace") as lines:
+            return next(int(each.split()[1]) for each in lines if each.startswith("totals:"))
+
+    def _wait_for(self, wanted: str) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.rstrip() == wanted:
+                return
+        text = (self._folder / "valgrind.log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"the broker ended before {wanted!r}:\n{text[-3000:]}")
+
+    def _dump(self) -> None:
+        self._control("-d")
+        self._dumps += 1
+
+    def _control(self, *words: str) -> None:
+        command = ["callgrind_control", *words, str(self._process.pid)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def _joined(frames: Sequence[bytes], count: int) -> list[bytes]:
+    return [b"".join(frames[at : at + count]) for at in range(0, len(frames), count)]
+
+
+def _in_encoding(frame: bytes, encoding: Encoding) -> bytes:
+    command = decode(frame[4:])
+    command.encoding = encoding
+    return encode(command)
+
+
+def _pull(offset: int, expression: str) -> bytes:
+    return _request(
+        RequestCode.PULL_MESSAGE,
+        {
+            "consumerGroup": "RawConsumer",
+            "topic": TOPIC,
+            "queueId": "0",
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "0",
+            "subscription": expression,
+            "expressionType": "TAG",
+        },
+    )
+
+
+def _commit(offset: int) -> bytes:
+    return _request(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        {
+            "consumerGroup": "RawConsumer",
+            "topic": TOPIC,
+            "queueId": str(offset % QUEUES),
+            "commitOffset": str(offset),
+        },
+    )
+
+
+def _request(code: RequestCode, fields: Mapping[str, str]) -> bytes:
+    return encode(RemotingCommand(code, dict(fields), opaque=1))
+
+
+@contextlib.contextmanager
+def _checkout(name: str) -> Iterator[Path]:
+    """The folder itself, or a commit's files in one that goes away."""
+    if Path(name).is_dir():
+        yield Path(name).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="pocketmq-count-") as folder:
+        archive = Path(folder) / "tree.tar"
+        with archive.open("wb") as out:
+            subprocess.run(["git", "archive", name], cwd=ROOT, stdout=out, check=True)
+        tree = Path(folder) / name.replace("/", "-")
+        with tarfile.open(archive) as tar:
+            tar.extractall(tree, filter="data")
+        yield tree
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
