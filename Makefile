@@ -11,7 +11,7 @@ DATA ?= data
 ARGS ?=
 PYTEST_ARGS ?=
 # Processes that run tests side by side, a file of tests in one of them: much of a test's time is waiting.
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: run fast pure test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
 .DEFAULT_GOAL := help
