@@ -4,7 +4,9 @@ The group of experiment E3 is set up first and left alone, so that its queues mo
 polling) while other tests run.
 """
 
+import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import or_missing
 from tests.interop.driver import PushConsumer, Sent, Session
 from tests.interop.test_group_experiments import Group, eight, make_last, send
+
+from pocketmq.console.history import Kind
+from pocketmq.console.history_file import kept_history
 
 TOPIC, GROUP = "articles", "reviewers"
 # Delays as RocketMQ has them: the other tests' brokers shorten them.
@@ -55,6 +60,24 @@ def console_of(broker: PocketBroker) -> str:
     return next(word.partition("=")[2] for word in words if word.startswith("console="))
 
 
+def remember_a_week(folder: Path) -> None:
+    """Figures of the last seven days up to three hours ago, as an earlier run of the console kept them."""
+    now_ms = time.time_ns() // 1_000_000
+    with kept_history(str(folder), 3_000) as history:
+        for minutes in range(7 * 24 * 60, 3 * 60, -30):
+            at_ms = now_ms - minutes * 60_000
+            day = math.sin(at_ms / 86_400_000 * 2 * math.pi)
+            busy = {"in": 400 + 300 * day, "out": 390 + 280 * day}
+            late = max(0.0, 5_000 * day - 3_000)
+            history.add(
+                at_ms,
+                {
+                    Kind.CLUSTER: {"cluster": {**busy, "lag": late, "latency": late * 9}},
+                    Kind.GROUPS: {GROUP: {"lag": late, "out": busy["out"], "latency": late * 9}},
+                },
+            )
+
+
 def make_topic(broker: PocketBroker, topic: str, queues: int = 4) -> None:
     make_topic_at(broker.address, topic, queues)
 
@@ -65,7 +88,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     or_missing(Browser.check)
     folder = tmp_path_factory.mktemp("console")
     with ExitStack() as leave:
-        broker = PocketBroker(folder / "broker", config=CONFIG)
+        remember_a_week(folder / "console")
+        config = {**CONFIG, "consoleFolder": folder / "console"}
+        broker = PocketBroker(folder / "broker", config=config)
         leave.enter_context(broker)
         java = or_missing(lambda: drivers.java_client("4.9.8", folder))
         leave.callback(java.close)

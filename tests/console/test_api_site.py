@@ -11,7 +11,6 @@ from tests.kit.waiting import until_async
 
 from pocketmq.client import Credentials, Message, Producer
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.history import History, Kind
 from pocketmq.console.server import ConsoleServer
 
 
@@ -211,23 +210,3 @@ async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> No
         await user.do("DELETE", "/kv?namespace=N&key=k")
         assert (await user.read("/kv", namespace="N"))["items"] == []
         assert (await user.call("DELETE", "/kv?namespace=N&key=k")).status == 404
-
-
-def test_history_keeps_an_hour_of_the_most_active_and_no_more() -> None:
-    """Charts: bounded memory; a name that is gone leaves a gap, not a zero."""
-    history = History(600_000)
-    for step in range(10):
-        values = {f"t{step}": {"in": 1.0, "out": 0.0}, "always": {"in": float(step), "out": 2.0}}
-        history.add(step, {Kind.TOPICS: values})
-    view = history.view(Kind.TOPICS, "always", -1, 8)
-    assert view["times"] == [4, 5, 6, 7, 8, 9]
-    assert view["series"][0]["values"]["in"] == [4, 5, 6, 7, 8, 9]
-    gone = history.view(Kind.TOPICS, "t5", -1, 8)["series"][0]["values"]["in"]
-    assert gone == [None, 1, None, None, None, None]
-    for number in range(200):
-        history.add(100, {Kind.TOPICS: {f"x{number}": {"in": 1.0, "out": 0.0}}})
-    assert len(history.view(Kind.TOPICS, None, -1, 1_000)["series"]) == 64
-    for number in range(200):
-        history.add(200, {Kind.TOPICS: {f"idle{number}": {"in": 0.0, "out": 0.0}}})
-    names = {each["name"] for each in history.view(Kind.TOPICS, None, -1, 1_000)["series"]}
-    assert not any(name.startswith("idle") for name in names)

@@ -1,6 +1,7 @@
 """The web console beside `up` and `broker`: whether there is one, and its port, before `ready` is said."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ def read_console_config(
     asked = _PORT in settings
     if not asked and not by_default:
         settings[_PORT] = str(OFF)
+    if "storePathRootDir" in settings:
+        settings.setdefault("consoleFolder", os.path.join(settings["storePathRootDir"], "console"))
     config = ConsoleConfig.from_properties(settings)
     for name in [*ConsoleConfig.keys()]:
         settings.pop(name, None)

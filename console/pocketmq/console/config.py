@@ -57,6 +57,12 @@ class ConsoleConfig(Settings):
         unit="ms",
         help="Pause between two samples of rates and lag for the charts.",
     )
+    folder: str = key(
+        "",
+        name="consoleFolder",
+        help="Folder where the console keeps 30 days of charts (3.5 MB); beside a broker it is `console` in "
+        "the store's folder unless set. Empty: in memory only.",
+    )
 
     @property
     def is_off(self) -> bool:

@@ -5,14 +5,13 @@ from typing import Any
 
 from pocketmq.console.call import Call, EventStream
 from pocketmq.console.errors import bad_request
-from pocketmq.console.history import Kind
+from pocketmq.console.history import RINGS, Kind
 from pocketmq.console.overview_warnings import warnings_of
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.state import Console
 from pocketmq.remoting import json_codec
 
 _TOP = 10
-_SERIES_TOP = 8
 
 
 async def overview(console: Console, call: Call) -> dict[str, Any]:
@@ -53,7 +52,12 @@ async def history(console: Console, call: Call) -> dict[str, Any]:
     except ValueError:
         raise bad_request(f"kind is one of {', '.join(Kind)}, not {text!r}") from None
     name = None if kind is Kind.CLUSTER else call.query.text_or_none("name")
-    return console.sampler.history.view(kind, name, call.query.number("since", 0), _SERIES_TOP)
+    now_ms = console.clock.now_ms()
+    since_ms = call.query.number("since", max(0, now_ms - RINGS[0].span_ms))
+    until_ms = call.query.number("until", max(now_ms, console.sampler.last.at_ms) + 1)
+    if until_ms <= since_ms:
+        raise bad_request("'until' must be later than 'since'")
+    return console.sampler.history.view(kind, name, since_ms, until_ms, now_ms)
 
 
 async def live(console: Console, call: Call) -> EventStream:

@@ -11,6 +11,7 @@
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from typing import Any
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.admin.broker_figures import FIGURES, figures_of, integer
 from pocketmq.admin.checkup import check_group, thresholds
+from pocketmq.admin.views import lag_of
+from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
@@ -60,10 +63,16 @@ class _Counter:
 
 @dataclass(slots=True)
 class GroupFigures:
-    """The last look at a group; members is None when that was not asked."""
+    """The last look at a group.
+
+    members: None when that was not asked. lag_of: by topic. latency_ms: how long the next message has waited
+    in the queue that is furthest behind; None when that could not be learned.
+    """
 
     lag: int = 0
     members: int | None = None
+    lag_of: dict[str, int] = field(default_factory=dict)
+    latency_ms: int | None = 0
     out: dict[str, _Counter] = field(default_factory=dict)
 
     @property
@@ -86,11 +95,11 @@ class Sample:
 class Sampler:
     """Owner of the last sample, the figures of topics and groups, and the history."""
 
-    def __init__(self, admin: Admin, clock: Clock, interval_ms: int) -> None:
+    def __init__(self, admin: Admin, clock: Clock, history: History) -> None:
         self._admin = admin
         self._clock = clock
-        self.interval_ms = interval_ms
-        self.history = History(interval_ms)
+        self.interval_ms = history.interval_ms
+        self.history = history
         self.last = Sample()
         self.topics: dict[str, _Counter] = {}
         self.groups: dict[str, GroupFigures] = {}
@@ -208,12 +217,15 @@ class Sampler:
             "reachable": True,
             "error": None,
         }
+        asked_ms = self._clock.monotonic_ms()
         try:
             runtime = await self._admin.settings.runtime(broker.address)
         except PocketMQError as error:
-            summary.update(dict.fromkeys(FIGURES), reachable=False, error=in_words(error))
+            summary.update(
+                dict.fromkeys(FIGURES), latencyMs=None, reachable=False, error=in_words(error)
+            )
             return summary
-        summary.update(figures_of(runtime))
+        summary.update(figures_of(runtime), latencyMs=self._clock.monotonic_ms() - asked_ms)
         # A slave's counters are of its own copies: both are kept, by address.
         now_ms = self._clock.monotonic_ms()
         for table, figure, total in (
@@ -250,10 +262,14 @@ class Sampler:
             return
         now_ms = self._clock.monotonic_ms()
         figures = self.groups.setdefault(name, GroupFigures())
-        figures.lag = sum(max(0, row.lag) for row in rows)
+        figures.lag = lag_of(rows)
+        figures.latency_ms = await waiting_ms(self._admin, rows)
         consumed: dict[str, dict[Hashable, int]] = {}
+        figures.lag_of = {}
         for row in rows:
-            consumed.setdefault(row.queue.topic, {})[row.queue] = row.consumer_offset
+            topic = row.queue.topic
+            consumed.setdefault(topic, {})[row.queue] = row.consumer_offset
+            figures.lag_of[topic] = figures.lag_of.get(topic, 0) + max(0, row.lag)
         for topic, values in consumed.items():
             figures.out.setdefault(topic, _Counter(now_ms, values)).look(now_ms, values)
         for topic in figures.out.keys() - consumed.keys():
@@ -328,34 +344,52 @@ class Sampler:
                 "inYesterday": total("inYesterday"),
                 "outYesterday": total("outYesterday"),
                 "lag": sum(each.lag for each in self.groups.values()),
+                "latencyMs": max(
+                    (each.latency_ms or 0 for each in self.groups.values()), default=0
+                ),
             },
         }
 
     def topic_rates(self) -> dict[str, dict[str, float]]:
-        """In and out of each topic that was looked at."""
+        """In, out and lag (over all groups) of each topic that was looked at."""
         out: dict[str, float] = {}
+        lag: dict[str, int] = {}
         for group in self.groups.values():
             for topic, counter in group.out.items():
                 out[topic] = out.get(topic, 0.0) + (counter.rate or 0.0)
+                lag[topic] = lag.get(topic, 0) + group.lag_of.get(topic, 0)
         return {
-            topic: {"in": round(counter.rate or 0.0, 2), "out": round(out.get(topic, 0.0), 2)}
+            topic: {
+                "in": round(counter.rate or 0.0, 2),
+                "out": round(out.get(topic, 0.0), 2),
+                "lag": lag.get(topic, 0),
+            }
             for topic, counter in self.topics.items()
         }
 
     def _remember(self) -> None:
         sums = self.totals()
+        lag, latency = sums["totals"]["lag"], sums["totals"]["latencyMs"]
         self.history.add(
             self.last.at_ms,
             {
-                Kind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": sums["totals"]["lag"]}},
+                Kind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": lag, "latency": latency}},
                 Kind.BROKERS: {
-                    each["name"]: {"in": each["in"], "out": each["out"]}
+                    each["name"]: {
+                        "in": each["in"],
+                        "out": each["out"],
+                        "latency": each["latencyMs"],
+                    }
                     for each in self.last.brokers
                     if each["brokerId"] == 0 and each["reachable"]
                 },
                 Kind.TOPICS: self.topic_rates(),
                 Kind.GROUPS: {
-                    name: {"lag": figures.lag, "out": figures.rate}
+                    name: {
+                        "lag": figures.lag,
+                        "out": figures.rate,
+                        "latency": math.nan if figures.latency_ms is None else figures.latency_ms,
+                    }
                     for name, figures in self.groups.items()
                 },
             },

@@ -4,13 +4,14 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
 from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.history_file import kept_history
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Security
 from pocketmq.remoting.clock import Clock
@@ -57,13 +58,16 @@ async def opened(
     # A broker that hangs must not hold up a page for longer than a person waits.
     given: dict[str, Any] = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
     usual_ms = given["request_timeout_ms"]
-    async with Admin(around=lambda inner: CircuitBreaker(inner, clock, usual_ms), **given) as admin:
+    admin = Admin(around=lambda inner: CircuitBreaker(inner, clock, usual_ms), **given)
+    async with AsyncExitStack() as stack:
+        history = stack.enter_context(kept_history(config.folder, config.sample_interval_ms))
+        await stack.enter_async_context(admin)
         yield Console(
             config,
             clock,
             admin,
             Security(config, clock, machine_name=socket.gethostname()),
-            Sampler(admin, clock, config.sample_interval_ms),
+            Sampler(admin, clock, history),
             here,
             elsewhere,
         )

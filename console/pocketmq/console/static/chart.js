@@ -1,12 +1,14 @@
 /* Lines over time, drawn as SVG. Each chart has a table of the same figures for those who do not see it. */
 
 import { h } from "./dom.js";
-import { clock, t } from "./text.js";
+import { stamp, t } from "./text.js";
 
 const WIDTH = 600;
 const HEIGHT = 150;
 // Where the pointer is, by chart, so that a refresh does not take the hand away.
 const pointed = new Map();
+// The part that the pointer is drawing over, by chart.
+const drawn = new Map();
 
 /** The next round number at or above: 1, 2, 5, 10, 20 ... */
 export function roundUp(value) {
@@ -15,21 +17,41 @@ export function roundUp(value) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999999);
 }
 
-/** series: [{label, values}] of the same length as times (ms); a value that is not known is null. */
-export function lineChart({ id, title, times, series, format, page }) {
+/** series: [{label, values}] of the same length as times (ms); a value that is not known is null.
+ *
+ * interval: ms between two times; a longer pause is a gap in the line. zoom(from, until): what to do when a
+ * part was drawn over by the pointer.
+ */
+export function lineChart({ id, title, times, series, format, page, interval, zoom }) {
   const top = roundUp(Math.max(0, ...series.flatMap(({ values }) => values.map((each) => each ?? 0))));
   const last = times.length - 1;
+  const begin = times[0] ?? 0;
+  const span = Math.max(1, (times[last] ?? 1) - begin);
   const at = Math.min(pointed.get(id) ?? last, last);
-  const x = (index) => (last > 0 ? (index / last) * WIDTH : WIDTH);
+  const x = (index) => (last > 0 ? ((times[index] - begin) / span) * WIDTH : WIDTH);
   const y = (value) => HEIGHT - (value / top) * HEIGHT;
-  const point = (event, svg) => {
+  const when = (event, svg) => {
     const box = svg.getBoundingClientRect();
-    pointed.set(id, Math.round(((event.clientX - box.left) / box.width) * last));
+    return begin + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * span;
+  };
+  const point = (event, svg) => {
+    const time = when(event, svg);
+    pointed.set(id, nearest(times, time));
+    if (drawn.has(id)) drawn.get(id).until = time;
     page.redraw();
   };
   const leave = () => {
+    drawn.delete(id);
     if (pointed.delete(id)) page.redraw();
   };
+  const press = (event, svg) => zoom && drawn.set(id, { from: when(event, svg), until: when(event, svg) });
+  const release = () => {
+    const { from, until } = drawn.get(id) ?? {};
+    drawn.delete(id);
+    if (Math.abs(until - from) > span / 50) zoom(Math.round(Math.min(from, until)), Math.round(Math.max(from, until)));
+  };
+  const part = drawn.get(id);
+  const place = (time) => ((time - begin) / span) * WIDTH;
   const summary = series
     .map(({ label, values }) => `${label}: ${format(values[last])}`)
     .join(", ");
@@ -40,7 +62,7 @@ export function lineChart({ id, title, times, series, format, page }) {
       "figcaption",
       { class: "row" },
       h("h2", {}, title),
-      h("span", { class: "soft small" }, times.length > 0 ? clock(times[at]) : ""),
+      h("span", { class: "soft small" }, times.length > 0 ? stamp(times[at], span) : ""),
       h(
         "ul",
         { class: "legend end" },
@@ -57,21 +79,23 @@ export function lineChart({ id, title, times, series, format, page }) {
         "svg",
         {
           viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
-          "aria-label": t("chart.says", { title, summary }), on: { pointermove: point, pointerleave: leave },
+          "aria-label": t("chart.says", { title, summary }), class: zoom ? "zoomed" : null,
+          on: { pointerdown: press, pointermove: point, pointerup: release, pointerleave: leave },
         },
         [0, 0.5, 1].map((part) =>
           h("line", { class: "axis", x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT }),
         ),
-        series.map(({ values }, index) => lines(values, index, x, y)),
+        part && h("rect", { class: "part", x: Math.min(place(part.from), place(part.until)), y: 0, width: Math.abs(place(part.until) - place(part.from)), height: HEIGHT }),
+        series.map(({ values }, index) => lines(values, index, x, y, (each) => times[each] - times[each - 1] > 2.5 * interval)),
         pointed.has(id) && h("line", { class: "hand", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }),
       ),
       h(
         "div",
         { class: "scale times", "aria-hidden": "true" },
-        [0, Math.floor(last / 2), last].map((index) => h("span", {}, times[index] ? clock(times[index]) : "")),
+        [0, 0.5, 1].map((share) => h("span", {}, last > 0 ? stamp(begin + share * span, span) : "")),
       ),
     ),
-    numbers(title, times, series, format),
+    numbers(title, times, series, format, span),
   );
 }
 
@@ -83,12 +107,20 @@ function mark(index) {
   );
 }
 
-/** One line for each stretch of known values. */
-function lines(values, index, x, y) {
+function nearest(times, time) {
+  let found = 0;
+  times.forEach((each, index) => {
+    if (Math.abs(each - time) < Math.abs(times[found] - time)) found = index;
+  });
+  return found;
+}
+
+/** One line for each stretch of known values; isGap: whether there is none before a place. */
+function lines(values, index, x, y, isGap) {
   const stretches = [[]];
   values.forEach((value, place) => {
-    if (value == null) stretches.push([]);
-    else stretches.at(-1).push([x(place), y(value)]);
+    if (value == null || isGap(place)) stretches.push([]);
+    if (value != null) stretches.at(-1).push([x(place), y(value)]);
   });
   return stretches
     .filter((each) => each.length > 0)
@@ -104,7 +136,7 @@ function lines(values, index, x, y) {
 }
 
 /** The last ten samples in words. */
-function numbers(title, times, series, format) {
+function numbers(title, times, series, format, span) {
   const rows = times.map((_, index) => index).slice(-10).reverse();
   return h(
     "details",
@@ -123,7 +155,7 @@ function numbers(title, times, series, format) {
         "tbody",
         {},
         rows.map((index) =>
-          h("tr", {}, h("th", { scope: "row" }, clock(times[index])), series.map(({ values }) => h("td", { class: "number" }, format(values[index])))),
+          h("tr", {}, h("th", { scope: "row" }, stamp(times[index], span)), series.map(({ values }) => h("td", { class: "number" }, format(values[index])))),
         ),
       ),
     ),

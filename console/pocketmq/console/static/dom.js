@@ -8,7 +8,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "path", "line", "g", "rect", "circle", "text", "polyline"]);
-const EVENTS = ["click", "input", "change", "submit", "keydown", "pointermove", "pointerleave"];
+const EVENTS = ["click", "input", "change", "submit", "keydown", "pointerdown", "pointermove", "pointerup", "pointerleave"];
 
 /** h("button", {class: "small", on: {click}}, "text", node, [nodes], null) */
 export function h(tag, options = {}, ...children) {

@@ -66,6 +66,13 @@ export const clock = (ms) => {
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 };
 
+/** Time of day; of a longer span the day, too. */
+export function stamp(ms, spanMs) {
+  const at = new Date(ms);
+  if (spanMs <= 24 * HOUR_MS) return clock(ms);
+  return `${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
 export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;

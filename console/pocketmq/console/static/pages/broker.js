@@ -1,25 +1,22 @@
 /* One broker: its rates, its runtime figures, its settings. */
 
 import { change, get, path } from "../api.js";
-import { lineChart } from "../chart.js";
 import { code, data } from "../dom.js";
+import { charts, withHistory } from "../history.js";
 import { card, doer, facts, figures, head, href, tabs, tag } from "../table.js";
 import { moment, named, number, rate, t } from "../text.js";
-import { history } from "./overview.js";
 import { settingsTable } from "./settings.js";
 
 export default {
   title: "broker",
   live: 5000,
-  async load(page, signal) {
+  load(page, signal) {
     const name = page.get("name");
-    const [found, rates] = await Promise.all([
-      get(path("/api/brokers/{}", [name], { brokerId: page.get("id") }), signal),
-      history("brokers", name, signal).catch(() => null),
-    ]);
-    return { ...found, rates };
+    const figures = get(path("/api/brokers/{}", [name], { brokerId: page.get("id") }), signal);
+    return withHistory(page, signal, [["brokers", name]], figures);
   },
-  view(page, { summary, runtime, settings, rates }) {
+  view(page, { summary, runtime, settings }) {
+    const [history] = page.state.charts ?? [];
     const name = page.get("name");
     const tab = page.get("tab") || "figures";
     const to = (each) => href("/broker", { name, id: page.get("id"), tab: each });
@@ -43,17 +40,10 @@ export default {
       tab === "settings"
         ? card(t("settings"), settingsTable(page, name, settings))
         : [
-            rates?.series[0] &&
-              card(
-                null,
-                lineChart({
-                  id: "rates", title: t("chart.rates"), times: rates.times, format: rate, page,
-                  series: [
-                    { label: t("rate.in"), values: rates.series[0].values.in },
-                    { label: t("rate.out"), values: rates.series[0].values.out },
-                  ],
-                }),
-              ),
+            charts(page, [
+              { id: "rates", title: t("chart.rates"), history, figures: ["in", "out"] },
+              { id: "latency", title: t("chart.answers"), history, figures: ["latency"] },
+            ]),
             card(
               t("broker.about"),
               facts([

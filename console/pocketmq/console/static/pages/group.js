@@ -3,6 +3,7 @@
 import { change, get, path } from "../api.js";
 import { form, show } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
 import { language, moment, named, number, rate, sentence, t } from "../text.js";
 import { editGroup } from "./groups.js";
@@ -11,7 +12,10 @@ import { warnings } from "./overview.js";
 export default {
   title: "group",
   live: 3000,
-  load: (page, signal) => get(path("/api/groups/{}", [page.get("name")]), signal),
+  load(page, signal) {
+    const name = page.get("name");
+    return withHistory(page, signal, [["groups", name]], get(path("/api/groups/{}", [name]), signal));
+  },
   view(page, group) {
     const { name } = group;
     const tab = page.get("tab") || "members";
@@ -42,9 +46,19 @@ export default {
       ]),
       tabs(t("group"), choices, tab),
       { members, queues, config }[tab]?.(page, group),
+      tab !== "config" && past(page),
     ];
   },
 };
+
+function past(page) {
+  const [history] = page.state.charts ?? [];
+  return charts(page, [
+    { id: "lag", title: t("chart.groupLag"), history, figures: ["lag"] },
+    { id: "out", title: t("chart.out"), history, figures: ["out"] },
+    { id: "latency", title: t("chart.latency"), history, figures: ["latency"] },
+  ]);
+}
 
 // ---------------------------------------------------------------- the verdict
 

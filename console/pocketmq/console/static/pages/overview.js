@@ -1,36 +1,19 @@
 /* The overview: what goes in and out, what waits, what is wrong. */
 
-import { get, path } from "../api.js";
-import { lineChart } from "../chart.js";
+import { get } from "../api.js";
 import { data, h } from "../dom.js";
+import { charts, withHistory } from "../history.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
 import { has, language, named, number, rate, t } from "../text.js";
 
 export default {
   title: "overview",
   live: 3000,
-  async load(page, signal) {
-    // The first figures do not wait for the charts.
-    const history = Promise.all([
-      get("/api/history?kind=cluster", signal),
-      get("/api/history?kind=groups", signal),
-    ]);
-    const fail = history.catch((error) => error);
-    const found = await get("/api/overview", signal);
-    if (page.data === undefined) {
-      fail.then((charts) => {
-        if (signal.aborted || charts instanceof Error) return;
-        page.state.charts = charts;
-        page.redraw();
-      });
-    } else {
-      const charts = await fail;
-      if (!(charts instanceof Error)) page.state.charts = charts;
-    }
-    return found;
-  },
+  load: (page, signal) =>
+    withHistory(page, signal, [["cluster"], ["groups"]], get("/api/overview", signal)),
   view(page, found) {
     const lag = found.totals.lag;
+    const [cluster, groups] = page.state.charts ?? [];
     return [
       head(t("overview"), { about: t("overview.about") }),
       warnings(found.warnings),
@@ -42,7 +25,11 @@ export default {
         [t("groups"), h("a", { href: "/groups" }, number(found.counts.groups)), t("members.online", { count: number(found.counts.members) })],
         [t("today"), number(found.totals.inToday), t("today.out", { count: number(found.totals.outToday) })],
       ]),
-      charts(page),
+      charts(page, [
+        { id: "rates", title: t("chart.rates"), history: cluster, figures: ["in", "out"] },
+        { id: "lag", title: t("chart.lag"), history: groups, figure: "lag", none: t("chart.lag.none") },
+        { id: "latency", title: t("chart.latency"), history: groups, figure: "latency", none: t("chart.lag.none") },
+      ]),
       brokers(found.brokers),
       h("div", { class: "grid" }, topTopics(found.topTopics), topGroups(found.topGroups)),
     ];
@@ -88,36 +75,6 @@ function subject({ kind, subject: name }) {
   if (kind === "DEAD_LETTERS") return link("/dead-letters", { group: name }, name);
   if (kind === "DISK" || kind === "BROKER_UNREACHABLE") return link("/broker", { name }, name);
   return kind.startsWith("NAME_SERVER") ? data(name) : groupLink(name);
-}
-
-function charts(page) {
-  const [cluster, groups] = page.state.charts ?? [];
-  if (!cluster) return h("div", { class: "grid" }, card(null, h("p", { class: "loading" }, t("loading"))));
-  const [all] = cluster.series;
-  const waiting = groups.series
-    .filter(({ values }) => values.lag?.some((each) => each > 0))
-    .slice(0, 4)
-    .map(({ name, values }) => ({ label: name, values: values.lag }));
-  return h(
-    "div",
-    { class: "grid" },
-    card(
-      null,
-      lineChart({
-        id: "rates", title: t("chart.rates"), times: cluster.times, format: rate, page,
-        series: [
-          { label: t("rate.in"), values: all?.values.in ?? [] },
-          { label: t("rate.out"), values: all?.values.out ?? [] },
-        ],
-      }),
-    ),
-    card(
-      null,
-      waiting.length
-        ? lineChart({ id: "lag", title: t("chart.lag"), times: groups.times, format: number, page, series: waiting })
-        : [h("h2", {}, t("chart.lag")), h("p", { class: "empty" }, t("chart.lag.none"))],
-    ),
-  );
 }
 
 export function brokers(list) {
@@ -188,5 +145,3 @@ function topGroups(list) {
       : empty(t("topGroups.none"), t("groups.first")),
   );
 }
-
-export const history = (kind, name, signal) => get(path("/api/history", [], { kind, name }), signal);

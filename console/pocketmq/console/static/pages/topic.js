@@ -3,6 +3,7 @@
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, groupLink, head, href, link, table, tabs, topicKind } from "../table.js";
 import { moment, named, number, rate, sentence, t } from "../text.js";
 import { queueTable, resetOffsets, skip } from "./group.js";
@@ -14,7 +15,7 @@ export default {
   async load(page, signal) {
     const name = page.get("name");
     const [found, consumers] = await Promise.all([
-      get(path("/api/topics/{}", [name]), signal),
+      withHistory(page, signal, [["topics", name]], get(path("/api/topics/{}", [name]), signal)),
       page.get("tab") === "consumers" ? get(path("/api/topics/{}/consumers", [name]), signal) : null,
     ]);
     return { ...found, consumers };
@@ -48,7 +49,18 @@ export default {
   },
 };
 
-function status(page, { name, status: queues, messages }) {
+function status(page, topic) {
+  const [history] = page.state.charts ?? [];
+  return [
+    queueStatus(page, topic),
+    charts(page, [
+      { id: "rates", title: t("chart.rates"), history, figures: ["in", "out"] },
+      { id: "lag", title: t("chart.topicLag"), history, figures: ["lag"] },
+    ]),
+  ];
+}
+
+function queueStatus(page, { name, status: queues, messages }) {
   return card(
     t("topic.status"),
     table({

@@ -1,0 +1,72 @@
+"""HistoryFile: keeps the history of the charts over restarts, in one file that never grows.
+
+1. One console has the file, by a lock that ends with its process; another one keeps its history in memory.
+2. What changes is written in place and not forced to the disk: a power loss costs the last seconds of
+   charts, and rows that it tore are gaps (history.py, invariant 4).
+3. A disk that refuses is said once; the figures go on in memory.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pocketmq.console.history import IMAGE_SIZE, History
+
+log = logging.getLogger(__name__)
+
+NAME = "history"
+
+
+@contextmanager
+def kept_history(folder: str, interval_ms: int) -> Iterator[History]:
+    """The history of a folder, which is made; in memory only without one, or when it cannot be used."""
+    descriptor = None
+    if folder:
+        try:
+            descriptor = _opened(Path(folder) / NAME)
+        except OSError as error:
+            log.warning(
+                "charts are kept in memory only and begin anew with the next start: %s", error
+            )
+    if descriptor is None:
+        yield History(interval_ms)
+        return
+    try:
+        yield History(interval_ms, os.pread(descriptor, IMAGE_SIZE + 1, 0), _Writer(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Raises: OSError, BlockingIOError among it when another console has the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_size != IMAGE_SIZE:
+            os.ftruncate(descriptor, IMAGE_SIZE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class _Writer:
+    """Writes changes in place (invariants 2 and 3)."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._has_failed = False
+
+    def __call__(self, offset: int, data: bytes) -> None:
+        try:
+            os.pwrite(self._descriptor, data, offset)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("charts are not kept over a restart for now: %s", error)
+            self._has_failed = True
+        else:
+            self._has_failed = False
