@@ -29,7 +29,7 @@ def one(rate: float, lag: float) -> dict[Kind, dict[str, dict[str, float]]]:
 
 def whole(history: History, kind: Kind = Kind.CLUSTER, name: str = "cluster") -> list[Any]:
     """What each ring shows, as rows of (time, in or out, lag)."""
-    found = []
+    found: list[Any] = []
     for ring in RINGS:
         view = history.view(kind, name, NOW_MS - ring.span_ms, NOW_MS + 1, NOW_MS)
         if not view["series"]:
@@ -223,4 +223,5 @@ async def test_a_restarted_console_shows_what_was_before_and_how_long_a_message_
 
 def highest(shown: Any) -> float:
     """The highest lag of a chart; a name that came late has gaps before."""
-    return max(each for each in shown["series"][0]["values"]["lag"] if each is not None)
+    lags: list[float | None] = shown["series"][0]["values"]["lag"]
+    return max(each for each in lags if each is not None)
