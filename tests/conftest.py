@@ -87,6 +87,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--grpc-all",
+        action="store_true",
+        help="each SDK of RocketMQ 5 does everything, not only what is likely to differ (3 min)",
+    )
+
+    parser.addoption(
         "--rolling-count",
         default=2_000,
         type=int,
@@ -155,6 +161,7 @@ def nothing_left_changed() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
+    config.addinivalue_line("markers", "grpc_all: an SDK where another stands for it by default")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -169,11 +176,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if named:
             # It travels with the report, also from a worker process.
             item.user_properties.append(("acceptance", " ".join(named)))
-    if config.getoption("--reference"):
-        return
-    kept = [item for item in items if "reference" not in item.keywords]
-    config.hook.pytest_deselected(items=[item for item in items if "reference" in item.keywords])
-    items[:] = kept
+    left_out = {
+        name for name in ("reference", "grpc_all") if not config.getoption(name, default=False)
+    }
+    dropped = [item for item in items if left_out & item.keywords.keys()]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if not left_out & item.keywords.keys()]
 
 
 def pytest_terminal_summary(

@@ -174,16 +174,17 @@ class JavaBroker(RunningBroker):
     def launch(self) -> None:
         if self.own_namesrv and (self._namesrv is None or self._namesrv.returncode is not None):
             self.start_namesrv()
-        conf = self._write_config(
-            {
-                "storePathRootDir": self.store,
-                "storePathCommitLog": self.store / "commitlog",
-                "listenPort": self.port,
-                "haListenPort": self.port + 1,
-                "namesrvAddr": self.namesrv,
-            }
-        )
+        conf = self._write_config(self._places())
         self._broker = self._start("broker.BrokerStartup", "broker", "-c", str(conf))
+
+    def _places(self) -> dict[str, object]:
+        return {
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "namesrvAddr": self.namesrv,
+        }
 
     def wait_until_ready(self) -> None:
         self.process.wait_for_line("The broker[")

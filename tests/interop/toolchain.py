@@ -3,8 +3,8 @@
     $POCKETMQ_PEERS or .peers/ at the repository's root
         java-HASH/MODULE/classpath.txt   jars of one class path, joined by ':' (in Maven's own cache)
         java-HASH/MODULE/classes/        our driver compiled against them (client and tools modules)
-        go-HASH/driver                   our driver with client-go
-        node-HASH/                       our driver with ali-ons
+        go-HASH/interop, sdk             our drivers with client-go and with the SDK of RocketMQ 5
+        node-HASH/                       our drivers with ali-ons and with the SDK of RocketMQ 5
         python-HASH/                     a Python with the SDK of RocketMQ 5
 
 HASH covers the sources and the lists of dependencies, so a change builds beside what is running.
@@ -84,27 +84,27 @@ def java_peers() -> Path:
     return _built("java", build, valid=_jars_exist)
 
 
-def go_driver() -> Path:
-    """The Go driver's executable."""
-    go = program("go", "Go 1.22 or newer (https://go.dev/dl or Debian: apt install golang)")
+def go_driver(name: str = "interop") -> Path:
+    """The executable of a Go driver: "interop" or "sdk"."""
+    go = program("go", "Go 1.25 or newer (https://go.dev/dl or Debian: apt install golang)")
 
     def build(target: Path) -> None:
-        _run([go, "build", "-o", str(target / "driver"), "."], SOURCES / "go", "Go")
+        _run([go, "build", "-o", f"{target}/", "./..."], SOURCES / "go", "Go")
 
-    return _built("go", build) / "driver"
+    return _built("go", build) / name
 
 
-def node_driver() -> tuple[str, Path]:
-    """The node executable and the Node driver's main file."""
+def node_driver(name: str = "driver") -> tuple[str, Path]:
+    """The node executable and the main file of a Node driver: "driver" or "sdk"."""
     node = program("node", "Node.js 18 or newer (https://nodejs.org or Debian: apt install nodejs)")
     npm = program("npm", "npm, which comes with Node.js (Debian: apt install npm)")
 
     def build(target: Path) -> None:
-        for each in ("package.json", "package-lock.json", "driver.js"):
-            shutil.copy(SOURCES / "node" / each, target)
+        for each in (SOURCES / "node").glob("*.js*"):
+            shutil.copy(each, target)
         _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], target, "npm")
 
-    return node, _built("node", build) / "driver.js"
+    return node, _built("node", build) / f"{name}.js"
 
 
 def python_driver() -> list[str]:
@@ -118,7 +118,7 @@ def python_driver() -> list[str]:
         _run([*install, "--disable-pip-version-check", "-r", str(requirements)], target, "pip")
 
     python = _built("python", build) / "bin" / "python"
-    return [str(python), str(SOURCES / "python" / "driver.py")]
+    return [str(python), str(SOURCES / "sdk.py")]
 
 
 def _built(

@@ -19,10 +19,7 @@ def read_grpc_config(settings: dict[str, str], *, by_default: bool) -> tuple[Grp
     asked = _PORT in settings
     if not asked and not by_default:
         settings[_PORT] = str(OFF)
-    config = GrpcConfig.from_properties(settings)
-    for name in [*GrpcConfig.keys()]:
-        settings.pop(name, None)
-    return config, asked
+    return GrpcConfig.taken_from(settings), asked
 
 
 async def grpc_port(

@@ -24,8 +24,14 @@ _OK = encode([(b"grpc-status", b"0")])
 # What a header's value may hold as it is.
 _MESSAGE_SAFE = " !\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 _MESSAGE_SIZE_MAX = 1_000
-_UNITS_MS = {b"H": 3_600_000, b"M": 60_000, b"S": 1_000, b"m": 1}
-_UNITS_BELOW = (b"u", b"n")
+_UNITS_NS = {
+    b"H": 3_600 * 10**9,
+    b"M": 60 * 10**9,
+    b"S": 10**9,
+    b"m": 10**6,
+    b"u": 1_000,
+    b"n": 1,
+}
 
 
 class GrpcStatus(IntEnum):
@@ -154,13 +160,11 @@ def _trailers(status: GrpcStatus, text: str) -> bytes:
 def timeout_ms(text: bytes) -> int | None:
     """Of a grpc-timeout, a number of up to 8 digits with a unit. None: it is none.
 
-    >>> timeout_ms(b"3S"), timeout_ms(b"31536000S"), timeout_ms(b"500m"), timeout_ms(b"7u"), timeout_ms(b"S")
-    (3000, 31536000000, 500, 1, None)
+    >>> [timeout_ms(text) for text in (b"3S", b"31536000S", b"500m", b"7999123u", b"7n", b"S")]
+    [3000, 31536000000, 500, 7999, 0, None]
     """
     number, unit = text[:-1], text[-1:]
     if not number.isdigit() or len(number) > 8:
         return None
-    if unit in _UNITS_BELOW:
-        return 1
-    factor = _UNITS_MS.get(unit)
-    return None if factor is None else int(number) * factor
+    factor = _UNITS_NS.get(unit)
+    return None if factor is None else int(number) * factor // 10**6

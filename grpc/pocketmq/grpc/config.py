@@ -1,6 +1,7 @@
 """GrpcConfig: the settings of the port for 5.x SDKs. Source of the names: ProxyConfig, 5.5.0."""
 
 from dataclasses import dataclass
+from typing import Self
 
 from pocketmq.remoting.settings import Settings, key
 
@@ -29,6 +30,22 @@ class GrpcConfig(Settings):
         name="enableTopicMessageTypeCheck",
         help="Refuse messages whose type is not that of their topic (attribute message.type).",
     )
+
+    polling_ms_max: int = key(
+        20_000,
+        name="grpcClientConsumerMaxLongPollingTimeoutMillis",
+        min=0,
+        max=60_000,
+        help="How long a receive waits for a message at most. A consumer that closes waits for it, too.",
+    )
+
+    @classmethod
+    def taken_from(cls, settings: dict[str, str]) -> Self:
+        """These settings, which are no longer in `settings`. Raises: IllegalArgument."""
+        config = cls.from_properties(settings)
+        for name in [*cls.keys()]:
+            settings.pop(name, None)
+        return config
 
     @property
     def is_off(self) -> bool:

@@ -224,8 +224,8 @@ def message_of(record: Record, topic: str, handle: str = "", attempt: int = 0) -
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = Encoding.IDENTITY
     system.message_type = type_of(properties)
-    _set_ms(system.born_timestamp, record.born_ms)
-    _set_ms(system.store_timestamp, record.store_ms)
+    set_ms(system.born_timestamp, record.born_ms)
+    set_ms(system.store_timestamp, record.store_ms)
     system.born_host = properties.get("__BORNHOST") or unpack_host(record.born_host)
     system.store_host = unpack_host(record.store_host)
     system.queue_id = record.queue_id
@@ -250,7 +250,7 @@ def _set_rest(system: Any, properties: dict[str, str], topic: str) -> None:
         system.message_group = group
     due = properties.get("TIMER_DELIVER_MS", "")
     if due.isdigit():
-        _set_ms(system.delivery_timestamp, int(due))
+        set_ms(system.delivery_timestamp, int(due))
     trace = properties.get("TRACE_CONTEXT")
     if trace is not None:
         system.trace_context = trace
@@ -263,6 +263,7 @@ def _set_rest(system: Any, properties: dict[str, str], topic: str) -> None:
         dead.message_id = properties.get("UNIQ_KEY") or properties.get("ORIGIN_MESSAGE_ID", "")
 
 
-def _set_ms(timestamp: Any, ms: int) -> None:
+def set_ms(timestamp: Any, ms: int) -> None:
+    """Of a Timestamp or a Duration."""
     timestamp.seconds = ms // 1000
     timestamp.nanos = ms % 1000 * 1_000_000

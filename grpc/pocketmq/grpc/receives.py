@@ -22,10 +22,10 @@ from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
 from pocketmq.grpc.handles import Handle
-from pocketmq.grpc.mapping import message_of
+from pocketmq.grpc.mapping import message_of, set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
-from pocketmq.grpc.sessions import POLLING_MS_MAX, RECEIVE_COUNT, Sessions
+from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PopMessageHeader
 from pocketmq.remoting.message_codec import get_property
@@ -117,13 +117,14 @@ class Receives:
         )
 
     def _polling_ms(self, request: Any, call: Call) -> int:
-        left_ms = POLLING_MS_MAX + _RESERVE_MS
+        most_ms = self._desk.config.polling_ms_max
+        left_ms = most_ms + _RESERVE_MS
         if call.deadline_ms is not None:
             left_ms = call.deadline_ms - self._desk.parts.node.clock.monotonic_ms()
         wanted_ms = left_ms
         if request.HasField("long_polling_timeout"):
             wanted_ms = ms_of(request.long_polling_timeout)
-        return max(0, min(wanted_ms, left_ms - _RESERVE_MS, POLLING_MS_MAX))
+        return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
     def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
         """Raises: Refused."""
@@ -158,10 +159,8 @@ class Receives:
         call.finish()
 
     def _time(self) -> bytes:
-        now_ms = self._now_ms()
         answer = ReceiveMessageResponse()
-        answer.delivery_timestamp.seconds = now_ms // 1000
-        answer.delivery_timestamp.nanos = now_ms % 1000 * 1_000_000
+        set_ms(answer.delivery_timestamp, self._now_ms())
         return framed(answer.SerializeToString())
 
     def _answer(

@@ -17,7 +17,7 @@ from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, parsed, when_all
-from pocketmq.grpc.mapping import BODY_SIZE_MAX, message_of
+from pocketmq.grpc.mapping import BODY_SIZE_MAX, message_of, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
 from pocketmq.remoting.codes import RequestCode, Version
@@ -29,7 +29,6 @@ from pocketmq.remoting.tables import GroupConfig
 log = logging.getLogger(__name__)
 
 RECEIVE_COUNT = 32
-POLLING_MS_MAX = 20_000
 _SEND_ATTEMPTS = 3
 _SUBSCRIPTIONS_MAX = 1_000
 _S = 1_000
@@ -176,7 +175,7 @@ class Sessions:
         group = group or GroupConfig(subscription.group.name)
         subscription.fifo = group.extra.get("consumeMessageOrderly") is True
         subscription.receive_batch_size = RECEIVE_COUNT
-        subscription.long_polling_timeout.seconds = POLLING_MS_MAX // 1000
+        set_ms(subscription.long_polling_timeout, self._desk.config.polling_ms_max)
         _retry(answer.backoff_policy, group)
         return answer
 
@@ -275,7 +274,7 @@ def _retry(policy: Any, group: GroupConfig) -> None:
     policy.max_attempts = attempts
     policy.ClearField("strategy")
     for ms in pauses:
-        policy.customized_backoff.next.add(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
+        set_ms(policy.customized_backoff.next.add(), ms)
 
 
 def _backoff(
@@ -284,7 +283,6 @@ def _backoff(
     policy.max_attempts = attempts
     policy.ClearField("strategy")
     backoff = policy.exponential_backoff
-    for duration, ms in ((backoff.initial, initial_ms), (backoff.max, max_ms)):
-        duration.seconds = ms // 1000
-        duration.nanos = ms % 1000 * 1_000_000
+    set_ms(backoff.initial, initial_ms)
+    set_ms(backoff.max, max_ms)
     backoff.multiplier = multiplier

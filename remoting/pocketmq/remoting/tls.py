@@ -120,6 +120,7 @@ def _self_signed() -> ssl.SSLContext:
     """CN=localhost, as a stock RocketMQ broker shows it out of the box. Raises: ImportError."""
     import tempfile
     from datetime import UTC, datetime, timedelta
+    from ipaddress import ip_address
 
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -128,6 +129,9 @@ def _self_signed() -> ssl.SSLContext:
 
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    # A client that was told to trust this certificate also wants to see where it went.
+    loopback = (x509.IPAddress(ip_address(text)) for text in ("127.0.0.1", "::1"))
+    places = [x509.DNSName("localhost"), *loopback]
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -137,6 +141,7 @@ def _self_signed() -> ssl.SSLContext:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=3650))
+        .add_extension(x509.SubjectAlternativeName(places), critical=False)
         .sign(private, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM) + private.private_bytes(

@@ -121,11 +121,14 @@ class InProcess(PocketMQ):
         )
         await stack.enter_async_context(name_server)
         self.namesrv = await name_server.listen()
-        config, store_config = read_broker_conf({**self._config, "storePathRootDir": self.store})
+        settings = {**self._config, "storePathRootDir": self.store}
+        grpc_config = GrpcConfig.taken_from(settings)
+        grpc_config.port = self._grpc_port
+        config, store_config = read_broker_conf(settings)
         broker = Broker(config, store_config, clock=self._clock, name_server=name_server.local)
         self.running = await stack.enter_async_context(broker)
         self.broker = broker.address
-        grpc = GrpcServer(broker, GrpcConfig(port=self._grpc_port), tls=ServerTls(TlsConfig()))
+        grpc = GrpcServer(broker, grpc_config, tls=ServerTls(TlsConfig()))
         self.grpc = (await stack.enter_async_context(grpc)).address
         self._grpc_port = grpc.port
         self._client = await stack.enter_async_context(ServerCalls(self.namesrv, self._clock))

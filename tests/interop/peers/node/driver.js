@@ -1,19 +1,10 @@
 'use strict';
 
 // The Node driver: ali-ons told what to do by JSON lines on standard input; see tests/interop/driver.py for the other end.
-// A line in is {"id", "do", ...}; a line out is {"id", "ok"}, {"id", "error"} or, unasked, {"event", ...}.
 
-const readline = require('readline');
 const httpclient = require('urllib');
 const { Consumer, Message, Producer } = require('ali-ons');
-
-const out = process.stdout.write.bind(process.stdout);
-// What a library prints must not get between our lines.
-process.stdout.write = process.stderr.write.bind(process.stderr);
-
-function say(line) {
-  out(JSON.stringify(line) + '\n');
-}
+const { say, serve } = require('./lines');
 
 const producers = new Map();
 const consumers = new Map();
@@ -142,22 +133,4 @@ const commands = {
   },
 };
 
-async function answer(request) {
-  const command = commands[request.do];
-  try {
-    if (!command) {
-      throw new Error(`the Node driver has no command ${request.do}`);
-    }
-    const value = await command(request);
-    say({ id: request.id, ok: value === undefined ? null : value });
-  } catch (error) {
-    console.error(error);
-    const code = typeof error.code === 'number' ? error.code : null;
-    say({ id: request.id, error: { class: error.name, code, message: error.message } });
-  }
-}
-
-const lines = readline.createInterface({ input: process.stdin });
-lines.on('line', line => { answer(JSON.parse(line)); });
-lines.on('close', () => process.exit(0));
-say({ event: 'ready' });
+serve(commands);

@@ -1,0 +1,237 @@
+"""The official SDKs of RocketMQ 5 over gRPC: Java 5.2.0, Python 5.1.2, Node 1.0.8, Go v5.1.4.
+
+Each test is for each SDK. By default those run that differ between SDKs, --grpc-all runs each with each;
+--reference lets them judge the real proxy 5.5.0 in local mode.
+"""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop import sdks
+from tests.interop.conftest import Shared
+from tests.interop.driver import Driver, PeerError
+from tests.interop.grpc_places import Ours, Place, Proxy
+from tests.interop.sdks import NAMES, ROOTS, Sdk
+from tests.kit.waiting import until
+
+FIFO = {"consumeMessageOrderly": True}
+SOON = {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}}
+
+
+def some(*names: str) -> pytest.MarkDecorator:
+    """These SDKs by default, the others by option."""
+    others = [pytest.param(each, marks=pytest.mark.grpc_all) for each in NAMES if each not in names]
+    return pytest.mark.parametrize("driver", [*names, *others], indirect=True)
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, shared: Shared) -> Driver:
+    name: str = request.param
+    folder = shared.folder / f"sdk-{name}"
+    return shared.get(f"sdk-{name}", lambda: sdks.start(name, folder), Driver.close)
+
+
+@pytest.fixture(params=["ours", pytest.param("proxy", marks=pytest.mark.reference)])
+def place(request: pytest.FixtureRequest, shared: Shared) -> Iterator[Place]:
+    if request.param == "ours":
+        with Ours() as running:
+            yield running
+    else:
+        yield shared.get(
+            "proxy", lambda: Proxy(shared.folder / "proxy", shared.mqadmin("5.5.0")), Proxy.close
+        )
+
+
+@pytest.fixture
+def sdk(place: Place, driver: Driver) -> Iterator[Sdk]:
+    with Sdk(driver, place.grpc) as made:
+        yield made
+
+
+@some(*NAMES)
+def test_messages_of_all_kinds_come_as_they_were_sent(place: Place, sdk: Sdk) -> None:
+    """With their filters, and but for the one that was recalled."""
+    normal, fifo, delay = (place.topic(kind) for kind in ("NORMAL", "FIFO", "DELAY"))
+    producer, later, in_order = sdk.producer(normal), sdk.producer(delay), sdk.producer(fifo)
+    by_tag = sdk.simple(place.group(), {normal: "A"})
+    by_sql = [{"topic": normal, "expression": "colour = 'red'", "sql": True}]
+    chosen = sdk.simple(place.group(), by_sql)
+    ordered = sdk.simple(place.group(**FIFO), {fifo: "*"})
+    delayed = sdk.simple(place.group(), {delay: "*"})
+    [recalled, _] = later.send(
+        {"topic": delay, "body": "recalled", "delay_ms": 9_000},
+        {"topic": delay, "body": "later", "delay_ms": 10_000},
+    )
+    assert later.recall(delay, recalled["recall_handle"]) == recalled["msg_id"]
+    with pytest.raises(PeerError):
+        later.recall(delay, "no handle")
+    place.advance(12)
+    assert [each.text for each in delayed.take(1)] == ["later"]
+
+    blue, red = {"colour": "blue"}, {"colour": "red"}
+    [sent, _] = producer.send(
+        {"topic": normal, "body": "plain", "tag": "A", "key": "k1", "properties": blue},
+        {"topic": normal, "body": "other", "tag": "B", "properties": red},
+    )
+    [plain] = by_tag.take(1)
+    assert (plain.text, plain.tags, plain.keys) == ("plain", "A", "k1")
+    assert (plain.properties["colour"], plain.reconsume_times) == ("blue", 0)
+    assert "corrupted" not in plain.properties
+    assert plain.msg_id == sent["msg_id"]
+    assert [each.text for each in chosen.take(1)] == ["other"]
+
+    in_order.send(*({"topic": fifo, "body": str(n), "shard": "o"} for n in range(4)))
+    found = ordered.take(4)
+    assert [each.text for each in found] == ["0", "1", "2", "3"]
+    assert {each.properties["__SHARDINGKEY"] for each in found} == {"o"}
+
+
+@some(*NAMES)
+def test_a_transaction_is_committed_rolled_back_or_asked_about(place: Place, sdk: Sdk) -> None:
+    topic = place.topic("TRANSACTION")
+    producer, consumer = sdk.producer(topic), sdk.simple(place.group(), {topic: "*"})
+    given_up = {"check": "ROLLBACK"}
+    producer.send(
+        {"topic": topic, "body": "committed", "end": "COMMIT"},
+        {"topic": topic, "body": "rolled back", "end": "ROLLBACK"},
+        {"topic": topic, "body": "forgotten", "end": "UNKNOWN"},
+        {"topic": topic, "body": "given up", "end": "UNKNOWN", "properties": given_up},
+    )
+    seen = consumer.take(2)
+    assert sorted(each.text for each in seen) == ["committed", "forgotten"]
+    until(lambda: set(producer.asked) == {"forgotten", "given up"}, "both questions")
+
+
+@some("python", "node")
+def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
+    place: Place, sdk: Sdk
+) -> None:
+    topic, group = place.topic("NORMAL"), place.group(retry_max_times=1, **SOON)
+    producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
+    producer.send(
+        {"topic": topic, "body": "once"},
+        {"topic": topic, "body": "twice", "properties": {"fail_times": "1"}},
+        {"topic": topic, "body": "never", "properties": {"fail_times": "9"}},
+    )
+    expected = [("never", 1), ("never", 2), ("once", 1), ("twice", 1), ("twice", 2)]
+    assert sorted(consumer.wait(5)) == expected
+    dead = sdk.simple(place.group(), {place.dead_letters(group): "*"})
+    assert [each.text for each in dead.take(1)] == ["never"]
+    assert len(consumer.seen) == 5
+
+
+@some("java")
+def test_a_push_consumer_in_order_holds_back_what_follows(place: Place, sdk: Sdk) -> None:
+    """A message that fails is tried again before the next one, and in the end gives way as a dead letter."""
+    topic, group = place.topic("FIFO"), place.group(retry_max_times=2, **FIFO, **SOON)
+    producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
+    fails = {"0": "1", "2": "9"}
+    properties = {n: {"fail_times": fails.get(n, "0")} for n in "0123"}
+    producer.send(
+        *({"topic": topic, "body": n, "shard": "o", "properties": properties[n]} for n in "0123")
+    )
+    expected = [("0", 1), ("0", 2), ("1", 1), ("2", 1), ("2", 2), ("2", 3), ("3", 1)]
+    seen = consumer.wait(len(expected))
+    if sdk.name == "go":
+        # v5.1.4 goes on with the next message of a batch while it waits to try the last one again.
+        seen.sort()
+    assert seen == expected
+    dead = sdk.simple(place.group(), {place.dead_letters(group): "*"})
+    assert [each.text for each in dead.take(1)] == ["2"]
+
+
+@some("python")
+def test_what_takes_long_stays_its_consumers(place: Place, sdk: Sdk) -> None:
+    """Renewal: the invisible time of a minute is over, and nobody gets the message twice."""
+    topic, group = place.topic("NORMAL"), place.group()
+    consumer, producer = sdk.push(group, {topic: "*"}), sdk.producer(topic)
+    other = sdk.simple(group, {topic: "*"}, await_ms=1_000)
+    producer.send({"topic": topic, "body": "slow", "properties": {"hold": "yes"}})
+    consumer.wait(1)
+    place.advance(70)
+    assert other.receive() == []
+    sdk.release()
+    place.advance(70)
+    assert other.receive() == []
+    assert consumer.seen == [("slow", 1)]
+
+
+@some("go")
+def test_a_simple_consumer_changes_how_long_it_has(place: Place, sdk: Sdk) -> None:
+    topic, group = place.topic("NORMAL"), place.group()
+    producer, consumer = sdk.producer(topic), sdk.simple(group, {topic: "*"})
+    producer.send({"topic": topic, "body": "again"})
+    [first] = until(consumer.receive, "the message")
+    consumer.change(first, 1_000)
+    [second] = until(consumer.receive, "the message again")
+    assert (second.text, second.reconsume_times) == ("again", 1)
+    consumer.ack(second)
+
+
+@some("java", "python")
+def test_clients_go_on_after_a_restart_of_the_server(place: Place, sdk: Sdk) -> None:
+    topic = place.topic("NORMAL")
+    consumer, producer = sdk.push(place.group(), {topic: "*"}), sdk.producer(topic)
+    simple = sdk.simple(place.group(), {topic: "*"})
+    producer.send({"topic": topic, "body": "before"})
+    consumer.wait(1)
+    place.restart()
+    until(
+        lambda: producer.send({"topic": topic, "body": "after"}),
+        "a send after the restart",
+        ignoring=PeerError,
+    )
+    assert ("after", 1) in consumer.wait(2)
+    texts: set[str] = set()
+
+    def both() -> bool:
+        for each in simple.receive():
+            simple.ack(each)
+            texts.add(each.text)
+        return {"before", "after"} <= texts
+
+    until(both, "both messages at the simple consumer", ignoring=PeerError)
+
+
+@some("java", "python")
+def test_tls_is_spoken_on_the_port_of_plain_text(place: Place, driver: Driver) -> None:
+    """Java and Go take any certificate; Python and Node the one that they were told to trust."""
+    topic = place.topic("NORMAL")
+    host, _, port = place.grpc.rpartition(":")
+    Path(driver.log_path.parent / ROOTS).write_text(ssl.get_server_certificate((host, int(port))))
+    with Sdk(driver, place.grpc, tls=True) as sdk:
+        producer, consumer = sdk.producer(topic), sdk.simple(place.group(), {topic: "*"})
+        producer.send({"topic": topic, "body": "secret"})
+        assert [each.text for each in consumer.take(1)] == ["secret"]
+
+
+ACL = """
+accounts:
+  - {accessKey: writer-key, secretKey: writer-secret, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
+"""
+
+
+@some("java", "python")
+def test_an_account_may_what_it_may(driver: Driver, tmp_path: Path) -> None:
+    """The accounts are those of plain_acl.yml; what is refused is 40100 in each SDK."""
+    file = tmp_path / "acl.yml"
+    file.write_text(ACL)
+    with Ours({"aclEnable": "true", "aclFile": str(file)}) as place:
+        topic = place.topic("NORMAL")
+        place.group_named("g")
+        writer = {"key": "writer-key", "secret": "writer-secret"}
+        with Sdk(driver, place.grpc, **writer) as sdk:
+            producer, consumer = sdk.producer(topic), sdk.simple("g", {topic: "*"})
+            producer.send({"topic": topic, "body": "signed"})
+            assert [each.text for each in consumer.take(1)] == ["signed"]
+        others: tuple[dict[str, str], ...] = (
+            {"key": "writer-key", "secret": "wrong"},
+            {"key": "nobody", "secret": "x"},
+            {},
+        )
+        for forger in [Sdk(driver, place.grpc, **account) for account in others]:
+            with forger as sdk, pytest.raises(PeerError):
+                sdk.producer(topic).send({"topic": topic, "body": "forged"})
+        assert place.count(topic) == 1
