@@ -143,9 +143,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--simulations",
-        default=100,
+        default=200,
         type=int,
-        help="how many seeds of the simulator are run (default 100; 10,000 for the reported figures)",
+        help="how many seeds of the simulator are run (default 200; 10,000 for the reported figures)",
     )
 
 

@@ -88,7 +88,11 @@ class Popper:
 
     def send(self, **more: Any) -> int:
         """A pop; returns its opaque."""
-        ext = {
+        return self.peer.send(RequestCode.POP_MESSAGE, self.ext(**more), version=513)
+
+    def ext(self, **more: Any) -> dict[str, Any]:
+        """The header of a pop."""
+        return {
             "consumerGroup": self.group,
             "topic": self.topic,
             "queueId": -1,
@@ -100,10 +104,9 @@ class Popper:
             "order": False,
             **more,
         }
-        return self.peer.send(RequestCode.POP_MESSAGE, ext, version=513)
 
     async def answer(self, **more: Any) -> RemotingCommand:
-        return await self.peer.answer(self.send(**more))
+        return await self.peer.ask(RequestCode.POP_MESSAGE, self.ext(**more), version=513)
 
     async def pop(self, **more: Any) -> list[Popped]:
         """The messages of a pop that finds some, or none."""

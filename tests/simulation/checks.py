@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tests.simulation.ledger import Queue, Sent
+from tests.simulation.story import TAGS, TOPIC_OF, group_of, tag_of
 
+from pocketmq.client import MessageQueue
 from pocketmq.remoting.message_codec import to_message
 from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
@@ -11,18 +13,21 @@ from pocketmq.store import MessageStore
 if TYPE_CHECKING:
     from tests.simulation.run import Cluster
 
+Stored = dict[tuple[Queue, int], str]
+"""The key of the message at an offset."""
+GROUP_OF = {topic: group for group, topic in TOPIC_OF.items()}
 # ASYNC_FLUSH: flushed after 500 ms, or 10 s where little was written; and what the disk takes.
 ASYNC_PROMISE_S = 11.5
 # When the broker stores the message that is read, at the latest, after it has acknowledged the first one.
-LATER_S = {"delay": 35.0, "transaction": 60.0}
+LATER_S = {"delay": 35.0, "timer": 35.0, "transaction": 60.0}
 
 
-def stored(cluster: "Cluster", *, anew: bool = False) -> dict[tuple[Queue, int], str]:
+def stored(cluster: "Cluster", *, anew: bool = False) -> Stored:
     """Key of the message at each offset of the topics' queues.
 
     anew: read all of it, not only what was not there at the last look at this broker.
     """
-    found: dict[tuple[Queue, int], str] = {}
+    found: Stored = {}
     for name, node in cluster.brokers.items():
         if node.broker is None:
             cluster.ledger.fault(cluster.now_s, f"{name} does not run")
@@ -32,12 +37,10 @@ def stored(cluster: "Cluster", *, anew: bool = False) -> dict[tuple[Queue, int],
     return found
 
 
-def _stored_at(
-    cluster: "Cluster", name: str, store: MessageStore, known: dict[tuple[Queue, int], str]
-) -> dict[tuple[Queue, int], str]:
-    found: dict[tuple[Queue, int], str] = {}
+def _stored_at(cluster: "Cluster", name: str, store: MessageStore, known: Stored) -> Stored:
+    found: Stored = {}
     for topic, queue_id in store.queues():
-        if topic not in ("plain", "ordered") and not topic.startswith("fresh"):
+        if topic not in GROUP_OF and not topic.startswith("fresh"):
             continue
         if not cluster.brokers[name].knows(topic):
             # Stored, but nobody can ask for it.
@@ -84,9 +87,8 @@ def _expected(cluster: "Cluster", sent: Sent) -> bool:
     )
 
 
-def missing(cluster: "Cluster") -> list[str]:
+def missing(cluster: "Cluster", there: Stored) -> list[str]:
     """What was acknowledged and is not there."""
-    there = stored(cluster)
     keys = set(there.values())
     wrong = []
     for sent in cluster.ledger.sent.values():
@@ -99,19 +101,15 @@ def missing(cluster: "Cluster") -> list[str]:
     return wrong
 
 
-def unprocessed(cluster: "Cluster") -> list[str]:
+def unprocessed(cluster: "Cluster", there: Stored) -> list[str]:
     """What is stored and was not processed by its group."""
     found = []
-    for (queue, offset), key in sorted(stored(cluster).items()):
-        if queue[0].startswith("fresh"):
+    for (queue, offset), key in sorted(there.items()):
+        group = GROUP_OF.get(queue[0])
+        if group is None or not _asked_for(cluster, group, key):
             continue
-        group = "ordereds" if queue[0] == "ordered" else "readers"
         handled = cluster.ledger.group(group)
-        others = handled.returned.get((queue, offset), set()) - {key}
-        if others and cluster.brokers[queue[1]].power_cuts_s:
-            # The end of the log was lost with the power, and with it a message that nobody was promised
-            # but that the group had processed already: this one got its offset, which the group is past.
-            # RocketMQ lets consumers read what is not on the disk yet, too.
+        if _place_was_lost(cluster, (queue, offset), key):
             continue
         if key in handled.failed and not cluster.story.sync_flush and _lost_power(cluster):
             # The copy that was to come again may have been in the end of the log that was lost.
@@ -121,12 +119,36 @@ def unprocessed(cluster: "Cluster") -> list[str]:
     return found
 
 
+def _place_was_lost(cluster: "Cluster", place: tuple[Queue, int], key: str) -> bool:
+    """Whether another message was there when the power went.
+
+    The end of the log was lost with it; nobody was promised that message, but the group may be past it, and
+    so past the one that has its offset now. RocketMQ lets consumers read what is not on the disk yet, too.
+    """
+    return bool(cluster.ledger.had_at_cut.get(place, set()) - {key})
+
+
+def remember(cluster: "Cluster", name: str) -> None:
+    """What a broker has in the moment in which its power goes."""
+    node = cluster.brokers[name]
+    if node.broker is not None:
+        known = cluster.known.setdefault(node.broker, {})
+        for place, key in _stored_at(cluster, name, node.store, known).items():
+            cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+
+
+def _asked_for(cluster: "Cluster", group: str, key: str) -> bool:
+    """Whether some member of the group wants the message."""
+    members = [name for name in cluster.story.consumers if group_of(name) == group]
+    return any(tag_of(key) in TAGS.get(name, "ab") for name in members)
+
+
 def _lost_power(cluster: "Cluster") -> bool:
     return any(broker.power_cuts_s for broker in cluster.brokers.values())
 
 
-def rolled_back(cluster: "Cluster") -> list[str]:
-    keys = set(stored(cluster).values())
+def rolled_back(cluster: "Cluster", there: Stored) -> list[str]:
+    keys = set(there.values())
     return [
         f"{sent.key} was rolled back and is visible"
         for sent in cluster.ledger.sent.values()
@@ -134,21 +156,26 @@ def rolled_back(cluster: "Cluster") -> list[str]:
     ]
 
 
-def offsets_ahead(cluster: "Cluster") -> list[str]:
+def offsets_ahead(cluster: "Cluster", there: Stored) -> list[str]:
     """Committed offsets beyond what came back from a listener."""
     wrong = []
-    there = stored(cluster)
     for name, node in cluster.brokers.items():
         if node.broker is None:
             continue
-        for topic, group in (("plain", "readers"), ("ordered", "ordereds")):
+        for topic, group in GROUP_OF.items():
+            if group == "popper":
+                # Its offset is behind what is handed out, done or not.
+                continue
             handled = cluster.ledger.group(group)
             for queue_id, committed in node.offsets.of_topic(group, topic).items():
                 queue = (topic, name, queue_id)
                 wrong += [
                     f"{group} committed {committed} of {queue}, but {offset} never came back"
                     for offset in range(committed)
-                    if (queue, offset) not in handled.returned and (queue, offset) in there
+                    if (queue, offset) not in handled.returned
+                    and (queue, offset) in there
+                    and _asked_for(cluster, group, there[queue, offset])
+                    and not _place_was_lost(cluster, (queue, offset), there[queue, offset])
                 ]
     return wrong
 
@@ -156,27 +183,31 @@ def offsets_ahead(cluster: "Cluster") -> list[str]:
 def allocation(cluster: "Cluster") -> list[str]:
     """What is wrong with who owns which queue now."""
     wrong = []
-    for group in ("readers", "ordereds"):
-        members = [c for c in cluster.consumers.values() if c.group == group]
-        owned = [queue for member in members for queue in member.owned()]
-        topic = "ordered" if group == "ordereds" else "plain"
-        wanted = cluster.queue_count(topic)
+    sharing: dict[tuple[str, str], list[MessageQueue]] = {}
+    for member in cluster.consumers.values():
+        owned = member.owned()
+        if owned is not None:
+            # Members that ask for something else have a list of their own.
+            sharing.setdefault((member.group, TAGS.get(member.name, "")), []).extend(owned)
+    for (group, tag), owned in sharing.items():
+        wanted = cluster.queue_count(TOPIC_OF[group])
         if len(set(owned)) != len(owned):
-            wrong.append(f"{group}: a queue has two owners")
+            wrong.append(f"{group} {tag}: a queue has two owners")
         if len(set(owned)) != wanted:
-            wrong.append(f"{group}: {len(set(owned))} of {wanted} queues have an owner")
+            wrong.append(f"{group} {tag}: {len(set(owned))} of {wanted} queues have an owner")
     return wrong
 
 
 def all_processed(cluster: "Cluster") -> bool:
     if any(node.broker is None for node in cluster.brokers.values()):
         return False
-    return not unprocessed(cluster) and not missing(cluster)
+    there = stored(cluster)
+    return not unprocessed(cluster, there) and not missing(cluster, there)
 
 
 def check(cluster: "Cluster") -> None:
     """All that must hold at rest."""
-    stored(cluster, anew=True)
+    there = stored(cluster, anew=True)
     for each in (missing, unprocessed, rolled_back, offsets_ahead):
-        for text in each(cluster):
+        for text in each(cluster, there):
             cluster.ledger.fault(cluster.now_s, text)

@@ -29,11 +29,12 @@ class Handled:
 
     keys: processed with success. failed: given back at least once. done: offsets of a queue that were
     processed with success. returned: keys of the messages at (queue, offset) whose listener call came back,
-    however it ended.
+    however it ended. acked: keys whose acknowledgement the broker took, in time; of a group that pops.
     """
 
     keys: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
+    acked: set[str] = field(default_factory=set)
     returned: dict[tuple[Queue, int], set[str]] = field(default_factory=dict)
     done: dict[Queue, set[int]] = field(default_factory=dict)
 
@@ -46,6 +47,8 @@ class Ledger:
         self.groups: dict[str, Handled] = {}
         self.said: list[str] = []
         self.wrong: list[str] = []
+        # Keys of the messages that were at a place when the power of its broker was cut.
+        self.had_at_cut: dict[tuple[Queue, int], set[str]] = {}
         # From when to when, in virtual seconds, some broker's clock was wrong.
         self.wrong_clocks: list[tuple[float, float]] = []
 

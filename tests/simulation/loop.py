@@ -50,24 +50,51 @@ class _Jump:
         return []
 
 
+class _Thread:
+    """A real thread that does one piece of work after the other, each when it is told to go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Lock()
+        self.back = threading.Lock()
+        self.go.acquire()
+        self.back.acquire()
+        self.work: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self.go.acquire()
+            if self.work is None:
+                return
+            self.work()
+            self.back.release()
+
+    def end(self) -> None:
+        """Only of one that has no work."""
+        self.work = None
+        self.go.release()
+        self._thread.join()
+
+
 class Fiber:
-    """A function in a thread of its own that runs only while the loop's thread waits for it."""
+    """A function in another thread, which runs only while the loop's thread waits for it."""
 
     _current = threading.local()
 
-    def __init__(self, work: Callable[[], Any], context: contextvars.Context) -> None:
+    def __init__(
+        self, work: Callable[[], Any], context: contextvars.Context, idle: list[_Thread]
+    ) -> None:
         self._work = work
         self._context = context
-        self._go = threading.Lock()
-        self._back = threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
+        # A thread costs more than most of what is done in it: it goes back to the idle ones.
+        self._idle = idle
+        self._thread = idle.pop() if idle else _Thread()
+        self._thread.work = self._run
         self.pause_s = 0.0
         self.ended = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
     @classmethod
     def current(cls) -> "Fiber | None":
@@ -75,31 +102,31 @@ class Fiber:
         return getattr(cls._current, "fiber", None)
 
     def _run(self) -> None:
-        self._go.acquire()
         Fiber._current.fiber = self
         try:
             self.result = self._context.run(self._work)
         except BaseException as error:  # noqa: BLE001 - it goes to the waiter for the result
             self.error = error
         self.ended = True
-        self._back.release()
 
     def turn(self) -> None:
         """Let it run until it pauses or ends."""
-        self._go.release()
-        self._back.acquire()
+        self._thread.go.release()
+        self._thread.back.acquire()
+        if self.ended:
+            self._thread.work = None
+            self._idle.append(self._thread)
 
     def pause(self, seconds: float) -> None:
         """In the fiber: let the others run for that long."""
         self.pause_s = seconds
-        self._back.release()
-        self._go.acquire()
+        self._thread.back.release()
+        self._thread.go.acquire()
 
     def finish(self) -> None:
         """Let it run to its end without pauses: the loop's thread waits for the pool."""
         while not self.ended:
             self.turn()
-        self._thread.join()
 
 
 class _Pool:
@@ -114,9 +141,10 @@ class _Pool:
 class Job(Future[Any]):
     """What submit() of an executor returns; who asks for the result at once lets the others wait."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], Any], idle: list[_Thread]) -> None:
         super().__init__()
         self.work = work
+        self.idle = idle
         self.context = contextvars.copy_context()
         self.fiber: Fiber | None = None
 
@@ -125,7 +153,7 @@ class Job(Future[Any]):
         if self.fiber is None:
             if not self.set_running_or_notify_cancel():
                 return False
-            self.fiber = Fiber(self.work, self.context)
+            self.fiber = Fiber(self.work, self.context, self.idle)
         return True
 
     def settle(self) -> None:
@@ -156,6 +184,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_s = 0.0
         self._selector = _Jump(self)
         self._pools: dict[int, _Pool] = {}
+        self._idle: list[_Thread] = []
         self.network: Any = None
         self.set_task_factory(_numbered)
 
@@ -176,7 +205,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if pool is None:
             size = executor._max_workers if executor is not None else _FIBERS_OF_DEFAULT_POOL
             pool = self._pools[id(executor)] = _Pool(size)
-        job = Job(lambda: func(*args))
+        job = Job(lambda: func(*args), self._idle)
         pool.queue.append(job)
         self.call_soon(self._next, pool)
         return job
@@ -207,6 +236,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not job.done():
             job.settle()
         self._next(pool)
+
+    def end_threads(self) -> None:
+        """None is left; the loop is not used any more."""
+        while self._idle:
+            self._idle.pop().end()
 
     def drain(self, executor: Any) -> None:
         """As shutdown(wait=True) of the executor: all that it runs comes to its end first."""

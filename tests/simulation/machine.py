@@ -69,6 +69,8 @@ class Machine:
             if gc.isenabled():
                 gc.disable()
                 stack.callback(gc.enable)
+            # What is there already is not of the run: looking at it at the end would cost most of that.
+            gc.freeze()
             for where, name, value in self._replacements():
                 stack.callback(setattr, where, name, getattr(where, name))
                 setattr(where, name, value)
@@ -79,7 +81,9 @@ class Machine:
         self._stack.close()
         if not self.loop.is_closed():
             self.loop.close()
+        self.loop.end_threads()
         gc.collect()
+        gc.unfreeze()
 
     def run(self, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The value of main(). The loop is closed afterwards."""

@@ -10,8 +10,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation import checks
+from tests.simulation.clients import ConsumerNode, Member, PopperNode, ProducerNode
 from tests.simulation.disk import Fault
 from tests.simulation.ledger import Ledger, Queue
 from tests.simulation.machine import Machine
@@ -20,15 +22,12 @@ from tests.simulation.nodes import (
     ADDRESSES,
     NAME_SERVER,
     QUEUE_COUNT,
-    TOPICS,
     BrokerNode,
-    ConsumerNode,
     NameServerNode,
     Node,
     NodeClock,
-    ProducerNode,
 )
-from tests.simulation.story import Event, Story
+from tests.simulation.story import TOPIC_OF, Event, Story, group_of
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -68,10 +67,17 @@ class Cluster:
         self.brokers = {
             name: BrokerNode(name, *parts, {"flushDiskType": flush}) for name in story.brokers
         }
+        for name, broker in self.brokers.items():
+            broker.before_cut = partial(checks.remember, self, name)
         self.producer = ProducerNode("producer-1", *parts)
-        self.consumers = {
-            name: ConsumerNode(name, *parts, from_last=story.from_last) for name in story.consumers
-        }
+        self.consumers: dict[str, Member] = {}
+        for name in story.consumers:
+            if group_of(name) == "popper":
+                self.consumers[name] = popper = PopperNode(name, *parts)
+                popper.broker_names = story.brokers
+            else:
+                self.consumers[name] = consumer = ConsumerNode(name, *parts)
+                consumer.from_last = story.from_last
         self.nodes: dict[str, Node] = {
             node.name: node
             for node in (
@@ -89,14 +95,16 @@ class Cluster:
     def queue_count(self, topic: str) -> int:
         return QUEUE_COUNT * len(self.brokers)
 
-    async def until(self, state: Callable[[], object], within_s: float, what: str) -> bool:
+    async def until(
+        self, state: Callable[[], object], within_s: float, what: str, *, every_s: float = 0.1
+    ) -> bool:
         end = self.now_s + within_s
         while not state():
             if self.now_s >= end:
                 if what:
                     self.ledger.fault(self.now_s, f"not within {within_s:.0f} s: {what}")
                 return False
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(every_s)
         return True
 
     # ------------------------------------------------------------ the course
@@ -115,9 +123,11 @@ class Cluster:
         async with admin:
             while len(await admin.site.brokers()) < len(self.brokers):
                 await asyncio.sleep(0.1)
-            for topic in TOPICS:
+            for group in self.story.groups:
                 for name in self.brokers:
-                    await admin.topics.create(topic, queues=QUEUE_COUNT, broker=name)
+                    await admin.topics.create(TOPIC_OF[group], queues=QUEUE_COUNT, broker=name)
+            if "isolated" in self.story.groups:
+                await admin.doctor.set_mode("isolated", "isolate")
         self.producer.start()
         for consumer in self.consumers.values():
             consumer.start()
@@ -225,12 +235,13 @@ class Cluster:
                 broker.kill()
                 broker.start()
         await self.until(lambda: not self.producer.busy, 120, "all sends have ended")
-        await self.until(lambda: checks.all_processed(self), SETTLE_S, "")
+        await self.until(lambda: checks.all_processed(self), SETTLE_S, "", every_s=2.0)
         checks.check(self)
         await self.until(
             lambda: not checks.allocation(self), 150, "members agree on who owns which queue"
         )
-        await asyncio.sleep(_FLUSH_ALL_S)
+        if not self.story.sync_flush:
+            await asyncio.sleep(_FLUSH_ALL_S)
 
     async def once_more(self) -> None:
         """Cut the power of all brokers; what was stored is there again."""

@@ -10,14 +10,52 @@ A story without an event is the same story but for that: times, delays and chanc
 import random
 from dataclasses import dataclass, replace
 
-LENGTH_MS = 40_000
+LENGTH_MS = 30_000
 DELAYS_S = (1, 5, 10, 30)
 """Of the delay levels that are used: an event's number says which."""
-SEND_KINDS = ("plain", "batch", "delay", "transaction", "ordered")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "reader": ("plain", "batch", "delay", "timer", "transaction"),
+    "ordered": ("ordered",),
+    "isolated": ("mixed",),
+    "popper": ("popped",),
+}
+"""What is sent to the topic of each group; a group's members are called after it. A story has two of them."""
+TOPIC_OF = {"reader": "plain", "ordered": "ordered", "isolated": "mixed", "popper": "popped"}
+TAGS = {"isolated-1": "a", "isolated-2": "b", "isolated-3": "a"}
+"""What a member subscribes; the others take all."""
 FILES = ("commitlog/", "consumequeue/", "index/", "config/", "checkpoint", "deliveries/")
 """What is in the paths of files whose calls fail."""
 BROKERS = ("broker-a", "broker-b")
-CONSUMERS = ("reader-1", "reader-2", "reader-3", "ordered-1", "ordered-2")
+CONSUMERS = (
+    *("reader-1", "reader-2", "reader-3"),
+    *("ordered-1", "ordered-2"),
+    *("isolated-1", "isolated-2", "isolated-3"),
+    *("popper-1", "popper-2"),
+)
+
+
+def group_of(member: str) -> str:
+    """
+    >>> group_of("reader-1")
+    'reader'
+    """
+    return member.partition("-")[0]
+
+
+def topic_of(kind: str, number: int) -> str:
+    """Where event `number` sends messages of a kind."""
+    if kind == "fresh":
+        return f"fresh-{number}"
+    return next(TOPIC_OF[group] for group, kinds in GROUPS.items() if kind in kinds)
+
+
+def tag_of(key: str) -> str:
+    """The tag of the message with this key, which ends with its place in its event.
+
+    >>> tag_of("mixed-7-0"), tag_of("mixed-7-1")
+    ('a', 'b')
+    """
+    return "ab"[int(key.rpartition("-")[2]) % 2]
 
 
 @dataclass(frozen=True, order=True)
@@ -51,6 +89,11 @@ class Story:
     from_last: bool = False
     length_ms: int = LENGTH_MS
 
+    @property
+    def groups(self) -> list[str]:
+        """Those that have members, in the order of GROUPS."""
+        return [group for group in GROUPS if any(group_of(c) == group for c in self.consumers)]
+
     def only(self, numbers: set[int]) -> "Story":
         """The same story with these events alone."""
         return replace(self, events=tuple(e for e in self.events if e.number in numbers))
@@ -65,11 +108,23 @@ def story_of(seed: int) -> Story:
     """The story of a seed."""
     chance = random.Random(f"{seed} story")
     brokers = BROKERS[: chance.choice((1, 1, 2))]
-    consumers = tuple(name for name in CONSUMERS if name.endswith("-1") or chance.random() < 0.5)
-    made: list[tuple[int, str, str, int, str]] = []
-    for _ in range(chance.randint(15, 40)):
-        kind = chance.choice(SEND_KINDS)
-        made.append((chance.randrange(LENGTH_MS), f"send {kind}", "producer-1", _count(chance), ""))
+    groups = chance.sample(list(GROUPS), 2)
+    consumers = tuple(
+        name
+        for name in CONSUMERS
+        if group_of(name) in groups and (name.endswith("-1") or chance.random() < 0.5)
+    )
+    kinds = [kind for group in groups for kind in GROUPS[group]]
+    made: list[tuple[int, str, str, int, str]] = [
+        (
+            chance.randrange(LENGTH_MS),
+            f"send {chance.choice(kinds)}",
+            "producer-1",
+            _count(chance),
+            "",
+        )
+        for _ in range(chance.randint(12, 30))
+    ]
     made += [_fault(chance, brokers, consumers) for _ in range(chance.randint(1, 7))]
     made.sort()
     events = tuple(
@@ -80,7 +135,7 @@ def story_of(seed: int) -> Story:
 
 
 def _count(chance: random.Random) -> int:
-    return chance.choice((1, 1, 2, 5, 12))
+    return chance.choice((1, 1, 2, 3, 8))
 
 
 def _fault(

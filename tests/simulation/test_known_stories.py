@@ -91,3 +91,15 @@ def test_a_topic_that_could_not_be_kept_takes_no_messages(fails: int) -> None:
         (4_000, "kill", "broker-a", 1_000, ""),
     )
     assert not run(story).wrong
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_timers_that_become_due_while_the_power_goes_come_all_the_same(seed: int) -> None:
+    """That they were delivered may not be on the disk before they are."""
+    story = _story(
+        seed,
+        (1_000, "send timer", "producer-1", 12, ""),
+        (3_010 + 40 * seed, "cut power", "broker-a", 1_000, ""),
+        length_ms=5_000,
+    )
+    assert not run(story).wrong

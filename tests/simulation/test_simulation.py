@@ -9,12 +9,12 @@ from tests.simulation.run import run
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, story_of
 
-_TWICE = """
+_TOLD = """
 import hashlib, sys
 from tests.simulation.run import run
 from tests.simulation.story import story_of
-said = "\\n".join(run(story_of(int(sys.argv[1]))).said)
-print(hashlib.sha256(said.encode()).hexdigest())
+for seed in sys.argv[1:]:
+    print(hashlib.sha256("\\n".join(run(story_of(int(seed))).said).encode()).hexdigest())
 """
 
 
@@ -35,12 +35,11 @@ def test_what_was_acknowledged_outlives_crashes_and_is_processed(seeds: range) -
             )
 
 
-@pytest.mark.parametrize("seed", [3, 8, 11])
-def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
+def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Otherwise a failing seed could not be looked at."""
     found = {
         subprocess.run(
-            [sys.executable, "-c", _TWICE, str(seed)],
+            [sys.executable, "-c", _TOLD, "3", "8", "11"],
             env={
                 **os.environ,
                 "PYTHONHASHSEED": hash_seed,
@@ -50,7 +49,7 @@ def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
             check=True,
             text=True,
         ).stdout
-        for hash_seed in ("0", "1", "random")
+        for hash_seed in ("0", "random")
     }
     assert len(found) == 1
 

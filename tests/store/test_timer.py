@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import struct
+import subprocess
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,7 +57,8 @@ class Timers:
     def crash(self) -> None:
         """What kill -9 leaves: the files as they are, nothing said goodbye."""
         copy = self.folder.with_name(self.folder.name + "x")
-        shutil.copytree(self.folder, copy)
+        # Unlike shutil it leaves the holes of the timer wheel out.
+        subprocess.run(["cp", "-r", str(self.folder), str(copy)], check=True)
         self.close()
         self.folder = copy
         self.open()
@@ -224,8 +226,8 @@ def test_a_crash_at_any_moment_loses_nothing_and_is_never_early(tmp_path: Path) 
             number for number, ms in enumerate(ahead) if ms <= now
         }
     timers.work()
-    # Nothing was in the middle of a second when it ended: so each came once.
-    assert sorted(timers.delivered("T")) == [str(number) for number in range(len(ahead))]
+    # What came since timercheck was written last comes again.
+    assert set(timers.delivered("T")) == {str(number) for number in range(len(ahead))}
     timers.close()
 
 

@@ -59,16 +59,12 @@ class TimerCheckFile:
             return TimerCheck()
 
     def save(self, check: TimerCheck) -> None:
-        """Into the page cache, which a kill of the process does not touch. Raises: OSError."""
+        """It is on the disk when this returns; for the pool. Raises: OSError."""
         if self._descriptor < 0:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             self._descriptor = open_sized(self._path, _FILE_SIZE)
         os.pwrite(self._descriptor, check.pack(), 0)
-
-    def sync(self) -> None:
-        """What was saved is on the disk when this returns. Raises: OSError."""
-        if self._descriptor >= 0:
-            os.fdatasync(self._descriptor)
+        os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -11,8 +11,9 @@ it is over: then no message is early, although TIMER_OUT_MS is cut down to a who
 2. A recall is a message with TIMER_DEL_UNIQKEY for the same second; it and the message that it names are
    dropped together when the second comes. What had arrived when a second was over is taken in before that
    second is delivered, however much it is: so no recall that was answered comes too late.
-3. The wheel and the log are written before the offset in timercheck moves; a second's messages are
-   delivered before the next second moves it. A crash may deliver a second again, it never loses one.
+3. timercheck tells of nothing that is not on the disk: what was taken in is in the log and the wheel, what
+   was delivered is in the commit log. So it is written once a second, after them; after a crash what came
+   since then comes again, and nothing is lost.
 4. After a crash the end of the log tells where reading the queue goes on, and the wheel is made right from
    the log, since RocketMQ keeps the wheel in memory. A machine that lost its power may have kept slots
    without their units: they are made anew from the whole log.
@@ -27,6 +28,7 @@ import contextlib
 import logging
 import os
 from array import array
+from dataclasses import replace
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
@@ -98,7 +100,11 @@ class TimerService:
         # Up to this second all is taken in that may belong to it: the queue up to this offset (2).
         self._over_ms = 0
         self._over_offset = 0
-        self._synced_at = 0
+        # Whether timercheck says where to begin, and what of the progress it has.
+        self._has_begun = False
+        self._synced = (0, 0, 0)
+        # Seconds with messages that were delivered.
+        self._done = 0
         self._sync_error: OSError | None = None
         self._side_tasks = store.side_tasks
         self._next_sync_ms = self._next_clean_ms = self._counted_ms = clock.monotonic_ms()
@@ -118,8 +124,9 @@ class TimerService:
         self._log.load(back)
         self._revise()
         self.check.log_position = min(self.check.log_position, self._log.end)
-        self._synced_at = self.check.log_position
-        if not self.check.read_ms:
+        self._synced = self._progress()
+        self._has_begun = self.check.read_ms != 0
+        if not self._has_begun:
             self.check.read_ms = self._now_second()
         self.pending.load(self.check.read_ms)
 
@@ -176,22 +183,16 @@ class TimerService:
         self._log.close()
         self._check_file.close()
 
-    def _save(self) -> None:
-        """timercheck as it is now; a store that never had a timer message has none."""
-        if self._log.end or self.check.queue_offset:
-            self._check_file.save(self.check)
+    def _save(self, check: TimerCheck, end: int) -> None:
+        """timercheck as it was when the log, which is on the disk, ended there (3); none without timers."""
+        self.check.log_position = end
+        if end or check.queue_offset:
+            self._check_file.save(replace(check, log_position=end))
 
     def sync(self) -> None:
-        """Everything on the disk, then the position that says so. Blocks. Raises: OSError."""
-        end = self._log.end
-        if end == self._synced_at:
-            self._save()
-            return
+        """The same for the stop, which flushes the store's own log afterwards. Blocks. Raises: OSError."""
         self._sync_files()
-        self._synced_at = end
-        self.check.log_position = end
-        self._save()
-        self._check_file.sync()
+        self._save(self.check, self._log.end)
 
     # ------------------------------------------------------------ in
 
@@ -215,6 +216,10 @@ class TimerService:
             end = min(end, master.queue_offset)
         if offset >= end:
             return False
+        if not self._has_begun:
+            # A unit without a time to begin at would be taken for delivered, once its second is over.
+            self._check_file.save(self.check)
+            self._has_begun = True
         entries = self._store.entries(TIMER_TOPIC, 0, offset, min(_STEP, end - offset))
         if not entries:
             self.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
@@ -227,7 +232,6 @@ class TimerService:
                 self._place(read_record(data, check_crc=False), position, size, master)
             self.check.queue_offset += 1
         self.taken_count += len(entries)
-        self._save()
         return True
 
     def _place(
@@ -267,7 +271,6 @@ class TimerService:
         while self._enqueue(master):
             await asyncio.sleep(0)
         self.check.read_ms = max(self.check.read_ms, master.read_ms)
-        self._save()
 
     # ------------------------------------------------------------ out
 
@@ -317,7 +320,6 @@ class TimerService:
                 self._wheel.put(Slot(slot.second, NONE, NONE, 0))
         self.check.read_ms = second_ms
         self._over_ms = 0
-        self._save()
 
     def _dequeue(self) -> None:
         """Go on to the next second with messages, at most to the last that is over."""
@@ -329,7 +331,6 @@ class TimerService:
                 self._collect(slot)
                 return
             self.check.read_ms += PRECISION_MS
-        self._save()
 
     def _collect(self, slot: Slot) -> None:
         """Gather the positions of a second, and what is recalled in it."""
@@ -367,9 +368,9 @@ class TimerService:
             due.pop()
         if not due:
             self._due = None
+            self._done += 1
             self._recalled.clear()
             self.check.read_ms += PRECISION_MS
-            self._save()
 
     def _deliver_one(self, position: int, *, goes_round: bool) -> None:
         record = waiting_record(self._store, position)
@@ -433,17 +434,13 @@ class TimerService:
 
     async def run(self) -> None:
         """Deliver until cancelled; the files are brought to the disk once a second."""
-        try:
-            await self._side_tasks.repeat("timer", self._round)
-        finally:
-            with self._side_tasks.attempt("timer-sync"):
-                self._save()
+        await self._side_tasks.repeat("timer", self._round)
 
     async def _round(self) -> None:
         self._arrived.clear()
         wait_ms = self.step()
         now = self._clock.monotonic_ms()
-        if now >= self._next_sync_ms and self._log.end != self._synced_at:
+        if now >= self._next_sync_ms and self._progress() != self._synced:
             self._next_sync_ms = now + _SYNC_INTERVAL_MS
             with self._side_tasks.attempt("timer-sync"):
                 await self._sync_in_pool()
@@ -464,13 +461,16 @@ class TimerService:
                 await self._arrived.wait()
 
     async def _sync_in_pool(self) -> None:
-        end = self._log.end
-        await asyncio.get_running_loop().run_in_executor(None, self._sync_files)
-        # What the check says was delivered has to be on the disk before it.
+        loop = asyncio.get_running_loop()
+        check, progress = replace(self.check), self._progress()
+        await loop.run_in_executor(None, self._sync_files)
         await self._store.on_disk()
-        self._synced_at = end
-        self.check.log_position = end
-        self._save()
+        await loop.run_in_executor(None, self._save, check, progress[0])
+        self._synced = progress
+
+    def _progress(self) -> tuple[int, int, int]:
+        """What timercheck has to tell: not that the time goes by, which costs nothing to find out again."""
+        return self._log.end, self.check.queue_offset, self._done
 
     def _sync_files(self) -> None:
         """Log and wheel to the disk; after an fsync error never again, as what they have is unknown.
