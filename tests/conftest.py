@@ -60,6 +60,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--migrate-messages",
+        default=2_000,
+        type=int,
+        help="messages sent while a broker is migrated (default 2,000; 1,000,000 for the figures)",
+    )
+
+    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,

@@ -93,6 +93,7 @@ ASKED = {
     "context select": "kept",
     "context delete": "kept",
     "top": "--every 0.1",
+    "migrate": "--broker a --from {namesrv} --check",
 }
 # A name that is wrong, and what the error says to do next.
 WRONG = {
@@ -141,6 +142,7 @@ WRONG = {
     "store export": ("{folder}/nope", "--data"),
     "doctor group": ("Nope", "group list"),
     "bench consume": ("--topic Nope", "topic create Nope"),
+    "migrate": ("--broker Nope --from {namesrv}", "cluster list"),
     "context select": ("Nope", "context list"),
     "context delete": ("Nope", "context list"),
 }
@@ -184,7 +186,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         assert server.process.stdout is not None
         ready = json.loads(server.process.stdout.readline())
         assert ready["ready"] is True
-        found = Site(ready["namesrv"], {"store": ready["store"], "folder": str(folder)})
+        found = Site(ready["namesrv"], {name: ready[name] for name in ("store", "namesrv")})
+        found.places["folder"] = str(folder)
         for path, words in (
             ("topic create", "T --queues 1"),
             ("topic create", "Gone"),

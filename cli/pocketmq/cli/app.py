@@ -33,7 +33,7 @@ GROUPS = {
     "context": ("context_commands", "Remember sites by name: address, credentials, TLS."),
 }
 # Commands of their own, beside the groups.
-_SINGLE = {"top": "top"}
+_SINGLE = {"top": "top", "migrate": "migrate"}
 
 
 def reach(

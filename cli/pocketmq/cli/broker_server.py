@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, read_broker_conf
@@ -32,6 +32,8 @@ from pocketmq.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+# Entered when the broker serves, and before it says so: (the broker, what stops it).
+Beside = Callable[[Broker, asyncio.Event], AbstractAsyncContextManager[None]]
 _NAMESRV_PORT = 9876
 # A file of `up` is a broker.conf: these names in it are the broker's.
 _NOT_NAMESRVS = ("listenPort", "bindAddress", "kvConfigPath")
@@ -141,7 +143,7 @@ class BrokerServer:
             **self._grpc.to_properties(),
         }
 
-    async def serve(self, stop: asyncio.Event) -> None:
+    async def serve(self, stop: asyncio.Event, beside: Beside | None = None) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         config = self._config
         check_advertised(config.broker_ip1)
@@ -174,6 +176,11 @@ class BrokerServer:
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )
             metrics = await metrics_port(stack, self.metrics, config.listen_address, broker)
+            await stack.enter_async_context(
+                nullcontext() if beside is None else beside(broker, stop)
+            )
+            if stop.is_set():
+                return
             settle()
             say_ready(
                 {

@@ -31,6 +31,11 @@ class FrameDecoder:
         """Bytes of an unfinished frame."""
         return len(self._buffer)
 
+    @property
+    def rest(self) -> bytes:
+        """The unfinished frame, as far as it has come."""
+        return bytes(self._buffer)
+
     def feed(self, data: bytes) -> list[bytes]:
         """Frames that `data` completes, in order.
 

@@ -59,6 +59,8 @@ class RemotingServer:
         self._idle_ms = idle_ms
         self._scan_interval_ms = scan_interval_ms
         self._listeners: list[asyncio.Server] = []
+        # What a new connection is made by; a passage (passage.py) takes its place for a while.
+        self.accept: Callable[[], asyncio.Protocol] = self.make_connection
         self.connections: set[Connection] = set()
         self.shares = Shares(limits or ConnectionLimits())
 
@@ -105,17 +107,18 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         if sock is not None:
-            listener = await loop.create_server(self._make_connection, sock=sock, backlog=1024)
+            listener = await loop.create_server(lambda: self.accept(), sock=sock, backlog=1024)
         else:
-            listener = await loop.create_server(self._make_connection, host, port, backlog=1024)
+            listener = await loop.create_server(lambda: self.accept(), host, port, backlog=1024)
         self._listeners.append(listener)
         name = listener.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
-    def _make_connection(self) -> Connection:
+    def make_connection(self) -> Connection:
+        """What serves one client."""
         return Connection(
             self._handlers,
-            spawn=self._spawn,
+            spawn=self.spawn,
             monotonic_ms=self._clock.monotonic_ms,
             on_open=self._opened,
             on_close=self._closed,
@@ -143,7 +146,8 @@ class RemotingServer:
         if self._on_close is not None:
             self._on_close(connection)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run it until the server ends, at the latest; it raises nothing."""
         task = self._tasks.create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -1,0 +1,1 @@
+"""`pocketmq migrate`: another broker takes a broker's place while clients go on."""

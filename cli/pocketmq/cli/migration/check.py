@@ -1,0 +1,154 @@
+"""check: what would not come along, said before anything begins; no I/O. Source: RocketMQ 4.9.7, 5.5.0."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pocketmq.cli.migration.source import Facts
+
+REFUSED, TOLD = "refused", "told"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """level: REFUSED, it cannot begin; TOLD, it can, and something is different afterwards."""
+
+    level: str
+    text: str
+
+
+# Settings of a source that can not be followed, with the value that says so.
+_CANNOT = {
+    (
+        "enableControllerMode",
+        "true",
+    ): "the source is in controller mode and speaks another language to its "
+    "slaves: start it with enableControllerMode=false",
+    (
+        "enableDLegerCommitLog",
+        "true",
+    ): "the source keeps its log by DLedger, which no slave can follow: "
+    "move its messages by consuming and sending them",
+    ("duplicationEnable", "true"): "the source has duplicationEnable=true and lets no slave in",
+    ("brokerRole", "SLAVE"): "the source is a slave itself: name its master",
+    (
+        "aclEnable",
+        "true",
+    ): "the source has aclEnable=true and refuses what a slave asks: let this machine in "
+    "by globalWhiteRemoteAddresses, and set aclEnable=false here and there for the time of the migration",
+    (
+        "authenticationEnabled",
+        "true",
+    ): "the source has authenticationEnabled=true and refuses what a slave "
+    "asks: switch it off for the time of the migration",
+    (
+        "timerRocksDBEnable",
+        "true",
+    ): "the source keeps its timers in RocksDB and does not tell a slave "
+    "how far they have come: start it with timerRocksDBEnable=false",
+}
+_DIFFERENT = {
+    (
+        "storeType",
+        "defaultRocksDB",
+    ): "queues that the source keeps in RocksDB are built anew from the log",
+    ("transientStorePoolEnable", "true"): "transientStorePoolEnable has no effect here",
+    (
+        "slaveReadEnable",
+        "true",
+    ): "slaveReadEnable has to be set here, too, if slaves are to serve reads",
+}
+
+
+def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
+    """What there is to say of a source. free_size: bytes on the disk that its log is to come to."""
+    settings = facts.settings
+    for (name, value), text in _CANNOT.items():
+        if settings.get(name) == value:
+            yield Finding(REFUSED, text)
+    if facts.log_size + int(settings.get("mappedFileSizeCommitLog", 0)) > free_size:
+        yield Finding(
+            REFUSED,
+            f"the source's log has {facts.log_size} bytes, and {free_size} are free in the folder here",
+        )
+    if facts.static_topics:
+        names = ", ".join(facts.static_topics[:5])
+        yield Finding(
+            REFUSED,
+            f"{len(facts.static_topics)} topics are static (their queues are spread over brokers by a table "
+            f"that PocketMQ does not have): {names}",
+        )
+    lite = sorted(name for name, row in facts.topics.items() if "LITE" in _message_type(row))
+    if lite:
+        yield Finding(
+            REFUSED,
+            f"{len(lite)} topics are lite topics, which are not served here: {', '.join(lite[:5])}",
+        )
+    for (name, value), text in _DIFFERENT.items():
+        if settings.get(name) == value:
+            yield Finding(TOLD, text)
+    if settings.get("messageStorePlugIn"):
+        yield Finding(
+            TOLD,
+            "what the source has moved to other storage (messageStorePlugIn) and deleted from its log does "
+            "not come along",
+        )
+    compact = sorted(
+        name
+        for name, row in facts.topics.items()
+        if "COMPACTION" in str((row.get("attributes") or {}).get("cleanup.policy", ""))
+    )
+    if compact:
+        yield Finding(
+            TOLD,
+            f"{len(compact)} topics are compacted at the source; here every message of them is kept as long "
+            f"as others: {', '.join(compact[:5])}",
+        )
+
+
+def _message_type(row: object) -> str:
+    attributes = (row.get("attributes") or {}) if isinstance(row, dict) else {}
+    return str(attributes.get("message.type", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What a broker of ours has that an Apache broker may not take.
+
+    timers, pops: messages that wait for their time, and popped ones that are not acknowledged. v2_records: of
+    topics with names beyond 127 bytes. isolated: groups in mode isolate.
+    """
+
+    timers: int
+    pops: int
+    long_topics: tuple[str, ...]
+    isolated: tuple[str, ...]
+
+
+def outward(ours: Ours, version: str) -> Iterator[Finding]:
+    """What there is to say of a way to an Apache broker of this version, "4.9" or "5"."""
+    if version == "4.9":
+        if ours.timers:
+            yield Finding(
+                REFUSED,
+                f"{ours.timers} messages wait for a time of their own, and RocketMQ 4.9 would never deliver "
+                "them: wait until they are due, or move to 5.x",
+            )
+        if ours.pops:
+            yield Finding(
+                REFUSED,
+                f"{ours.pops} messages were popped and are not acknowledged, and RocketMQ 4.9 would never "
+                "give them out again: stop what pops, and wait until its time is over",
+            )
+        if ours.long_topics:
+            yield Finding(
+                REFUSED,
+                f"{len(ours.long_topics)} topics have names beyond 127 bytes, whose messages RocketMQ 4.9 "
+                f"cannot read: {', '.join(ours.long_topics[:3])}",
+            )
+        yield Finding(TOLD, "clients over gRPC, pop and timers are not served by RocketMQ 4.9")
+    if ours.isolated:
+        yield Finding(
+            TOLD,
+            f"{len(ours.isolated)} groups are in mode isolate: there their members share queues whatever "
+            f"they subscribe to, and go on from the group's own offsets: {', '.join(ours.isolated[:5])}",
+        )

@@ -1,0 +1,305 @@
+"""Inwards: a broker of ours takes the place of the master that it follows.
+
+    step          what it does                                               undone by
+    follow        copies the log and the tables, as a slave                  stopping this broker
+    verify        compares the ends of all queues, and pieces of the log     -
+    come between  clients find this broker in the route; what they ask       routes name the source again, and
+                  goes on to the source                                      clients come back to it
+    take over     clients wait; the source refuses sends; the rest is        clients go on at the source,
+                  copied; this broker leads and answers what waited          which accepts sends again
+    see out       the source is stopped                                      (it has missed messages)
+
+1. Only "take over" is a pause. Nobody has to find another address in it: the clients are here already.
+2. Until this broker leads, whatever goes wrong and whoever stops it, each step is undone, the last first.
+3. The source may register at its name servers once more, and does so for as long as it lives: whenever
+   they name it as the master this broker registers, too. Both lead to the same messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from random import Random
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.follower import Follower, fetched
+from pocketmq.cli.migration.source import Source
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.passage import Passage
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.05
+ROUTE_LOOK_S = 0.3
+QUIET_MS = 3_000
+_NEAR_SIZE = 4 << 20
+_PIECES = 64
+_PIECE_SIZE = 64 << 10
+_ASKED_AT_ONCE = 16
+_UNREGISTERS_MS = 60_000
+
+
+class MigrationRefused(PocketMQError):
+    """Why it does not go on, in one sentence; every step is undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How the steps speak to who called: a line, and a question that waits for a yes."""
+
+    say: Callable[[str], None]
+    confirm: Callable[[str], Awaitable[None]]
+
+
+class Inwards:
+    """Owner of the steps.
+
+    route_ms: how long clients may go on with the route that they know. role: this broker's, when it leads.
+    """
+
+    def __init__(
+        self, broker: Broker, source: Source, talk: Talk, *, route_ms: int, role: str
+    ) -> None:
+        self._broker = broker
+        self._source = source
+        self._say = talk.say
+        self._confirm = talk.confirm
+        self._route_ms = route_ms
+        self._role = role
+        self._number = broker.config.broker_id
+        self._replication = broker.parts.services.replication
+        self._store = broker.parts.messages.store
+        self._monotonic_ms = broker.clock.monotonic_ms
+        self._own_ha_address = broker.registration.identity.ha_address
+        # From here on there is no way back (2).
+        self.leads = False
+        self.pause_ms = -1
+
+    async def run(self) -> None:
+        """All steps to the take-over. Raises: MigrationRefused, PocketMQError, OSError."""
+        await self.follow()
+        await self.verify()
+        await self._confirm(
+            f"{self._source.name} at {self._source.address} is level with this broker, which takes its place "
+            "now"
+        )
+        async with AsyncExitStack() as undo:
+            passage = await self.come_between(undo)
+            await self.wait_for_clients(passage)
+            await self.take_over(passage, undo)
+            undo.pop_all()
+
+    @property
+    def _follower(self) -> Follower:
+        follower = self._replication.follower
+        assert follower is not None, "this broker leads already"
+        return follower
+
+    # ------------------------------------------------------------ follow
+
+    async def follow(self) -> None:
+        """Until it is level with the source, and the tables are here."""
+        self._say(f"following {self._source.name} at {self._source.address}")
+        began_ms = shown_ms = self._monotonic_ms()
+        first = self._store.commit_log_max_position
+        while True:
+            state, metadata = self._follower.state, self._replication.metadata
+            assert metadata is not None
+            end = self._store.commit_log_max_position
+            behind = state.master_end - end
+            if state.connected and behind < _NEAR_SIZE and metadata.rounds:
+                await self._level()
+                break
+            now_ms = self._monotonic_ms()
+            if now_ms - shown_ms >= 2_000:
+                shown_ms = now_ms
+                trouble = "" if state.connected else state.trouble
+                done = progress(end - first, max(behind, 0), now_ms - began_ms)
+                self._say(f"  not following yet: {trouble}" if trouble else f"  {done}")
+            await asyncio.sleep(LOOK_S)
+        self._say(f"level at {self._store.commit_log_max_position} bytes")
+
+    async def _level(self) -> None:
+        """Wait until all that the source has now is here; one of RocketMQ sends it within 100 ms."""
+        end = (await self._follower.master.ends()).high
+        while self._store.commit_log_max_position < end:
+            await asyncio.sleep(LOOK_S / 5)
+
+    # ------------------------------------------------------------ verify
+
+    async def verify(self) -> None:
+        """The ends of all queues, and pieces of the log. Raises: MigrationRefused."""
+        queues = await self._check_queues()
+        size = await self._check_log()
+        self._say(f"the same: {queues} queues, {size} bytes of the log in {_PIECES} places")
+
+    async def _check_queues(self) -> int:
+        api, address, store = self._source.admin.site.api, self._source.address, self._store
+        turns = asyncio.Semaphore(_ASKED_AT_ONCE)
+        theirs: dict[tuple[str, int], int] = {}
+
+        async def ask(topic: str, queue_id: int) -> None:
+            async with turns:
+                queue = MessageQueue(topic, self._source.name, queue_id)
+                theirs[topic, queue_id] = await api.max_offset(address, queue)
+
+        queues = store.queues()
+        async with asyncio.TaskGroup() as tasks:
+            for topic, queue_id in queues:
+                tasks.create_task(ask(topic, queue_id), name=f"end of {topic} {queue_id}")
+        # What has come there since is on its way.
+        await self._level()
+        for (topic, queue_id), end in theirs.items():
+            if store.max_offset(topic, queue_id) < end:
+                raise MigrationRefused(
+                    f"queue {queue_id} of {topic} ends at {store.max_offset(topic, queue_id)} here and at "
+                    f"{end} there, though the logs are level"
+                )
+        return len(queues)
+
+    async def _check_log(self) -> int:
+        """Pieces of the log here and there. Returns: how many bytes. Raises: MigrationRefused."""
+        store, address = self._store, self._follower.state.master
+        low, high = store.commit_log_min_position, store.commit_log_max_position
+        if low == high:
+            return 0
+        random, sizes = Random(high), []
+        turns = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+        async def compare(begin: int) -> None:
+            mine = store.raw(begin, min(_PIECE_SIZE, high - begin))
+            assert mine is not None
+            async with turns:
+                theirs = await fetched(address, begin, len(mine))
+            if bytes(mine) != theirs:
+                raise MigrationRefused(f"the log has other bytes here than there behind {begin}")
+            sizes.append(len(mine))
+
+        async with asyncio.TaskGroup() as tasks:
+            for begin in {low, *(random.randrange(low, high) for _ in range(_PIECES - 1))}:
+                tasks.create_task(compare(begin), name=f"compare {begin}")
+        return sum(sizes)
+
+    # ------------------------------------------------------------ come between
+
+    async def come_between(self, undo: AsyncExitStack) -> Passage:
+        """Name servers tell clients this broker's address, and what they ask goes on to the source."""
+        server = self._broker.server
+        passage = Passage(server, self._source.address, self._monotonic_ms, self._source.knows)
+        passage.open()
+        undo.push_async_callback(self._step_back, passage)
+        for connection in list(server.connections):
+            connection.close()
+        # Other slaves of the source go on following it.
+        await self._register(MASTER_ID, self._follower.state.master)
+        if not await self._source.is_routed_to(self._broker.address):
+            raise MigrationRefused(
+                f"the name servers go on naming {self._source.address} as the master of {self._source.name}: "
+                "one that runs in the old broker's own process always does"
+            )
+        self._say(f"clients are led to {self._broker.address}, and from there to the source")
+        return passage
+
+    async def _step_back(self, passage: Passage) -> None:
+        await self._source.register()
+        await self._register(self._number, self._own_ha_address)
+        self._say(
+            f"clients are led to the source again; for {self._route_ms / 1000:g} s what they ask here still "
+            "goes on to it"
+        )
+        await asyncio.sleep(self._route_ms / 1000)
+        passage.close()
+
+    async def _register(self, number: int, ha_address: str) -> None:
+        """Under this number, without taking leave of the one before: that would remove who has it now."""
+        registration = self._broker.registration
+        registration.identity = replace(
+            registration.identity, broker_id=number, ha_address=ha_address
+        )
+        await registration.start()
+
+    async def keep_route(self) -> None:
+        """Invariant 3, until a minute after the source has gone."""
+        gone_ms = 0
+        while not gone_ms or self._monotonic_ms() - gone_ms < _UNREGISTERS_MS:
+            if not await self._is_ours():
+                await self._broker.registration.start()
+            if self.leads and not gone_ms and not await self._source.is_there():
+                gone_ms = self._monotonic_ms()
+            await asyncio.sleep(ROUTE_LOOK_S)
+
+    async def _is_ours(self) -> bool:
+        try:
+            return await self._source.is_routed_to(self._broker.address)
+        except (PocketMQError, OSError) as error:
+            log.warning("a name server does not answer reason=%s", error)
+            return True
+
+    async def wait_for_clients(self, passage: Passage) -> None:
+        """Until every client has asked for the route once."""
+        self._say(f"waiting {self._route_ms / 1000:g} s for clients to look up the route")
+        end_ms = self._monotonic_ms() + self._route_ms
+        while self._monotonic_ms() < end_ms:
+            if not await self._is_ours():
+                await self._broker.registration.start()
+            await asyncio.sleep(min(ROUTE_LOOK_S, self._route_ms / 1000))
+        self._say(f"{len(passage.passed)} connections come by way of this broker")
+
+    # ------------------------------------------------------------ take over
+
+    async def take_over(self, passage: Passage, undo: AsyncExitStack) -> None:
+        """The pause. Raises: MigrationRefused."""
+        began_ms = self._monotonic_ms()
+        self._say("clients wait now")
+        passage.hold()
+        undo.callback(passage.go_on)
+        while not passage.is_quiet and self._monotonic_ms() - began_ms < QUIET_MS:
+            await asyncio.sleep(LOOK_S / 5)
+        undo.push_async_callback(self._source.accept_sends)
+        await self._source.refuse_sends()
+        await self._catch_up(began_ms + QUIET_MS)
+        metadata = self._replication.metadata
+        assert metadata is not None
+        await metadata.round()
+        self.leads = True
+        await self._replication.promote(self._role, force=True)
+        await self._register(MASTER_ID, self._own_ha_address)
+        passage.serve_here()
+        self.pause_ms = self._monotonic_ms() - began_ms
+        self._say(f"this broker leads; clients waited for {self.pause_ms} ms")
+
+    async def _catch_up(self, until_ms: int) -> None:
+        """The source's log stands still, and is here. Raises: MigrationRefused."""
+        master, store = self._follower.master, self._store
+        end = -1
+        while True:
+            last, end = end, (await master.ends()).high
+            if store.commit_log_max_position >= end == last:
+                return
+            if self._monotonic_ms() > until_ms:
+                # What comes of its own accord, such as delayed messages, may never stand still.
+                if store.commit_log_max_position >= last >= 0:
+                    return
+                raise MigrationRefused(
+                    f"{end - store.commit_log_max_position} bytes are not here yet: the source is faster "
+                    "than this broker"
+                )
+            await asyncio.sleep(LOOK_S / 5)
+
+
+def progress(done: int, left: int, spent_ms: int) -> str:
+    """What has come, what is missing, and for how long that will take.
+
+    >>> progress(300 << 20, 600 << 20, 3_000)
+    '300.0 MiB of 900.0 MiB, 100.0 MiB/s, 6 s left'
+    >>> progress(0, 1 << 20, 10)
+    '0.0 MiB of 1.0 MiB'
+    """
+    text = f"{done / (1 << 20):.1f} MiB of {(done + left) / (1 << 20):.1f} MiB"
+    rate = done / max(spent_ms, 1) * 1000
+    if not rate:
+        return text
+    return f"{text}, {rate / (1 << 20):.1f} MiB/s, {left / rate:.0f} s left"

@@ -1,0 +1,202 @@
+"""The process of `pocketmq migrate --from`: a slave of the old broker first, then the broker itself.
+
+Its settings come from DIR/broker.conf, which is written from what the source says, and again when this
+broker leads: whoever starts a broker with that file gets the same one.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketmq.admin import Admin
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
+from pocketmq.cli.broker_server import BrokerServer
+from pocketmq.cli.event_loop import run
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.migration.inwards import Inwards, MigrationRefused, Talk
+from pocketmq.cli.migration.source import Source
+from pocketmq.cli.output import print_line
+from pocketmq.cli.server_config import read_file
+from pocketmq.cli.server_log import start_logging
+from pocketmq.cli.server_options import parse
+from pocketmq.cli.site import client_options
+from pocketmq.remoting.settings import format_properties
+from pocketmq.store import StoreConfig
+
+# What the source was told, and this broker is told as well.
+_CARRIED = (
+    "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable",
+    "brokerPermission",
+    "defaultTopicQueueNums",
+    "deleteWhen",
+    "enablePropertyFilter",
+    "fileReservedTime",
+    "flushDiskType",
+    "inSyncReplicas",
+    "mappedFileSizeCommitLog",
+    "maxMessageSize",
+    "messageDelayLevel",
+    "messageIndexEnable",
+    "msgTraceTopicName",
+    "regionId",
+    "rejectTransactionMessage",
+    "slaveTimeout",
+    "timerMaxDelaySec",
+    "traceTopicEnable",
+    "transactionCheckInterval",
+    "transactionCheckMax",
+    "transactionTimeOut",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for. name: the source's; config: a file with more settings for this broker."""
+
+    name_servers: str
+    name: str
+    data: str
+    config: str | None = None
+    port: int | None = None
+    route_ms: int = 0
+    stop_command: str | None = None
+    yes: bool = False
+
+
+def conf_in(data: str) -> Path:
+    """DIR/broker.conf. Raises: CannotBegin when it is a master's."""
+    path = Path(data).absolute() / "broker.conf"
+    if path.exists() and read_file(str(path)).get("brokerRole", SLAVE) != SLAVE:
+        raise CannotBegin(
+            f"{path} is a master's, so that migration is over: pocketmq broker -c {path}"
+        )
+    return path
+
+
+class InwardsServer:
+    """Owner of DIR/broker.conf."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._conf = conf_in(wish.data)
+        self._settings: dict[str, str] = {}
+        self._leads = False
+
+    def serve(self, source: Source, settings: Mapping[str, str]) -> bool:
+        """Until it is stopped. settings: the source's. Returns: whether this broker leads.
+
+        Raises: CannotBegin, PocketMQError, ExceptionGroup of them.
+        """
+        wish = self._wish
+        known = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        self._settings = {
+            **{name: settings[name] for name in _CARRIED if name in settings and name in known},
+            **read_file(wish.config),
+            "brokerName": source.name,
+            "brokerClusterName": source.cluster,
+            "namesrvAddr": wish.name_servers,
+            "storePathRootDir": str(self._conf.parent),
+        }
+        self._write(brokerRole=SLAVE, brokerId=str(source.free_number))
+        arguments = ["-c", str(self._conf), "--log-level", "WARNING"]
+        # Not for ever: the tables are to be here soon after the log.
+        arguments += ["--set", "slaveSyncInterval=500"]
+        if wish.port is not None:
+            arguments += ["--port", str(wish.port)]
+        options = parse("broker", arguments)
+        start_logging(options.log_level)
+        server = BrokerServer(options, os.environ)
+        role = settings.get("brokerRole", ASYNC_MASTER)
+
+        def beside(broker: Broker, stop: asyncio.Event) -> AbstractAsyncContextManager[None]:
+            return self._migrate(broker, stop, role)
+
+        run(lambda stop: server.serve(stop, beside))
+        if server.failure:
+            raise CannotBegin(server.failure)
+        return self._leads
+
+    def _write(self, **more: str) -> None:
+        self._conf.parent.mkdir(parents=True, exist_ok=True)
+        self._conf.write_text(format_properties({**self._settings, **more}), "utf-8")
+
+    @asynccontextmanager
+    async def _migrate(self, broker: Broker, stop: asyncio.Event, role: str) -> AsyncIterator[None]:
+        """Entered when this broker leads, or `stop` is set."""
+        wish = self._wish
+        async with (
+            Admin(**client_options(wish.name_servers)) as admin,
+            asyncio.TaskGroup() as tasks,
+        ):
+            source = await Source.found(admin, wish.name)
+            inwards = Inwards(
+                broker, source, Talk(print_line, self._confirm), route_ms=wish.route_ms, role=role
+            )
+            work = tasks.create_task(inwards.run(), name="migrate")
+            stopping = tasks.create_task(stop.wait(), name="stop")
+            await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not (work.done() or inwards.leads):
+                work.cancel()
+            await asyncio.wait((work,))
+            self._leads = inwards.leads and not work.cancelled() and work.exception() is None
+            if not self._leads:
+                stop.set()
+                print_line("nothing has changed at the source")
+                yield
+                return
+            config = broker.config
+            self._write(
+                brokerRole=role,
+                brokerId="0",
+                listenPort=str(config.listen_port),
+                bindAddress=config.listen_address,
+                brokerIP1=config.broker_ip1,
+            )
+            print_line(f"from now on it is started with: pocketmq broker -c {self._conf}")
+            seeing_out = tasks.create_task(
+                self._see_out(inwards, source), name="see the source out"
+            )
+            try:
+                yield
+            finally:
+                seeing_out.cancel()
+
+    async def _confirm(self, what: str) -> None:
+        """Ask, while the broker goes on following. Raises: MigrationRefused."""
+        if self._wish.yes:
+            return
+        sys.stderr.write(f"{what}. Go on? [y/N] ")
+        sys.stderr.flush()
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+        loop.add_reader(sys.stdin.fileno(), answered.set)
+        try:
+            await answered.wait()
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise MigrationRefused("it was not wanted")
+
+    async def _see_out(self, inwards: Inwards, source: Source) -> None:
+        """The source is stopped, by the command or by who reads this."""
+        command = self._wish.stop_command
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(inwards.keep_route(), name="keep the route")
+            if command is None:
+                print_line(
+                    f"stop the old broker at {source.address} now: it refuses sends, and nobody is led to it"
+                )
+                return
+            process = await asyncio.create_subprocess_shell(
+                command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr
+            )
+            code = await process.wait()
+            print_line(f"the old broker is stopped: {command!r} ended with {code}")

@@ -1,0 +1,136 @@
+"""Source: the broker that is left, as requests reach it; Apache RocketMQ 4.9.7, 5.x, or ours.
+
+What stops sends there was tried with both: the write permission does not (it hides the broker from route
+tables, and a send that still comes is stored). `startAcceptSendRequestTimeStamp` does: each send is
+answered with SYSTEM_ERROR and stored nowhere, from the moment on that the setting is taken.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.admin import Admin
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import MASTER_ID
+
+_C = RequestCode
+_ACCEPT_FROM = "startAcceptSendRequestTimeStamp"
+_TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a broker says of itself. topics, groups: the rows of their tables by name."""
+
+    settings: Mapping[str, str]
+    runtime: Mapping[str, str]
+    topics: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Mapping[str, Any]]
+    static_topics: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        return self.runtime.get("brokerVersionDesc", "")
+
+    @property
+    def log_size(self) -> int:
+        runtime = self.runtime
+        return int(runtime["commitLogMaxOffset"]) - int(runtime["commitLogMinOffset"])
+
+
+class Source:
+    """One broker. numbers: the ids that are taken under its name."""
+
+    def __init__(
+        self, admin: Admin, name: str, cluster: str, address: str, numbers: set[int]
+    ) -> None:
+        self.admin = admin
+        self.name = name
+        self.cluster = cluster
+        self.address = address
+        self.numbers = numbers
+        self._accepted_from = "0"
+
+    @staticmethod
+    async def found(admin: Admin, name: str) -> "Source":
+        """The master of this name. Raises: NoMaster, PocketMQError."""
+        master = (await admin.site.masters(broker=name))[0]
+        known = await admin.brokers(master.cluster)
+        numbers = {each.broker_id for each in known if each.name == master.name}
+        return Source(admin, master.name, master.cluster, master.address, numbers)
+
+    @property
+    def free_number(self) -> int:
+        """For another slave."""
+        return next(n for n in range(1, len(self.numbers) + 2) if n not in self.numbers)
+
+    async def _json(self, code: RequestCode) -> Any:
+        answer = await self.admin.site.api.ask(self.address, code)
+        return fastjson.loads(answer.body) if answer.body else {}
+
+    async def facts(self) -> Facts:
+        """Raises: PocketMQError."""
+        settings = self.admin.settings
+        topics = await self._json(_C.GET_ALL_TOPIC_CONFIG)
+        groups = await self._json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return Facts(
+            await settings.broker(self.address),
+            await settings.runtime(self.address),
+            topics["topicConfigTable"],
+            groups["subscriptionGroupTable"],
+            tuple(sorted(topics.get("topicQueueMappingDetailMap") or ())),
+        )
+
+    async def is_there(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            await self.admin.settings.runtime(self.address)
+        except (PocketMQError, OSError):
+            return False
+        return True
+
+    async def knows(self, heartbeat: RemotingCommand) -> bool:
+        """Whether the consumers of this heartbeat are members there already. Raises nothing."""
+        try:
+            said = fastjson.loads(heartbeat.body)
+            client, groups = said["clientID"], said.get("consumerDataSet") or []
+            for group in groups:
+                members = await self.admin.site.api.consumer_ids(self.address, group["groupName"])
+                if client not in members:
+                    return False
+        except (PocketMQError, OSError, LookupError, TypeError, ValueError):
+            return False
+        return bool(groups)
+
+    async def refuse_sends(self) -> None:
+        """Raises: PocketMQError."""
+        settings = self.admin.settings
+        self._accepted_from = (await settings.broker(self.address)).get(_ACCEPT_FROM, "0")
+        far = self.admin.clock.now_ms() + _TEN_YEARS_MS
+        await settings.update_broker(self.address, **{_ACCEPT_FROM: str(far)})
+
+    async def accept_sends(self) -> None:
+        """As it was before. Raises: PocketMQError."""
+        await self.admin.settings.update_broker(self.address, **{_ACCEPT_FROM: self._accepted_from})
+
+    async def register(self) -> None:
+        """It registers at its name servers at once, as it does when its permission is set.
+
+        Raises: PocketMQError.
+        """
+        settings = self.admin.settings
+        perm = (await settings.broker(self.address)).get("brokerPermission", "6")
+        await settings.update_broker(self.address, brokerPermission=perm)
+
+    async def is_routed_to(self, address: str) -> bool:
+        """Whether every name server names this address as the master. Raises: PocketMQError."""
+        for name_server in self.admin.name_servers:
+            answer = await self.admin.site.api.ask(name_server, _C.GET_BROKER_CLUSTER_INFO)
+            table = fastjson.loads(answer.body).get("brokerAddrTable") or {}
+            addresses = (table.get(self.name) or {}).get("brokerAddrs") or {}
+            if {str(key): value for key, value in addresses.items()}.get(str(MASTER_ID)) != address:
+                return False
+        return True

@@ -1,0 +1,394 @@
+"""Passage: what the clients of a server ask goes on to another broker, while they stay connected here.
+
+    client -- Passed -- other broker     each frame is passed on unchanged, both ways
+    client -- Passed                     `hold`: what is asked waits here
+    client -- Connection                 `serve_here`: this server answers it, on the same connection
+
+1. Who asks what is passed on at most once: a client that is moved while a request other than REPEATABLE
+   has no answer loses its connection, which tells it so. `is_quiet` says that there is none.
+2. What a moved client waits for it waits for at the new place: held pulls and pops are asked there again,
+   after its last heartbeat, without which no broker knows its group.
+3. Only whole frames are passed, so a client can be moved between any two of them.
+4. A send that was held for longer than HELD_MS is refused, and stored nowhere: its client asks again, and
+   what it has given up does not turn up later.
+5. A client that has gone on to the other broker by itself leaves a connection behind, over which nothing
+   is open: `close_left` ends it, since two connections of one client count as two members of its group.
+Owner: who makes it; `close` ends every connection. TLS does not pass: frames must be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.errors import ProtocolError
+from pocketmq.remoting.frames import FrameDecoder
+from pocketmq.remoting.server import RemotingServer
+
+log = logging.getLogger(__name__)
+
+_C = RequestCode
+# Asking them twice changes nothing that the client notices.
+REPEATABLE = frozenset({_C.PULL_MESSAGE, _C.LITE_PULL_MESSAGE, _C.POP_MESSAGE, _C.NOTIFICATION})
+SENDS = frozenset(
+    {
+        _C.SEND_MESSAGE,
+        _C.SEND_MESSAGE_V2,
+        _C.SEND_BATCH_MESSAGE,
+        _C.SEND_REPLY_MESSAGE,
+        _C.SEND_REPLY_MESSAGE_V2,
+    }
+)
+HELD_MS = 2_000
+LEFT_MS = 2_000
+_ONEWAY = 2
+_CONNECT_S = 3
+# A client that asks for more than this while it is held is not read from any more.
+_HELD_SIZE_MAX = 8 << 20
+
+Known = Callable[[RemotingCommand], Awaitable[bool]]
+
+
+class Passage:
+    """Owner of the passed connections of one server. target: `ip:port` of the other broker."""
+
+    def __init__(
+        self,
+        server: RemotingServer,
+        target: str,
+        monotonic_ms: Callable[[], int],
+        is_known: Known | None = None,
+    ) -> None:
+        """is_known: whether the other broker has this heartbeat's client on a connection of its own; then
+        the heartbeat is answered here, for it would count as another member."""
+        self.server = server
+        self.target = target
+        self.monotonic_ms = monotonic_ms
+        self.is_known = is_known
+        self.is_holding = False
+        self.passed: set[Passed] = set()
+
+    def open(self) -> None:
+        """Every new connection is passed on; those that there are stay this server's."""
+        self.server.accept = lambda: Passed(self)
+
+    def hold(self) -> None:
+        """What is asked from now on waits."""
+        self.is_holding = True
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether every request has its answer, but for those that wait for messages."""
+        return not any(each.is_asking for each in self.passed)
+
+    def go_on(self, target: str | None = None) -> None:
+        """What was held is asked, at another broker if one is named (1, 2)."""
+        self.is_holding = False
+        moves = target is not None and target != self.target
+        self.target = target or self.target
+        for each in list(self.passed):
+            if moves:
+                each.move()
+            else:
+                each.ask_held()
+
+    def serve_here(self) -> None:
+        """This server answers from now on (1, 2)."""
+        self.server.accept = self.server.make_connection
+        self.is_holding = False
+        for each in list(self.passed):
+            each.serve_here()
+
+    def tick(self) -> None:
+        """Refuse what was held for too long (4); wanted every some hundred milliseconds while it holds."""
+        now_ms = self.monotonic_ms()
+        for each in self.passed:
+            each.refuse_held(now_ms - HELD_MS)
+
+    def close_left(self) -> None:
+        """Invariant 5."""
+        now_ms = self.monotonic_ms()
+        for each in list(self.passed):
+            if each.is_left(now_ms - LEFT_MS):
+                each.close()
+
+    def close(self) -> None:
+        """End every connection; new ones are this server's."""
+        self.server.accept = self.server.make_connection
+        for each in list(self.passed):
+            each.close()
+
+
+class Passed(asyncio.Protocol):
+    """The connection of one client, and the one that is its to the other broker."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        self._decoder = FrameDecoder()
+        self._client: asyncio.Transport | None = None
+        self._there: _There | None = None
+        # Asked there and not answered, by opaque: the frame, empty for what is not asked twice.
+        self._open: dict[int, bytes] = {}
+        # (frame, request or None for an answer to the other broker, when it came).
+        self._held: list[tuple[bytes, RemotingCommand | None, int]] = []
+        self._heartbeat: RemotingCommand | None = None
+        self._last_ms = passage.monotonic_ms()
+
+    # ------------------------------------------------------------ the client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # cast: uvloop's transports are not subclasses of asyncio's.
+        self._client = cast(asyncio.Transport, transport)
+        self._passage.passed.add(self)
+        self._connect()
+
+    def data_received(self, data: bytes) -> None:
+        self._last_ms = self._passage.monotonic_ms()
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame, decode(frame))
+        except ProtocolError as error:
+            log.warning("connection closed: bad bytes reason=%r", str(error))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._passage.passed.discard(self)
+        self._client = None
+        self._leave()
+
+    def pause_writing(self) -> None:
+        if self._there is not None:
+            self._there.read(False)
+
+    def resume_writing(self) -> None:
+        if self._there is not None:
+            self._there.read(True)
+
+    def read(self, wanted: bool) -> None:
+        """Take more of the client, or wait with it."""
+        if self._client is not None:
+            _read(self._client, wanted)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.abort()
+
+    def is_left(self, before_ms: int) -> bool:
+        return not (self._open or self._held) and self._last_ms < before_ms
+
+    # ------------------------------------------------------------ there
+
+    @property
+    def is_asking(self) -> bool:
+        return not all(self._open.values())
+
+    def _take(self, frame: bytes, command: RemotingCommand) -> None:
+        request = None if command.is_response else command
+        if request is not None and request.code == _C.HEART_BEAT:
+            self._heartbeat = request
+            if self._passage.is_known is not None:
+                self._passage.server.spawn(self._beat(frame, request))
+                return
+        self._ask(frame, request)
+
+    async def _beat(self, frame: bytes, request: RemotingCommand) -> None:
+        is_known = self._passage.is_known
+        if is_known is not None and await is_known(request):
+            self._answer(encode(request.answer(ResponseCode.SUCCESS)))
+        else:
+            self._ask(frame, request)
+
+    def _ask(self, frame: bytes, request: RemotingCommand | None) -> None:
+        """Pass it on, or keep it."""
+        there = self._there
+        if self._passage.is_holding or there is None or not there.is_open:
+            self._held.append((frame, request, self._last_ms))
+            if sum(len(each[0]) for each in self._held) > _HELD_SIZE_MAX:
+                self.read(False)
+            return
+        if request is not None and not request.is_oneway:
+            self._open[request.opaque] = frame if request.code in REPEATABLE else b""
+        there.write(frame)
+
+    def answered(self, frame: bytes) -> None:
+        """The other broker says something."""
+        command = decode(frame)
+        if command.is_response:
+            self._open.pop(command.opaque, None)
+        self._answer(len(frame).to_bytes(4, "big") + frame)
+
+    def _answer(self, data: bytes) -> None:
+        if self._client is not None:
+            self._client.write(data)
+
+    def gone(self, there: "_There") -> None:
+        """The other broker has ended the connection, or there is none to be had."""
+        if there is self._there and not self._passage.is_holding:
+            self.close()
+
+    def _connect(self) -> None:
+        self._there = there = _There(self)
+        self._passage.server.spawn(there.connect(self._passage.target))
+
+    def connected(self) -> None:
+        """The connection to the other broker is there."""
+        if not self._passage.is_holding:
+            self.ask_held()
+
+    def _leave(self) -> None:
+        there, self._there = self._there, None
+        if there is not None:
+            there.close()
+
+    # ------------------------------------------------------------ being moved
+
+    def ask_held(self) -> None:
+        if self._there is None or not self._there.is_open:
+            if self._there is None or self._there.is_over:
+                self._leave()
+                self._connect()
+            return
+        held, self._held = self._held, []
+        for frame, request, _ in held:
+            self._ask(frame, request)
+        self.read(True)
+
+    def refuse_held(self, before_ms: int) -> None:
+        kept = []
+        for each in self._held:
+            _, request, since_ms = each
+            if request is not None and request.code in SENDS and since_ms < before_ms:
+                if request.is_oneway:
+                    continue
+                refused = request.answer(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    "this broker is being moved: the message is not stored, send it again",
+                )
+                self._answer(encode(refused))
+            else:
+                kept.append(each)
+        self._held = kept
+
+    def _asked_anew(self) -> list[bytes] | None:
+        """The frames that a moved client begins with; None when it has to know better (1)."""
+        if self.is_asking:
+            return None
+        first = []
+        if self._heartbeat is not None:
+            self._heartbeat.flag |= _ONEWAY
+            first.append(encode(self._heartbeat)[4:])
+        frames = [*first, *self._open.values()]
+        self._open.clear()
+        return frames
+
+    def move(self) -> None:
+        """To the passage's target, which has changed."""
+        frames = self._asked_anew()
+        self._leave()
+        if frames is None:
+            self.close()
+            return
+        now_ms = self._last_ms
+        again: list[tuple[bytes, RemotingCommand | None, int]] = [
+            (frame, decode(frame), now_ms) for frame in frames
+        ]
+        self._held[:0] = again
+        self._connect()
+
+    def serve_here(self) -> None:
+        """This protocol's client becomes a Connection's."""
+        self._passage.passed.discard(self)
+        client, self._client = self._client, None
+        frames = self._asked_anew()
+        self._leave()
+        if client is None or client.is_closing():
+            return
+        if frames is None:
+            client.abort()
+            return
+        frames += [frame for frame, _, _ in self._held]
+        connection = self._passage.server.make_connection()
+        client.set_protocol(connection)
+        connection.connection_made(client)
+        _read(client, True)
+        data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        data += self._decoder.rest
+        if data:
+            connection.data_received(data)
+
+
+class _There(asyncio.Protocol):
+    """One connection to the other broker."""
+
+    def __init__(self, passed: Passed) -> None:
+        self._passed = passed
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self.is_over = False
+
+    async def connect(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await loop.create_connection(lambda: self, host.strip("[]"), int(port))
+        except OSError as error:
+            log.warning("not passed on address=%s reason=%s", address, error)
+            self.is_over = True
+            self._passed.gone(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.is_over:
+            self._transport.abort()
+        else:
+            self._passed.connected()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self._passed.answered(frame)
+        except ProtocolError as error:
+            log.warning("connection closed: bad bytes of a broker reason=%r", str(error))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._passed.gone(self)
+
+    def pause_writing(self) -> None:
+        self._passed.read(False)
+
+    def resume_writing(self) -> None:
+        self._passed.read(True)
+
+    def write(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(len(frame).to_bytes(4, "big") + frame)
+
+    def read(self, wanted: bool) -> None:
+        if self._transport is not None:
+            _read(self._transport, wanted)
+
+    def close(self) -> None:
+        self.is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _read(transport: asyncio.Transport, wanted: bool) -> None:
+    if transport.is_closing() or transport.is_reading() == wanted:
+        return
+    if wanted:
+        transport.resume_reading()
+    else:
+        transport.pause_reading()

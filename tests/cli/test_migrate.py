@@ -1,0 +1,284 @@
+"""`pocketmq migrate --from`, step by step, with a master of ours as the broker that is left."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from tests.broker.pairs import Pair, end_of, name_server
+from tests.cli.servers import Server
+from tests.kit.waiting import until_async as until
+
+from pocketmq.admin import Admin
+from pocketmq.broker.broker import Broker
+from pocketmq.cli.ask import ask
+from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
+from pocketmq.cli.migration.inwards import Inwards, Talk
+from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.client import (
+    ConsumeContext,
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.passage import Passage
+
+QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
+STEPS = [
+    "following",
+    "level",
+    "the same",
+    "a question",
+    "clients are led",
+    "waiting",
+    "clients wait",
+    "sends are refused",
+]
+
+
+class Interrupted(Exception):
+    """What a test stops the steps with."""
+
+
+class Moving:
+    """A master, its slave, and the way from the one to the other; `at` is called with each line said."""
+
+    def __init__(self, brokers: Pair, namesrv: str, admin: Admin) -> None:
+        self.brokers = brokers
+        self.namesrv = namesrv
+        self.admin = admin
+        self.said: list[str] = []
+        self.clients = 0
+        self.at: Callable[[str], None] = lambda line: None
+
+    async def start(self) -> Inwards:
+        self.master = await self.brokers.master()
+        async with Producer("first", name_server=self.namesrv) as producer:
+            for number in range(30):
+                await producer.send(Message("T", b"before %d" % number))
+        self.slave = await self.brokers.slave()
+        self.source = source = await Source.found(self.admin, self.master.config.broker_name)
+        refuse_sends = source.refuse_sends
+
+        async def refused() -> None:
+            await refuse_sends()
+            self._say("sends are refused")
+
+        source.refuse_sends = refused  # type: ignore[method-assign]
+        return self.again(400)
+
+    def again(self, route_ms: int) -> Inwards:
+        talk = Talk(self._say, self._confirm)
+        inwards = Inwards(self.slave, self.source, talk, route_ms=route_ms, role="ASYNC_MASTER")
+        wait_for_clients = inwards.wait_for_clients
+
+        async def waited(passage: Passage) -> None:
+            await wait_for_clients(passage)
+            await until(lambda: len(passage.passed) >= self.clients, "clients ask here")
+
+        inwards.wait_for_clients = waited  # type: ignore[method-assign]
+        return inwards
+
+    def _say(self, line: str) -> None:
+        self.said.append(line)
+        self.at(line)
+
+    async def _confirm(self, what: str) -> None:
+        self._say("a question: " + what)
+
+
+@asynccontextmanager
+async def moving(folder: Path) -> AsyncIterator[Moving]:
+    async with name_server() as namesrv, Admin(name_server=namesrv) as admin:
+        brokers = Pair(folder, namesrv)
+        try:
+            yield Moving(brokers, namesrv, admin)
+        finally:
+            await brokers.stop_all()
+
+
+async def stored(producer: Producer, body: bytes) -> None:
+    """Send it until it is; a client that has not asked for the route yet is refused."""
+    while True:
+        try:
+            await producer.send(Message("T", body))
+        except PocketMQError:
+            continue
+        return
+
+
+async def led_to(admin: Admin, broker: Broker) -> bool:
+    masters = await admin.site.masters()
+    return [each.address for each in masters] == [broker.address]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_whoever_stops_it_leaves_the_source_as_it_was(tmp_path: Path, step: str) -> None:
+    async with moving(tmp_path) as way:
+        inwards = await way.start()
+
+        def stop(line: str) -> None:
+            if line.startswith(step):
+                raise Interrupted
+
+        way.at = stop
+        async with Producer("goes-on", name_server=way.namesrv, **QUICK) as producer:
+            await producer.send(Message("T", b"with a connection"))
+            with pytest.raises(Interrupted):
+                await inwards.run()
+            assert await led_to(way.admin, way.master)
+            assert way.master.config.start_accept_send_request_time_stamp == 0
+            assert way.slave.registration.identity.broker_id == 1
+            ended = end_of(way.master)
+            await stored(producer, b"once it has asked for the route")
+            for number in range(8):
+                await producer.send(Message("T", b"after %d" % number))
+            assert end_of(way.master) > ended
+        # And nothing keeps it from another try.
+        await until(lambda: end_of(way.slave) == end_of(way.master))
+        way.at = lambda line: None
+        await way.again(0).run()
+        assert way.slave.config.broker_role == "ASYNC_MASTER"
+
+
+async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def take(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        seen.extend(message.body for message in messages)
+        return ConsumeResult.SUCCESS
+
+    async with moving(tmp_path) as way:
+        inwards = await way.start()
+        consumer = PushConsumer(
+            "g",
+            listener=take,
+            name_server=way.namesrv,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            **QUICK,
+        )
+        consumer.subscribe("T")
+        async with consumer, Producer("p", name_server=way.namesrv, **QUICK) as producer:
+            await until(lambda: len(seen) == 30)
+            sent: list[bytes] = []
+            over = False
+
+            async def produce() -> None:
+                while not over:
+                    body = b"during %d" % len(sent)
+                    await producer.send(Message("T", body))
+                    sent.append(body)
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(produce())
+                way.clients = 2
+                await inwards.run()
+                connections = set(way.slave.server.connections)
+                before = len(sent)
+                await until(lambda: len(sent) > before + 50)
+                over = True
+            assert connections
+            assert connections <= way.slave.server.connections
+            await until(lambda: len(seen) >= 30 + len(sent), "all messages")
+            assert sorted(seen[30:]) == sorted(sent)
+            # The source registers once more, as it does every 30 s.
+            async with asyncio.TaskGroup() as tasks:
+                keeping = tasks.create_task(inwards.keep_route())
+                await way.master.registration.start()
+                while not await led_to(way.admin, way.slave):
+                    await asyncio.sleep(0)
+                keeping.cancel()
+        assert inwards.pause_ms >= 0
+
+
+def facts(**settings: str) -> Facts:
+    runtime = {
+        "commitLogMinOffset": "0",
+        "commitLogMaxOffset": "1000",
+        "brokerVersionDesc": "V5_5_0",
+    }
+    return Facts({"mappedFileSizeCommitLog": "100", **settings}, runtime, {}, {})
+
+
+def test_what_cannot_be_followed_is_said_before() -> None:
+    assert not list(inward(facts(), 2_000))
+    for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable", "aclEnable"):
+        (found,) = inward(facts(**{name: "true"}), 2_000)
+        assert (found.level, name in found.text) == (REFUSED, True) or "DLedger" in found.text
+    (found,) = inward(facts(), 1_000)
+    assert found.level == REFUSED
+    assert "1000 bytes, and 1000 are free" in found.text
+    (found,) = inward(replace(facts(), static_topics=("S",)), 2_000)
+    assert found.level == REFUSED
+    topics = {
+        "L": {"attributes": {"message.type": "LITE"}},
+        "C": {"attributes": {"cleanup.policy": "COMPACTION"}},
+    }
+    lite, compact = inward(replace(facts(storeType="default"), topics=topics), 2_000)
+    assert (lite.level, compact.level) == (REFUSED, TOLD)
+
+
+def test_what_rocketmq_4_would_never_deliver_is_refused() -> None:
+    ours = Ours(timers=3, pops=2, long_topics=("x" * 130,), isolated=("g",))
+    assert [each.level for each in outward(ours, "4.9")] == [REFUSED] * 3 + [TOLD] * 2
+    assert [each.level for each in outward(ours, "5")] == [TOLD]
+
+
+def test_ctrl_c_ends_the_command_and_undoes_what_it_did(tmp_path: Path) -> None:
+    """As a process: the source serves as before, and another run takes over."""
+    names = Server(tmp_path, "namesrv", "--port", "0")
+    movings: list[Server] = []
+
+    def start(*more: str) -> tuple[Server, IO[str]]:
+        words = [
+            "--broker",
+            at["name"],
+            "--from",
+            at["namesrv"],
+            "--data",
+            "b",
+            "--port",
+            "0",
+            "--yes",
+        ]
+        moving = Server(tmp_path, "migrate", *words, *more)
+        movings.append(moving)
+        assert moving.process.stdout is not None
+        return moving, moving.process.stdout
+
+    try:
+        where = names.ready()["namesrv"]
+        source = Server(tmp_path, "broker", "--data", "a", "--port", "0", "--namesrv", where)
+        movings.append(source)
+        at = source.ready()
+        moving, said = start("--route-time", "0.5")
+        assert any(line.startswith("waiting") for line in said)
+        moving.process.send_signal(signal.SIGINT)
+        assert said.read().splitlines()[-1] == "nothing has changed at the source"
+        assert moving.process.wait(60) == 1
+        settings = bytes(ask(at["broker"], RequestCode.GET_BROKER_CONFIG).body)
+        assert b"startAcceptSendRequestTimeStamp=0\n" in settings
+        moving, said = start("--route-time", "0", "--stop-command", f"kill {at['pid']}")
+        lines = iter(said.readline, "")
+        ready = next(line for line in lines if line.startswith("ready "))
+        assert next(lines).startswith("the old broker is stopped")
+        conf = (tmp_path / "b" / "broker.conf").read_text()
+        assert {"brokerRole=ASYNC_MASTER", "brokerId=0"} <= set(conf.splitlines())
+        assert f"listenPort={ready.split('broker=127.0.0.1:')[1].split()[0]}\n" in conf
+        assert source.process.wait(60) == 0
+        moving.process.send_signal(signal.SIGTERM)
+        assert moving.process.wait(60) == 0
+        over, _ = start()
+        assert over.process.wait(60) == 2
+    finally:
+        for each in (*movings, names):
+            each.kill()

@@ -1,0 +1,121 @@
+"""A broker's place is taken while official clients produce and consume: nothing is lost or comes twice."""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.interop.brokers import JavaBroker
+from tests.interop.conftest import or_missing
+from tests.interop.driver import Producer, PushConsumer, Session, message
+from tests.interop.processes import Process, free_ports
+from tests.kit.waiting import until
+
+FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
+# Clients look up routes and beat once a second; as they come, every 30 s.
+QUICK = {"pollNameServerInterval": 1_000, "heartbeatBrokerInterval": 1_000}
+ROUTE_S = 2
+# With --reference both: a real broker takes ten seconds to start and stop.
+VERSIONS = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]
+
+
+@pytest.fixture
+def leave() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Traffic:
+    """A producer that sends one message after the other, and a consumer of them all."""
+
+    def __init__(self, java: Session, namesrv: str, topic: str, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self._java = java
+        self._namesrv = namesrv
+        patient = {**QUICK, "sendMsgTimeout": 3_000}
+        self.producer: Producer = java.producer(namesrv, f"{group}-p", settings=patient)
+        self.producer.send(message(topic, f"{group}-first"))
+        self.consumer = self._consumer()
+        self._flood = self.producer.begin_flood(topic, prefix=group, size=200)
+
+    def _consumer(self) -> PushConsumer:
+        settings = {**FIRST, **QUICK}
+        return self._java.push_consumer(self._namesrv, self.group, self.topic, settings=settings)
+
+    def wait_for(self, count: int) -> None:
+        """So many acknowledged messages more."""
+        acks = self.producer.acks
+        wanted = len(acks) + count
+        self._java.driver.wait(lambda: len(self.producer.acks) >= wanted, f"{count} more", 600)
+
+    def end(self) -> None:
+        """No more; every acknowledged message came, once, in the order of its queue; offsets were kept."""
+        self.producer.end_flood(self._flood)
+        sent = {text for text, _ in self.producer.acks}
+        assert sent
+
+        def came() -> Counter[str]:
+            return Counter(each.text.rstrip("\0") for each in self.consumer.received)
+
+        until(lambda: sent <= came().keys(), "every acknowledged message", 120)
+        assert [text for text, count in came().items() if count > 1] == []
+        queues = defaultdict(list)
+        for each in self.consumer.received:
+            number = each.text.rstrip("\0").rpartition("-")[2]
+            if number.isdigit():
+                queues[each.queue].append((each.offset, int(number)))
+        for found in queues.values():
+            in_order = [number for _, number in sorted(found)]
+            assert in_order == sorted(in_order)
+        self.consumer.close()
+        self.producer.send(message(self.topic, "the last"))
+        again = self._consumer()
+        assert [each.text for each in again.wait(1)] == ["the last"]
+
+    @property
+    def pause_ms(self) -> int:
+        """The longest time between two messages that were stored."""
+        stored = sorted(each.store_ms for each in self.consumer.received)
+        return max(later - earlier for earlier, later in pairwise(stored))
+
+
+def migrate(folder: Path, *words: object) -> Process:
+    program = Path(sys.executable).parent / "pocketmq"
+    command = [str(program), "migrate", *map(str, words)]
+    return Process(command, folder / "migrate.out", cwd=folder)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_from_rocketmq_to_us(
+    tmp_path: Path,
+    java_498: Session,
+    leave: ExitStack,
+    pytestconfig: pytest.Config,
+    version: str,
+    topic: str,
+    group: str,
+) -> None:
+    count = int(pytestconfig.getoption("--migrate-messages"))
+    source = or_missing(lambda: JavaBroker(tmp_path / "java", version=version))
+    leave.callback(source.kill)
+    source.start()
+    traffic = Traffic(java_498, source.namesrv, topic, group)
+    traffic.wait_for(count // 2)
+    words = ["--from", source.namesrv, "--broker", source.broker_name, "--data", tmp_path / "ours"]
+    (port,) = free_ports(1)
+    stop = f"kill {source.process.pid}"
+    moving = migrate(
+        tmp_path, *words, "--port", port, "--route-time", ROUTE_S, "--yes", "--stop-command", stop
+    )
+    leave.callback(moving.kill)
+    moving.wait_for_line("ready")
+    traffic.wait_for(count // 2)
+    traffic.end()
+    moving.wait_for_line("the old broker is stopped")
+    assert moving.stop() == 0
+    print(moving.printed(), f"pause {traffic.pause_ms} ms", sep="\n")  # noqa: T201
+    assert traffic.pause_ms <= 5_000
