@@ -370,6 +370,61 @@ SEND_V2 = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", KINDS[:4], ids=lambda kind: kind.__name__.strip("_"))
+async def test_with_fewer_than_the_minimum_nothing_is_stored(tmp_path: Path, kind: Kind) -> None:
+    """Until there are enough again; nor for what the short way had sent before, as another master."""
+    async with master(
+        tmp_path, clock=ManualClock(), broker_role="SYNC_MASTER", min_in_sync_replicas=2
+    ) as (broker, peer):
+        refused = await kind(peer)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert refused.remark == "in-sync replicas not enough"
+        assert end_of(broker) == 0
+        assert (await peer.produce("T", WAIT="false")).code == ResponseCode.SUCCESS
+        async with await RawSlave.at(broker) as slave:
+            slave.report(0)
+            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
+            acknowledging = asyncio.ensure_future(_acknowledge(slave, 1 << 40))  # noqa: TID251
+            assert (await kind(peer)).code == ResponseCode.SUCCESS
+            acknowledging.cancel()
+        await until(lambda: not slaves(broker))
+        before = end_of(broker)
+        assert (await kind(peer)).code == ResponseCode.SYSTEM_ERROR
+        assert end_of(broker) == before
+
+
+async def test_a_minimum_that_comes_later_holds_for_topics_that_are_in_use(tmp_path: Path) -> None:
+    async with master(tmp_path, broker_role="SYNC_MASTER") as (broker, peer):
+        assert (await peer.produce("T")).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        text = b"minInSyncReplicas=2"
+        assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text)).code == 0
+        assert (await peer.produce("T")).code == ResponseCode.SYSTEM_ERROR
+        assert "refused" in broker.parts.services.replication.trouble
+
+
+async def test_as_many_slaves_as_there_are_where_that_is_enough(tmp_path: Path) -> None:
+    async with master(
+        tmp_path,
+        clock=ManualClock(),
+        broker_role="SYNC_MASTER",
+        in_sync_replicas=3,
+        min_in_sync_replicas=2,
+        enable_auto_in_sync_replicas=True,
+    ) as (broker, peer):
+        assert (await peer.produce("T")).code == ResponseCode.SYSTEM_ERROR
+        async with await RawSlave.at(broker) as slave:
+            slave.report(0)
+            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
+            acknowledging = asyncio.ensure_future(_acknowledge(slave, 1 << 40))  # noqa: TID251
+            assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+            assert slaves(broker)[0].acked == end_of(broker)
+            acknowledging.cancel()
+        await until(lambda: not slaves(broker))
+        broker.config.min_in_sync_replicas = 1
+        assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+        assert "all the same" in broker.parts.services.replication.trouble
+
+
 async def test_a_slave_too_far_behind_does_not_count(tmp_path: Path) -> None:
     async with master(tmp_path, broker_role="SYNC_MASTER", ha_max_gap_not_in_sync=50_000) as (
         broker,

@@ -1,16 +1,22 @@
 """A slave of ours at a master of ours: log, tables, silence, reads, promotion."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.broker.pairs import Pair, caught_up, copied, end_of, log_bytes, pair, state_of
+from tests.broker.popping import Popper
 from tests.broker.serving import Peer, body_of, number
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.health import health
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.ha.config import signer
+from pocketmq.broker.health import readiness
 from pocketmq.broker.refused import Refused
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
@@ -197,6 +203,70 @@ async def test_routes_name_the_slave_by_its_number(tmp_path: Path) -> None:
         assert route["brokerDatas"][0]["brokerAddrs"] == {"0": master.address, "3": slave.address}
 
 
+async def test_what_only_pocketmq_has_goes_on_after_a_promotion(tmp_path: Path) -> None:
+    """Sub-groups of an isolated group, what an orderly pop holds, and who has locked a queue."""
+    body = {"consumerGroup": "p", "mqSet": [{"topic": "T", "brokerName": "b", "queueId": 0}]}
+
+    async def locked(peer: Peer, client: str) -> int:
+        data = fastjson.dumps({**body, "clientId": client})
+        return len(body_of(await peer.ask(RequestCode.LOCK_BATCH_MQ, {}, data))["lockOKMQSet"])
+
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        isolate = {"attributes": {"group.mode": "isolate"}}
+        master.parts.tables.groups.update(GroupConfig("g", extra=isolate))
+        slave = await brokers.slave()
+        async with await Peer.at(master) as red, await Peer.at(master) as blue:
+            for number_ in range(4):
+                await red.produce("T", b"%d" % number_, TAGS="red" if number_ % 2 else "blue")
+            await red.heartbeat("g", {"T": "red"}, client_id="c1")
+            await blue.heartbeat("g", {"T": "blue"}, client_id="c2")
+            assert await red.bodies("g", "T", subscription="red") == [b"1", b"3"]
+            await red.ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 4},
+            )
+            assert await locked(red, "c1") == 1
+            await red.heartbeat("p", {"T": "*"}, client_id="c1")
+            popper = Popper(red, master.clock.now_ms, group="p")
+            assert len(await popper.pop(order=True, queueId=0, maxMsgNums=2)) == 2
+            await caught_up(slave, master)
+            rows = [
+                [(row["subscriptions"], row["queues"]) for row in each.describe("g")]
+                for each in (slave.parts.tables.isolated, master.parts.tables.isolated)
+            ]
+            assert rows[0] == rows[1]
+            assert rows[0][0] != rows[0][1]
+        await brokers.stop("m")
+        await slave.parts.services.replication.promote()
+        async with await Peer.at(slave) as peer:
+            assert await locked(peer, "c3") == 0
+            assert await locked(peer, "c1") == 1
+            await peer.heartbeat("p", {"T": "*"}, client_id="c1")
+            popper = Popper(peer, slave.clock.now_ms, group="p")
+            assert await popper.pop(order=True, queueId=0) == []
+
+
+async def test_a_slave_signs_what_it_asks_of_a_master_with_accounts(tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(
+        "accounts:\n  - {accessKey: followers, secretKey: secret-words, admin: true}\n",
+        encoding="utf-8",
+    )
+    signs = json.dumps({"accessKey": "followers", "secretKey": "secret-words"})
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(acl_enable=True, acl_file=str(accounts))
+        master.parts.tables.topics.update(TopicConfig("made", 3, 5))
+        slave = await brokers.slave()
+        await until(lambda: "No accessKey is configured" in state_of(slave).trouble)
+        await brokers.stop("s")
+        slave = await brokers.slave(inner_client_authentication_credentials=signs)
+        await copied(slave)
+        assert slave.parts.tables.topics.get("made") == TopicConfig("made", 3, 5)
+    with pytest.raises(IllegalArgument, match="innerClientAuthenticationCredentials"):
+        signer(BrokerConfig(inner_client_authentication_credentials="slaves:secret-words"))
+
+
 # ------------------------------------------------------------ promotion and demotion
 
 
@@ -341,12 +411,12 @@ async def test_the_status_and_the_health_of_a_pair(tmp_path: Path) -> None:
             alone = body_of(await peer.ask(code))
             assert (alone["master"], alone["inSyncSlaveNums"]) == (True, 0)
             assert "SLAVE_NOT_AVAILABLE" in alone["trouble"]
-            assert not health(master).checks["replicas"]
+            assert not readiness(master).checks["replicas"]
             slave = await brokers.slave()
-            await until(lambda: health(master).checks["replicas"])
+            await until(lambda: readiness(master).checks["replicas"])
             await fill(peer, 10)
             await caught_up(slave, master)
-            assert health(slave).checks["replicas"]
+            assert readiness(slave).checks["replicas"]
             found = body_of(await peer.ask(code))
             (row,) = found["haConnectionInfo"]
             assert row["inSync"]
@@ -357,7 +427,7 @@ async def test_the_status_and_the_health_of_a_pair(tmp_path: Path) -> None:
                 assert mine["haClientRuntimeInfo"]["isActivated"]
                 assert mine["haClientRuntimeInfo"]["behind"] == 0
             await brokers.stop("s")
-            await until(lambda: not health(master).checks["replicas"])
+            await until(lambda: not readiness(master).checks["replicas"])
 
 
 async def test_a_role_is_changed_by_a_request(tmp_path: Path) -> None:

@@ -43,6 +43,15 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     assert health(["--namesrv", "-", "--broker", "-"]) == 0
 
 
+def test_health_fails_for_a_master_that_waits_for_slaves_and_has_none(
+    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = up(started, tmp_path, "--set", "brokerRole=SYNC_MASTER")
+    where = ["--namesrv", "-", "--broker", ready["broker"], "--timeout-ms", "30000"]
+    assert health(where) == 1
+    assert "SYNC_MASTER has 0 slaves in sync" in capsys.readouterr().out
+
+
 def doctor(
     namesrv: str, capsys: pytest.CaptureFixture[str], timeout_ms: int = 30_000
 ) -> tuple[int, list[dict[str, object]]]:

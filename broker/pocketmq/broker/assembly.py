@@ -16,7 +16,7 @@ from pocketmq.broker.groups.policy import Policies
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.strict import StrictGroups
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.ha.metadata import Clocks
+from pocketmq.broker.ha.metadata import Copied, Ours
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
@@ -69,13 +69,14 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         pop.load_anew()
         timer.load_anew()
 
+    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers)
     services = Services(
         delay=delay,
         timer=timer,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=Replication(node, tables, messages, Clocks(delay, timer), load_anew),
+        replication=Replication(node, tables, messages, Copied(delay, timer, ours), load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,

@@ -23,7 +23,7 @@ from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.ha.config import SLAVE, check_role
+from pocketmq.broker.ha.config import SLAVE, check_role, signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.parts import Node, Parts
@@ -121,7 +121,9 @@ class Broker:
         stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)
         self._load(stack, housekeeping)
-        client = await stack.enter_async_context(RemotingClient({}, self.clock))
+        client = await stack.enter_async_context(
+            RemotingClient({}, self.clock, before_send=signer(self.config))
+        )
         handlers = await self._serve(stack, acl, client)
         tasks = await asyncio.TaskGroup().__aenter__()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.

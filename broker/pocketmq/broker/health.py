@@ -2,7 +2,8 @@
 
 Well: it runs, its store takes messages, and what goes on beside them does; what is not may need room on
 the disk, a new disk or a restart. Ready: clients find
-it and may use it; a broker that only starts or stops is well and not ready.
+it and may use it; a broker that only starts or stops is well and not ready, and so is one whose replicas
+are not as they should be: a restart would mend nothing.
 """
 
 from dataclasses import dataclass, field
@@ -61,8 +62,6 @@ def health(broker: "Broker") -> Health:
             for name, trouble in sorted(troubles.items())
         ),
     )
-    trouble = broker.parts.services.replication.trouble
-    found.check("replicas", ok=not trouble, reason=f"replicas: {trouble}")
     return found
 
 
@@ -79,6 +78,8 @@ def readiness(broker: "Broker") -> Health:
         ok=not broker.parts.services.long_polling.closing,
         reason="the broker is stopping",
     )
+    trouble = broker.parts.services.replication.trouble
+    found.check("replicas", ok=not trouble, reason=f"replicas: {trouble}")
     registration = broker.registration
     found.check(
         "registered",

@@ -45,6 +45,8 @@ class PocketRequestCode(IntEnum):
     # Header act: promote (role?, force?), demote (newBrokerId), resync. A broker changes its role while it
     # runs, or hears again whom it had refused; SYSTEM_ERROR with the reason when it does not.
     CHANGE_ROLE = 900_004
+    # -> {"isolated", "orderInfo", "locks"}: what a slave of ours copies beside RocketMQ's tables.
+    GET_REPLICA_TABLES = 900_005
 
 
 class GetGroupFindingsHeader(Header):
@@ -297,6 +299,7 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_TIMERS, GetTimersHeader),
     Row(C.GET_BROKER_HA_STATUS),
     Row(P.CHANGE_ROLE, ChangeRoleHeader),
+    Row(P.GET_REPLICA_TABLES),
     # ------------------------------------------------------------ served by name servers, to anybody
     *_served_by(
         Server.NAME_SERVER,

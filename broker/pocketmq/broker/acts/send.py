@@ -117,6 +117,8 @@ class SendActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
             )
+        if self._promise.replicas.too_few and _waits(ask):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         fault = topic_fault(name)
         if fault is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, fault)
@@ -165,6 +167,7 @@ class SendActs:
             or topic.filter_type != "SINGLE_TAG"
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
+            or self._promise.replicas.may_refuse
         ):
             return None
         return max(topic.read_queues, topic.write_queues)
@@ -199,7 +202,7 @@ class SendActs:
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
         sys_flag = _sys_flag(ask, topic)
-        wait = get_property(properties, b"WAIT") in (None, b"true")
+        wait = _waits(ask)
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
         )
@@ -344,6 +347,11 @@ class BatchPlace(NamedTuple):
     born_ms: int
     text: str
     as_five: bool
+
+
+def _waits(ask: SendAsk) -> bool:
+    """Whether the sender wants to know that the message is safe."""
+    return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:

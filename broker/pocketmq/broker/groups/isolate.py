@@ -66,6 +66,8 @@ class IsolatedGroups(ConfigManager):
         self._first_match = first_match
         # Groups in this mode that have or had members: what the hot paths look at.
         self.groups: dict[str, IsolatedGroup] = {}
+        # What a master said last.
+        self._taken: Any = None
 
     def to_json(self) -> dict[str, Any]:
         return {"groups": {name: group.to_json() for name, group in self.groups.items()}}
@@ -82,6 +84,20 @@ class IsolatedGroups(ConfigManager):
                 self.groups[str(name)] = IsolatedGroup.from_json(str(name), fields, now)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error("isolatedGroup.json: group left out group=%s reason=%r", name, error)
+
+    def take(self, data: Any, online: Mapping[str, ConsumerGroup]) -> None:
+        """Replace the table by the master's, while this broker follows; its own clients are placed in it."""
+        if data == self._taken:
+            return
+        self._taken = data
+        self.groups.clear()
+        self.from_json(data)
+        now = self._clock.now_ms()
+        for name, isolated in self.groups.items():
+            if name in online:
+                channels = online[name].channels
+                isolated.place_members(channels, now, self._offsets, self._first_match)
+        self.persist_soon()
 
     def _is_isolated(self, group: str) -> bool:
         return self._modes.mode(group) is GroupMode.ISOLATE

@@ -6,7 +6,8 @@
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message import MessageQueue
@@ -114,6 +115,24 @@ class RebalanceLock:
         if self._clock.monotonic_ms() - found.renewed_ms > self._lock_max_live_ms:
             return None
         return found.client_id
+
+    def to_json(self) -> list[list[Any]]:
+        """Rows of group, topic, broker name, queue id, client id and age in ms, for a slave."""
+        now = self._clock.monotonic_ms()
+        return [
+            [group, *queue, lock.client_id, now - lock.renewed_ms]
+            for group, table in self._locks.items()
+            for queue, lock in table.items()
+        ]
+
+    def take(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Replace the table by a master's. Raises: TypeError, ValueError."""
+        now = self._clock.monotonic_ms()
+        self._locks.clear()
+        for group, topic, broker_name, queue_id, client_id, age_ms in rows:
+            queue = MessageQueue(str(topic), str(broker_name), int(queue_id))
+            table = self._locks.setdefault(str(group), {})
+            table[queue] = _Lock(str(client_id), now - int(age_ms))
 
     def scan(self) -> None:
         """Ours: forget locks that expired long ago, so that the table does not grow for ever."""

@@ -2,8 +2,12 @@
 MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.settings import Settings, key
@@ -94,6 +98,27 @@ class HaConfig(Settings):
         help="SYNC_MASTER: a send is answered with success when so many brokers have it, the master counted. "
         "RocketMQ 5.x waits for nobody by default (1); 4.9 has no such setting and waits for one slave.",
     )
+    min_in_sync_replicas: int = key(
+        1,
+        name="minInSyncReplicas",
+        runtime=True,
+        min=1,
+        help="SYNC_MASTER: while fewer brokers are in sync, the master counted, a send is refused and not "
+        "stored (but with WAIT=false). RocketMQ 5.x does so only with an acting master or a controller.",
+    )
+    enable_auto_in_sync_replicas: bool = key(
+        False,
+        name="enableAutoInSyncReplicas",
+        runtime=True,
+        help="SYNC_MASTER: wait for the brokers that are in sync now, at most inSyncReplicas and at least "
+        "minInSyncReplicas. With a minimum of 1 a master that is alone answers with success.",
+    )
+    inner_client_authentication_credentials: str = key(
+        "",
+        name="innerClientAuthenticationCredentials",
+        help='Account that this broker signs with what it asks of others, as JSON: {"accessKey": ..., '
+        '"secretKey": ...}. A slave needs an administrator\'s where its master has aclEnable.',
+    )
     slave_read_enable: bool = key(
         False,
         name="slaveReadEnable",
@@ -116,6 +141,21 @@ class HaConfig(Settings):
         help="Slave whose log has an end that its master never had. refuse: it does not follow, and says so. "
         "cut: that end is kept in a file and cut off.",
     )
+
+
+def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
+    """Signs what a broker asks of others; None: nothing. Raises: IllegalArgument."""
+    text = config.inner_client_authentication_credentials
+    if not text:
+        return None
+    try:
+        data = json.loads(text)
+        return Credentials(str(data["accessKey"]), str(data["secretKey"])).sign
+    except (KeyError, TypeError, ValueError) as error:
+        raise IllegalArgument(
+            'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
+            f"cannot be read: {type(error).__name__}"
+        ) from None
 
 
 def check_role(config: HaConfig) -> None:

@@ -6,8 +6,11 @@
     45 delay offsets     as they are
     402 request modes    as they are; 5.x
     60 timers            how far the master's timers have come; 5.x
+    900005               what only PocketMQ has beside its log: `Ours`
 
 A master that does not know a request (4.9: 402, 60) is asked again all the same: it may be replaced.
+Not copied: compiled filters, since consumers send what they filter by to slaves, too; and the record of
+deliveries, which a broker that is promoted begins anew.
 """
 
 import logging
@@ -16,15 +19,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.config_manager import in_thread
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.isolate import IsolatedGroups
+from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.tail import Ends
 from pocketmq.broker.parts import Node, Tables
+from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.registration import Registration
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import DelayService, MessageStore
@@ -68,7 +76,7 @@ class Master:
         """Ask the name servers who is the master."""
         self._registration.ask_again()
 
-    async def ask(self, code: RequestCode) -> RemotingCommand:
+    async def ask(self, code: RequestCode | PocketRequestCode) -> RemotingCommand:
         """Raises: MasterRefused, PocketMQError, OSError."""
         if not self.address:
             raise MasterRefused("no master of this name is known to the name server")
@@ -79,7 +87,7 @@ class Master:
             )
         return answer
 
-    async def json(self, code: RequestCode) -> Any:
+    async def json(self, code: RequestCode | PocketRequestCode) -> Any:
         answer = await self.ask(code)
         return fastjson.loads(answer.body) if answer.body else None
 
@@ -98,24 +106,49 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """What has its own idea of how far the master has come."""
+class Ours:
+    """What only PocketMQ tells its slaves: sub-groups of isolated groups with their offsets, what orderly
+    pops hold, and which client has locked a queue."""
+
+    isolated: IsolatedGroups
+    order_info: ConsumerOrderInfo
+    locks: RebalanceLock
+    consumers: ConsumerManager
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "isolated": self.isolated.to_json(),
+            "orderInfo": self.order_info.to_json(),
+            "locks": self.locks.to_json(),
+        }
+
+    def take(self, data: Mapping[str, Any]) -> None:
+        """Replace all of it by the master's. Raises: KeyError, TypeError, ValueError."""
+        self.isolated.take(data["isolated"], self.consumers.groups)
+        self.order_info.take(data["orderInfo"])
+        self.locks.take(data["locks"])
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What is copied beside the tables. delay, timer: have their own idea of how far the master has come."""
 
     delay: DelayService
     timer: TimerService
+    ours: Ours
 
 
 class Metadata:
     """One round after the other."""
 
     def __init__(
-        self, node: Node, tables: Tables, store: MessageStore, clocks: Clocks, master: Master
+        self, node: Node, tables: Tables, store: MessageStore, copied: Copied, master: Master
     ) -> None:
         self._events = node.events
         self._monotonic_ms = node.clock.monotonic_ms
         self._tables = tables
         self._store = store
-        self._clocks = clocks
+        self._copied = copied
         self._master = master
         # What the master said last, to tell an offset that was set back.
         self._said: dict[str, dict[int, int]] = {}
@@ -178,7 +211,7 @@ class Metadata:
 
     async def _take_delay(self, data: Any) -> None:
         table = data.get("offsetTable") if isinstance(data, Mapping) else None
-        delay = self._clocks.delay
+        delay = self._copied.delay
         delay.offsets.update({int(level): int(offset) for level, offset in (table or {}).items()})
         await in_thread(delay.save)
 
@@ -192,8 +225,17 @@ class Metadata:
         request_modes = self._tables.request_modes
         request_modes.from_json(modes)
         request_modes.persist_soon()
+        try:
+            ours = await self._master.json(PocketRequestCode.GET_REPLICA_TABLES)
+        except MasterRefused:
+            ours = None
+        if ours is not None:
+            try:
+                self._copied.ours.take(ours)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise MasterRefused(f"the master's own tables cannot be read: {error!r}") from error
         if len(check.body) >= 56:
-            await self._clocks.timer.follow(TimerCheck.unpack(bytes(check.body)))
+            await self._copied.timer.follow(TimerCheck.unpack(bytes(check.body)))
 
 
 def take_offsets(

@@ -2,10 +2,12 @@
 
 1. A message counts as replicated when inSyncReplicas brokers have it, the master counted: so many slaves
    less one have acknowledged its end.
+   With enableAutoInSyncReplicas as many as are in sync, at least minInSyncReplicas.
 2. SLAVE_NOT_AVAILABLE at once when there are not so many slaves in sync; FLUSH_SLAVE_TIMEOUT when they have
    not acknowledged it within slaveTimeout. The message is stored in both cases.
 3. Positions are asked for in the order of the log, and each waits equally long: the first is always the
    first to be answered.
+4. A send that wants to wait is refused while fewer than minInSyncReplicas are in sync: it is not stored.
 """
 
 import asyncio
@@ -38,6 +40,29 @@ class Replicas:
         return config.broker_role == SYNC_MASTER and config.in_sync_replicas > 1
 
     @property
+    def needed(self) -> int:
+        """How many slaves must have what a success is answered to now."""
+        config = self._config
+        wanted = config.in_sync_replicas
+        if config.enable_auto_in_sync_replicas:
+            there = self.slaves.in_sync_count + 1
+            wanted = max(min(wanted, there), config.min_in_sync_replicas)
+        return wanted - 1
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there is a minimum at all."""
+        config = self._config
+        return config.broker_role == SYNC_MASTER and config.min_in_sync_replicas > 1
+
+    @property
+    def too_few(self) -> bool:
+        """Invariant 4."""
+        return self.may_refuse and (
+            self.slaves.in_sync_count + 1 < self._config.min_in_sync_replicas
+        )
+
+    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
@@ -46,7 +71,9 @@ class Replicas:
 
         Returns: the code when that is known already; None: `done` is called with it, once.
         """
-        count = self._config.in_sync_replicas - 1
+        count = self.needed
+        if not count:
+            return ResponseCode.SUCCESS
         acked = self.slaves.acked_by(count)
         if acked >= position:
             return ResponseCode.SUCCESS
@@ -61,7 +88,7 @@ class Replicas:
         waiting = self._waiting
         if not waiting:
             return
-        acked = self.slaves.acked_by(self._config.in_sync_replicas - 1)
+        acked = self.slaves.acked_by(max(1, self.needed))
         while waiting and waiting[0][0] <= acked:
             waiting.popleft()[2](ResponseCode.SUCCESS)
 

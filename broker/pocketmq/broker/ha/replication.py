@@ -22,7 +22,7 @@ from typing import Any
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.listener import HaListener
-from pocketmq.broker.ha.metadata import Clocks, Master, Metadata
+from pocketmq.broker.ha.metadata import Copied, Master, Metadata
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.registration import Registration
@@ -47,21 +47,22 @@ class Outside:
 
 
 class Replication:
-    """Owner of the port for slaves and of what follows a master. follower, metadata: while it follows."""
+    """Owner of the port for slaves and of what follows a master. follower, metadata: while it follows.
+    copied: what a slave is told beside the tables."""
 
     def __init__(
         self,
         node: Node,
         tables: Tables,
         messages: Messages,
-        clocks: Clocks,
+        copied: Copied,
         load_anew: Callable[[], None],
     ) -> None:
         """load_anew: reads what only the log says (2)."""
         self._node = node
         self._tables = tables
         self._store = messages.store
-        self._clocks = clocks
+        self.copied = copied
         self._load_anew = load_anew
         self.replicas = messages.promise.replicas
         self._listener = HaListener(node.config, node.clock, messages.store, self.replicas)
@@ -148,9 +149,14 @@ class Replication:
         for slave in slaves.refused:
             return f"the slave at {slave.address} is refused: {slave.refused}"
         if self.replicas.wanted and slaves.in_sync_count + 1 < config.in_sync_replicas:
+            what = "stored and answered with SLAVE_NOT_AVAILABLE"
+            if self.replicas.too_few:
+                what = "refused, since minInSyncReplicas are not in sync"
+            elif config.enable_auto_in_sync_replicas:
+                what = "answered with success all the same (enableAutoInSyncReplicas)"
             return (
                 f"SYNC_MASTER has {slaves.in_sync_count} slaves in sync and needs "
-                f"{config.in_sync_replicas - 1}: sends are stored and answered with SLAVE_NOT_AVAILABLE"
+                f"{config.in_sync_replicas - 1}: sends are {what}"
             )
         return ""
 
@@ -160,7 +166,7 @@ class Replication:
         outside, node, store = self._outside, self._node, self._store
         assert outside is not None
         master = Master(node.config, outside.registration, outside.client)
-        metadata = Metadata(node, self._tables, store, self._clocks, master)
+        metadata = Metadata(node, self._tables, store, self.copied, master)
 
         def after_cut() -> None:
             metadata.forget()
@@ -267,6 +273,7 @@ class Replication:
         assert self._outside is not None
         registration = self._outside.registration
         self._node.config.broker_id = broker_id
+        self._node.events.settings_changed({"brokerId", "brokerRole"})
         self._listener.drop_all()
         await registration.become(replace(registration.identity, broker_id=broker_id))
 

@@ -146,6 +146,12 @@ class ConsumerOrderInfo(ConfigManager):
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 log.error("consumerOrderInfo.json: left out key=%s reason=%r", key, error)
 
+    def take(self, data: Any) -> None:
+        """Replace the table by the master's, while this broker follows."""
+        self._table.clear()
+        self.from_json(data)
+        self.persist_soon()
+
     # ------------------------------------------------------------ popping
 
     def is_blocked(self, queue: QueueOf, attempt_id: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Replicas: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and ours, CHANGE_ROLE."""
+"""Replicas: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and what only we have."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
 
 
 class ReplicasProcessor:
-    """Handlers of both codes."""
+    """Handlers of the three codes."""
 
     def __init__(self, replication: Replication) -> None:
         self._replication = replication
@@ -23,10 +23,14 @@ class ReplicasProcessor:
         return {
             RequestCode.GET_BROKER_HA_STATUS: self.get_status,
             PocketRequestCode.CHANGE_ROLE: self.change_role,
+            PocketRequestCode.GET_REPLICA_TABLES: self.get_tables,
         }
 
     def get_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(request, self._replication.status())
+
+    def get_tables(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return json_answer(request, self._replication.copied.ours.to_json())
 
     async def change_role(
         self, request: RemotingCommand, connection: Connection
