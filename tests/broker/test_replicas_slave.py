@@ -11,7 +11,7 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.ha.config import signer
+from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.health import readiness
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson

@@ -23,7 +23,8 @@ from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.ha.config import SLAVE, check_role, signer
+from pocketmq.broker.ha.config import SLAVE, check_role
+from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.parts import Node, Parts

@@ -2,12 +2,8 @@
 MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 """
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.settings import Settings, key
@@ -141,21 +137,6 @@ class HaConfig(Settings):
         help="Slave whose log has an end that its master never had. refuse: it does not follow, and says so. "
         "cut: that end is kept in a file and cut off.",
     )
-
-
-def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
-    """Signs what a broker asks of others; None: nothing. Raises: IllegalArgument."""
-    text = config.inner_client_authentication_credentials
-    if not text:
-        return None
-    try:
-        data = json.loads(text)
-        return Credentials(str(data["accessKey"]), str(data["secretKey"])).sign
-    except (KeyError, TypeError, ValueError) as error:
-        raise IllegalArgument(
-            'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
-            f"cannot be read: {type(error).__name__}"
-        ) from None
 
 
 def check_role(config: HaConfig) -> None:

@@ -13,8 +13,9 @@ Not copied: compiled filters, since consumers send what they filter by to slaves
 deliveries, which a broker that is promoted begins anew.
 """
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,8 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.credentials import Credentials
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -43,6 +45,21 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 3_000
 _C = RequestCode
+
+
+def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
+    """Signs what a broker asks of others; None: nothing. Raises: IllegalArgument."""
+    text = config.inner_client_authentication_credentials
+    if not text:
+        return None
+    try:
+        data = json.loads(text)
+        return Credentials(str(data["accessKey"]), str(data["secretKey"])).sign
+    except (KeyError, TypeError, ValueError) as error:
+        raise IllegalArgument(
+            'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
+            f"cannot be read: {type(error).__name__}"
+        ) from None
 
 
 class MasterRefused(PocketMQError):
