@@ -341,6 +341,7 @@ def client_options() -> str:
         ("`PushConsumer` and `LitePullConsumer`", options.ConsumerOptions, options.GroupOptions),
         ("`PushConsumer`, besides", options.PushConsumerOptions, options.ConsumerOptions),
         ("`LitePullConsumer`, besides", options.LitePullConsumerOptions, options.ConsumerOptions),
+        ("`SimpleConsumer`, besides", options.SimpleConsumerOptions, options.GroupOptions),
     ):
         known = [] if base is None else _option_rows(base)
         rows = [row for row in _option_rows(kind) if row not in known]

@@ -27,7 +27,6 @@ from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
@@ -36,6 +35,7 @@ from pocketmq.remoting.command import RemotingCommand, decode
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.message_codec import properties_to_text
+from pocketmq.remoting.pop_receipt import Receipt
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.remoting.subscription import build_subscription

@@ -21,6 +21,7 @@ from pocketmq.client import (
     PullResult,
     PushConsumer,
     SendResult,
+    SimpleConsumer,
     TransactionProducer,
     TransactionResult,
     sync,
@@ -28,7 +29,14 @@ from pocketmq.client import (
 from pocketmq.client.options import GroupOptions, takes
 
 API = Path(__file__).parent / "api.txt"
-CLIENTS = (Producer, TransactionProducer, PushConsumer, PullConsumer, LitePullConsumer)
+CLIENTS = (
+    Producer,
+    TransactionProducer,
+    PushConsumer,
+    PullConsumer,
+    LitePullConsumer,
+    SimpleConsumer,
+)
 # What only makes sense where a program awaits, and what a blocking program has in its place.
 ONLY_ASYNC = {"submit"}
 ONLY_BLOCKING = {"begin_send", "messages"}

@@ -1,14 +1,17 @@
-"""Pop consumption by the official Java 5.5.0 client: messages shared by message."""
+"""Pop consumption by the official Java 5.5.0 client and by ours: messages shared by message."""
 
+import asyncio
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
-from tests.interop.conftest import Shared, or_missing
+from tests.interop.conftest import MakeTopic, Shared, or_missing
 from tests.interop.driver import PushConsumer, Session, message
-from tests.kit.waiting import until
+from tests.kit.waiting import until, until_async
+
+from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer
 
 # The broker shares out the queues; what is not acknowledged comes back as soon as the client allows.
 POP = {
@@ -153,3 +156,31 @@ def test_what_is_in_flight_moves_to_an_apache_broker_and_back(
         apache.stop()
         back = taking("pocketmq", apache)
         consumed(back, second)
+
+
+async def test_our_simple_consumer_pops_acknowledges_and_renews(
+    five_broker: RunningBroker, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """The same at ours and at the real one: what is acknowledged is done, what is given back comes again."""
+    await asyncio.to_thread(make_topic, five_broker, topic, queues=1)
+    async with Producer("P", name_server=five_broker.namesrv) as producer:
+        for number in range(3):
+            await producer.send(Message(topic, str(number).encode(), tags="a"))
+    consumer = SimpleConsumer(
+        group,
+        name_server=five_broker.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    )
+    consumer.subscribe(topic, "a")
+    async with consumer:
+        got: list[MessageExt] = []
+        while len(got) < 3:
+            got += await consumer.receive(1)
+        first, second, third = got
+        await consumer.ack(first)
+        await consumer.renew(second, 300_000)
+        await consumer.ack(second)
+        await consumer.renew(third, 1)
+        [again] = await until_async(consumer.receive, "what was given back comes again")
+        assert (again.body, again.reconsume_times) == (b"2", 1)
+        await consumer.ack(again)

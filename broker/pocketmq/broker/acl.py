@@ -36,7 +36,6 @@ from weakref import WeakKeyDictionary
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.bearer import AccessDenied as AccessDenied
 from pocketmq.broker.bearer import Wanted
-from pocketmq.broker.pop.receipt import normal_topic
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -59,6 +58,7 @@ from pocketmq.remoting.names import (
     retry_topic,
 )
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.requests import Access
 

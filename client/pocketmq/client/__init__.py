@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pocketmq.client.push_consumer import PushConsumer
     from pocketmq.client.request_reply import ReplyTimeout, reply_to
     from pocketmq.client.send_result import SendResult, SendStatus
+    from pocketmq.client.simple_consumer import SimpleConsumer
     from pocketmq.client.transaction import TransactionProducer, TransactionResult, TransactionState
     from pocketmq.remoting.credentials import Credentials
     from pocketmq.remoting.errors import PocketMQError
@@ -113,6 +114,7 @@ _HOME = {
         "SendResult",
         "SendStatus",
     ),
+    "pocketmq.client.simple_consumer": ("SimpleConsumer",),
     "pocketmq.client.transaction": (
         "TransactionProducer",
         "TransactionResult",
@@ -166,6 +168,7 @@ __all__ = [
     "SendOutcomeUnknown",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "SubscriptionIllegal",
     "TopicNotExist",
     "TransactionProducer",

@@ -22,6 +22,13 @@ from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
 from pocketmq.remoting.record import read_record, read_records
 
+# What a pop is answered that found nothing, has waited in vain, or may not wait.
+NOTHING_POPPED = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.POLLING_FULL,
+)
+
 
 class MQClientApi(Asking):
     """Requests to name servers and brokers. Times in ms, offsets in messages."""
@@ -210,6 +217,31 @@ class MQClientApi(Asking):
             raise refusal(answer.code, answer.remark, address, _about_pull(ext))
         return result, bytes(answer.body)
 
+    async def pop(
+        self, address: str, header: headers.PopMessageHeader, timeout_ms: int
+    ) -> tuple[headers.PopMessageResponseHeader, bytes] | None:
+        """One pop (5.x); the messages are not decoded. None: nothing came in time. Raises: BrokerRefused."""
+        what = f"popping (topic {header.topic!r}, group {header.consumer_group!r})"
+        command = self._command(RequestCode.POP_MESSAGE, header)
+        found = await self._answer(address, command, timeout_ms, what)
+        if found.code in NOTHING_POPPED:
+            return None
+        if found.code != ResponseCode.SUCCESS:
+            raise refusal(found.code, found.remark, address, what)
+        return headers.PopMessageResponseHeader.parse(found.ext), bytes(found.body)
+
+    async def ack(self, address: str, header: headers.AckMessageHeader) -> None:
+        """A popped message is done. Raises: BrokerRefused, e.g. for a receipt that is not valid."""
+        await self.ask(address, RequestCode.ACK_MESSAGE, header, about=_about_receipt(header))
+
+    async def change_invisible_time(
+        self, address: str, header: headers.ChangeInvisibleTimeHeader
+    ) -> headers.ChangeInvisibleTimeResponseHeader:
+        """A popped message comes again so long after now. Raises: BrokerRefused."""
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        found = await self.ask(address, code, header, about=_about_receipt(header))
+        return headers.ChangeInvisibleTimeResponseHeader.parse(found.ext)
+
     async def send_message_back(
         self,
         address: str,
@@ -341,6 +373,12 @@ def _about_pull(ext: Mapping[str, str]) -> str:
         f"pulling topic {ext.get('topic')!r}, queue {ext.get('queueId')}, for group "
         f"{ext.get('consumerGroup')!r}"
     )
+
+
+def _about_receipt(
+    header: headers.AckMessageHeader | headers.ChangeInvisibleTimeHeader,
+) -> str:
+    return f"topic {header.topic!r}, queue {header.queue_id}, offset {header.offset}"
 
 
 def queue_text(queue: MessageQueue) -> str:

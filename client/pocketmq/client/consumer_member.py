@@ -16,7 +16,7 @@ from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from pocketmq.client.errors import CallerError
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
-from pocketmq.client.options import ConsumerOptions, MemberOptions
+from pocketmq.client.options import MemberOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.client.queue_json import queue_key
@@ -257,13 +257,12 @@ class ConsumerMember(Generic[Options]):
         }
 
 
-C = TypeVar("C", bound=ConsumerOptions)
+class SharingMember(ConsumerMember[Options]):
+    """A member that subscribes, with tasks of its own."""
 
-
-class SharingMember(ConsumerMember[C]):
-    """A member that has queues of its own, and tasks."""
-
-    def __init__(self, options: C, instance: "MQClientInstance", offsets: OffsetStore) -> None:
+    def __init__(
+        self, options: Options, instance: "MQClientInstance", offsets: OffsetStore
+    ) -> None:
         super().__init__(options, instance, offsets)
         self.runner = Runner(f"{type(self).__name__} {options.group}")
         self._leaving = False

@@ -2,7 +2,8 @@
 
 GroupClient        start, shutdown, `async with`; names with and without the namespace
   ReadingConsumer  looks at queues and offsets by hand: pull and lite pull
-  SharingConsumer  subscribes, and shares queues with its group: push and lite pull
+  SubscribingConsumer  subscribes topics: simple consumers, and
+    SharingConsumer    shares queues with its group, too: push and lite pull
 """
 
 import logging
@@ -18,7 +19,7 @@ from pocketmq.client.errors import NotRunning
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.namespace import check_topic, with_namespace, without_namespace
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
-from pocketmq.client.options import ConsumerOptions, GroupOptions
+from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import ALL, TAG, build_subscription
 
@@ -152,17 +153,15 @@ class ReadingConsumer(GroupClient[Options, M]):
 
 
 C = TypeVar("C", bound=ConsumerOptions)
+Member = TypeVar("Member", bound=MemberOptions)
 S = TypeVar("S", bound=SharingMember[Any])
 
 
-class SharingConsumer(GroupClient[C, S]):
-    """A consumer that gets its queues from rebalance."""
+class SubscribingConsumer(GroupClient[Member, S]):
+    """A consumer that says which messages of which topics it wants."""
 
-    def _set_up(self, options: C, instance_name: str | None = None) -> None:
-        self.message_model = options.message_model
-        # A broadcasting consumer finds its offset file again by its client id, so that stays the same.
-        broadcasts = options.message_model is MessageModel.BROADCASTING
-        super()._set_up(options, "DEFAULT" if broadcasts else instance_name)
+    def _set_up(self, options: Member, instance_name: str | None = None) -> None:
+        super()._set_up(options, instance_name)
         self._subscriptions: dict[str, tuple[str, str]] = {}
 
     def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
@@ -194,6 +193,22 @@ class SharingConsumer(GroupClient[C, S]):
         begins = options.consume_from_where
         return Description(options.inner_group, asked, options.message_model, begins)
 
+    async def _start_member(self, member: S) -> S:
+        for topic, (expression, expression_type) in self._subscriptions.items():
+            member.subscribe(topic, expression, expression_type)
+        await member.start()
+        return member
+
+
+class SharingConsumer(SubscribingConsumer[C, S]):
+    """A consumer that gets its queues from rebalance."""
+
+    def _set_up(self, options: C, instance_name: str | None = None) -> None:
+        self.message_model = options.message_model
+        # A broadcasting consumer finds its offset file again by its client id, so that stays the same.
+        broadcasts = options.message_model is MessageModel.BROADCASTING
+        super()._set_up(options, "DEFAULT" if broadcasts else instance_name)
+
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now; of a push consumer those of the retry topic, too."""
         return sorted(self._shown(queue) for queue in self._running().owned_queues())
@@ -212,10 +227,7 @@ class SharingConsumer(GroupClient[C, S]):
 
     async def _start_member(self, member: S) -> S:
         member.on_queues_changed = self._queues_changed
-        for topic, (expression, expression_type) in self._subscriptions.items():
-            member.subscribe(topic, expression, expression_type)
-        await member.start()
-        return member
+        return await super()._start_member(member)
 
     def _queues_changed(
         self, topic: str, all_queues: list[MessageQueue], own: list[MessageQueue]

@@ -19,6 +19,7 @@ class ConsumeType(StrEnum):
 
     PULL = "CONSUME_ACTIVELY"
     PUSH = "CONSUME_PASSIVELY"
+    POP = "CONSUME_POP"
 
 
 class MessageModel(StrEnum):

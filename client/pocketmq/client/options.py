@@ -281,6 +281,19 @@ class LitePullConsumerOptions(ConsumerOptions):
     ] = 10_000
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SimpleConsumerOptions(MemberOptions):
+    """Options of a SimpleConsumer."""
+
+    consume_type: ConsumeType = field(init=False, default=ConsumeType.POP)
+    consume_from_where: Annotated[
+        ConsumeFromWhere, "where a new group begins: `FIRST_OFFSET` or `LAST_OFFSET`"
+    ] = ConsumeFromWhere.LAST_OFFSET
+    invisible_ms: Annotated[
+        int, Range(1), "a message that is not acknowledged within that time comes again"
+    ] = 60_000
+
+
 # ------------------------------------------------------------ how a constructor takes them
 
 

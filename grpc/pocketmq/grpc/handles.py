@@ -10,10 +10,10 @@ handles of a changed invisible time have ten; the last one counts.
 from typing import NamedTuple
 
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import Receipt, real_topic
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.schema import Code
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
 
 class Handle(NamedTuple):

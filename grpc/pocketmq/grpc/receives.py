@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from pocketmq.broker.acts.pop import Popped
 from pocketmq.broker.acts.send_back import SentBack
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed
@@ -29,6 +28,7 @@ from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PopMessageHeader
 from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.pop_receipt import Receipt
 from pocketmq.remoting.record import Record, read_records
 
 _INVISIBLE_MS = 60_000

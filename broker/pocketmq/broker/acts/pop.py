@@ -25,14 +25,6 @@ from pocketmq.broker.parts import Members, Messages, Node, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import (
-    INVISIBLE_MS_MAX,
-    ORDER_REVIVE_QUEUE,
-    Receipt,
-    offsets_info,
-    pop_retry_topic,
-    retry_flag,
-)
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import Refused
@@ -53,6 +45,14 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.message_codec import add_property, get_property
 from pocketmq.remoting.names import FAQ, RETRY_PREFIX
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import (
+    INVISIBLE_MS_MAX,
+    ORDER_REVIVE_QUEUE,
+    Receipt,
+    offsets_info,
+    pop_retry_topic,
+    retry_flag,
+)
 from pocketmq.remoting.record import MAGIC_V1, queue_offset_of, read_records, size_of, write_record
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError

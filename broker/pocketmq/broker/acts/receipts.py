@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, Receipt
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import FAQ
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, Receipt
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

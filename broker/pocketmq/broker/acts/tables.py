@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from pocketmq.broker.groups.mode import merge_attributes
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import group_is_legal, topic_fault
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import pop_retry_topic
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
 

@@ -19,11 +19,11 @@ from pocketmq.broker.delivery.record import Delivery, Event, EventKind, History
 from pocketmq.broker.groups.consumer_manager import ConsumerGroup, ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.guard import GroupGuard
-from pocketmq.broker.pop.receipt import pop_retry_topic
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import get_property, offset_msg_id, properties_to_dict
 from pocketmq.remoting.names import TOOLS_GROUP, dlq_topic, retry_topic
+from pocketmq.remoting.pop_receipt import pop_retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.subscription import ALL, parse_tags
 from pocketmq.remoting.track import TrackType, Verdict, track_type

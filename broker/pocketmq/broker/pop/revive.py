@@ -16,7 +16,6 @@ import logging
 
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
-from pocketmq.broker.pop.receipt import normal_topic, pop_retry_topic
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import (
@@ -26,6 +25,7 @@ from pocketmq.remoting.message_codec import (
     remove_property,
 )
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
+from pocketmq.remoting.pop_receipt import normal_topic, pop_retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import StoreError

@@ -8,10 +8,10 @@ from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import Receipt
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import Receipt
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

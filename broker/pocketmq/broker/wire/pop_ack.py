@@ -7,7 +7,6 @@ from typing import Any
 
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pop.receipt import Receipt, real_topic
 from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
@@ -20,6 +19,7 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8

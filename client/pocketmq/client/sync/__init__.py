@@ -8,6 +8,7 @@ from pocketmq.client.sync.clients import (
     Producer,
     PullConsumer,
     PushConsumer,
+    SimpleConsumer,
     TransactionProducer,
 )
 
@@ -16,5 +17,6 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "SimpleConsumer",
     "TransactionProducer",
 ]

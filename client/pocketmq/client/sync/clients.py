@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from types import TracebackType
 
-from pocketmq.client import lite_pull_consumer, producer, pull_consumer, push_consumer, transaction
+from pocketmq.client import (
+    lite_pull_consumer,
+    producer,
+    pull_consumer,
+    push_consumer,
+    simple_consumer,
+    transaction,
+)
 from pocketmq.client.errors import NotRunning
-from pocketmq.client.group_client import ReadingConsumer, SharingConsumer
+from pocketmq.client.group_client import ReadingConsumer, SharingConsumer, SubscribingConsumer
 from pocketmq.client.options import takes
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.signals import block_until_signal
@@ -86,10 +93,13 @@ class TransactionProducer(Producer):
     send_in_transaction = twin(transaction.TransactionProducer.send_in_transaction)
 
 
-class _SharingConsumer(Blocking):
-    subscribe = twin(SharingConsumer.subscribe)
-    unsubscribe = twin(SharingConsumer.unsubscribe)
-    describe = twin(SharingConsumer.describe)
+class _SubscribingConsumer(Blocking):
+    subscribe = twin(SubscribingConsumer.subscribe)
+    unsubscribe = twin(SubscribingConsumer.unsubscribe)
+    describe = twin(SubscribingConsumer.describe)
+
+
+class _SharingConsumer(_SubscribingConsumer):
     assignment = twin(SharingConsumer.assignment)
 
 
@@ -115,6 +125,18 @@ class PushConsumer(_SharingConsumer):
     def run_until_signal(self) -> None:
         """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters."""
         block_until_signal()
+
+
+class SimpleConsumer(_SubscribingConsumer):
+    """pocketmq.client.SimpleConsumer for programs without an event loop."""
+
+    @takes(simple_consumer.SimpleConsumer)
+    def __init__(self, client: simple_consumer.SimpleConsumer) -> None:
+        super().__init__(client)
+
+    receive = twin(simple_consumer.SimpleConsumer.receive)
+    ack = twin(simple_consumer.SimpleConsumer.ack)
+    renew = twin(simple_consumer.SimpleConsumer.renew)
 
 
 class PullConsumer(_ReadingConsumer):

@@ -4,7 +4,7 @@
 
 eight words with one blank between; the first four name the check point, revive queue 999 an orderly pop.
 The retry flag says which topic the queue is of: 0 TOPIC, 1 %RETRY%GROUP_TOPIC, 2 %RETRY%GROUP+TOPIC.
-Source: ExtraInfoUtil, KeyBuilder, RocketMQ 5.3.3; wire.md 2.6.
+Source: ExtraInfoUtil, KeyBuilder, RocketMQ 5.3.3.
 """
 
 from collections.abc import Iterable

@@ -1,0 +1,243 @@
+"""SimpleMember: a simple consumer at work: pops at the brokers of its topics, and shows receipts.
+
+1. A topic at a broker is a place. All places are asked in turn without waiting; when none has anything, all
+   are asked at once to wait, and the first answer is what the caller gets.
+2. A pop that waits is never given up, for its messages would be gone until their time is over: what it still
+   brings is kept for the next call, as long as nobody else may have it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from pocketmq.client.consumer_member import SharingMember
+from pocketmq.client.decode import decode_messages
+from pocketmq.client.heartbeat import ConsumeFromWhere
+from pocketmq.client.offset_store import RemoteBrokerOffsetStore
+from pocketmq.client.options import SimpleConsumerOptions
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.headers import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
+from pocketmq.remoting.message import MessageExt, Property
+from pocketmq.remoting.pop_receipt import NORMAL, Receipt, real_topic
+
+if TYPE_CHECKING:
+    from pocketmq.client.instance import MQClientInstance
+
+log = logging.getLogger(__name__)
+
+_ALL_QUEUES = -1
+_FROM_FIRST, _FROM_LAST = 0, 1
+_AGAIN_MS = 1_000
+
+
+class Place(NamedTuple):
+    topic: str
+    broker_name: str
+
+
+class SimpleMember(SharingMember[SimpleConsumerOptions]):
+    """Owner: SimpleConsumer, between start() and shutdown()."""
+
+    def __init__(self, options: SimpleConsumerOptions, instance: "MQClientInstance") -> None:
+        offsets = RemoteBrokerOffsetStore(instance, options.inner_group)
+        super().__init__(options, instance, offsets)
+        self._turn = 0
+        self._waiting: set[Place] = set()
+        # With the monotonic ms until which a message is ours.
+        self._kept: deque[tuple[int, MessageExt]] = deque()
+        self._failure: PocketMQError | None = None
+        self._news = asyncio.Event()
+
+    async def do_rebalance(self) -> None:
+        """No queue belongs to anybody."""
+
+    async def persist_offsets(self) -> None:
+        """The broker moves the group on."""
+
+    async def shutdown(self) -> None:
+        """Unregister; what was not acknowledged comes again."""
+        self._leaving = True
+        await self.instance.unregister_consumer(self.group)
+        await self.runner.stop()
+
+    # ------------------------------------------------------------ receiving
+
+    async def receive(self, count: int, invisible_ms: int, wait_ms: int) -> list[MessageExt]:
+        """See SimpleConsumer."""
+        found = self._take(count)
+        if found:
+            return found
+        places = await self._places()
+        self._turn += 1
+        start = self._turn % len(places)
+        for place in [*places[start:], *places[:start]] if len(places) > 1 or not wait_ms else ():
+            if place not in self._waiting:
+                found = [each for _, each in await self._pop(place, count, invisible_ms, 0)]
+                if found:
+                    return found
+        if wait_ms:
+            self._failure = None
+            self._news.clear()
+            for place in places:
+                if place not in self._waiting:
+                    self._waiting.add(place)
+                    self.runner.spawn(
+                        self._wait_at(place, count, invisible_ms, wait_ms), name="pop"
+                    )
+            while not self._kept and self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            if not self._kept and self._failure is not None:
+                raise self._failure
+        return self._take(count)
+
+    def _take(self, count: int) -> list[MessageExt]:
+        now = self.clock.monotonic_ms()
+        while self._kept and self._kept[0][0] <= now:
+            self._kept.popleft()
+        found = [message for _, message in islice(self._kept, count)]
+        for _ in found:
+            self._kept.popleft()
+        return found
+
+    async def _places(self) -> list[Place]:
+        """Raises: IllegalArgument, NoRoute."""
+        found = []
+        for topic in self.subscribed_topics():
+            route = await self.instance.route(topic)
+            names = {queue.broker_name for queue in route.subscribe_queues(topic)}
+            found += [Place(topic, name) for name in sorted(names)]
+        if not found:
+            raise IllegalArgument(f"group {self.group!r} has subscribed no topic that can be read")
+        return found
+
+    async def _wait_at(self, place: Place, count: int, invisible_ms: int, wait_ms: int) -> None:
+        ends = self.clock.monotonic_ms() + wait_ms
+        try:
+            while wait_ms > 0:
+                found = await self._pop(place, count, invisible_ms, wait_ms)
+                self._kept += found
+                wait_ms = 0 if found else ends - self.clock.monotonic_ms()
+                if wait_ms > _AGAIN_MS:
+                    # The broker lets nobody wait, because too many do.
+                    await asyncio.sleep(_AGAIN_MS / 1000)
+        except PocketMQError as error:
+            log.warning("pop failed group=%s place=%s reason=%r", self.group, place, str(error))
+            self._failure = error
+        finally:
+            self._waiting.discard(place)
+            self._news.set()
+
+    async def _pop(
+        self, place: Place, count: int, invisible_ms: int, wait_ms: int
+    ) -> list[tuple[int, MessageExt]]:
+        subscription = self.rebalance.subscriptions.get(place.topic)
+        if subscription is None:
+            return []
+        first = self.options.consume_from_where is ConsumeFromWhere.FIRST_OFFSET
+        header = PopMessageHeader(
+            consumer_group=self.group,
+            topic=place.topic,
+            queue_id=_ALL_QUEUES,
+            max_msg_nums=count,
+            invisible_time=invisible_ms,
+            poll_time=wait_ms,
+            born_time=self.clock.now_ms(),
+            init_mode=_FROM_FIRST if first else _FROM_LAST,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            bname=place.broker_name,
+        )
+        address = await self.instance.master_address(place.topic, place.broker_name)
+        timeout_ms = self.options.request_timeout_ms + wait_ms
+        answer = await self.instance.api.pop(address, header, timeout_ms)
+        if answer is None:
+            return []
+        ours_until = self.clock.monotonic_ms() + invisible_ms
+        messages = _with_receipts(*answer, place.broker_name)
+        tags = subscription.tags_set
+        passed = [each for each in messages if not tags or each.tags in tags]
+        for other in (each for each in messages if tags and each.tags not in tags):
+            # Two tags may have one hash code: nobody wants this one.
+            await self.ack(place.topic, other)
+        return [(ours_until, each) for each in passed]
+
+    # ------------------------------------------------------------ receipts
+
+    async def ack(self, topic: str, message: MessageExt) -> None:
+        """See SimpleConsumer."""
+        receipt, address = await self._receipt(topic, message)
+        header = AckMessageHeader(
+            consumer_group=self.group,
+            topic=real_topic(topic, self.group, receipt.retry),
+            queue_id=receipt.queue_id,
+            extra_info=message.properties[Property.POP_CK],
+            offset=receipt.queue_offset,
+            bname=receipt.broker_name,
+        )
+        await self.instance.api.ack(address, header)
+
+    async def renew(self, topic: str, message: MessageExt, invisible_ms: int) -> None:
+        """See SimpleConsumer."""
+        receipt, address = await self._receipt(topic, message)
+        header = ChangeInvisibleTimeHeader(
+            consumer_group=self.group,
+            topic=real_topic(topic, self.group, receipt.retry),
+            queue_id=receipt.queue_id,
+            extra_info=message.properties[Property.POP_CK],
+            offset=receipt.queue_offset,
+            invisible_time=invisible_ms,
+            bname=receipt.broker_name,
+        )
+        found = await self.instance.api.change_invisible_time(address, header)
+        message.properties[Property.POP_CK] = str(
+            receipt._replace(
+                start_offset=receipt.queue_offset,
+                pop_ms=found.pop_time,
+                invisible_ms=found.invisible_time,
+                revive_queue=found.revive_qid,
+            )
+        )
+
+    async def _receipt(self, topic: str, message: MessageExt) -> tuple[Receipt, str]:
+        """Its words, and who gave it. Raises: IllegalArgument."""
+        text = message.properties.get(Property.POP_CK)
+        if text is None:
+            raise IllegalArgument(
+                f"message {message.msg_id} has no receipt: only what receive() gave is acknowledged"
+            )
+        receipt = Receipt.parse(text)
+        return receipt, await self.instance.master_address(topic, receipt.broker_name)
+
+
+def _with_receipts(
+    header: PopMessageResponseHeader, body: bytes, broker_name: str
+) -> list[MessageExt]:
+    """The messages of a pop's answer; those that come again bring their receipts with them."""
+    starts: dict[tuple[str, int], int] = {}
+    for part in (header.start_offset_info or "").split(";"):
+        flag, queue, first = part.split(" ")
+        starts[flag, int(queue)] = int(first)
+    messages = decode_messages(body, broker_name)
+    for message in messages:
+        if Property.POP_CK in message.properties:
+            continue
+        receipt = Receipt(
+            starts[NORMAL, message.queue_id],
+            header.pop_time,
+            header.invisible_time,
+            header.revive_qid,
+            NORMAL,
+            broker_name,
+            message.queue_id,
+            message.queue_offset,
+        )
+        message.properties[Property.POP_CK.value] = str(receipt)
+    return messages

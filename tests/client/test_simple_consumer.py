@@ -1,0 +1,147 @@
+"""SimpleConsumer at a broker: popping, acknowledging, renewing, and what comes again."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from pocketmq.client import (
+    BrokerRefused,
+    ConsumeFromWhere,
+    MessageExt,
+    NoRoute,
+    SimpleConsumer,
+)
+from pocketmq.client.sync import SimpleConsumer as BlockingSimpleConsumer
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.testing import InProcess
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[InProcess]:
+    with InProcess() as running:
+        yield running
+
+
+def consumer(server: InProcess, group: str, **options: object) -> SimpleConsumer:
+    return SimpleConsumer(
+        group,
+        name_server=server.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        clock=server.clock,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def pass_time(server: InProcess, seconds: int) -> None:
+    """What is invisible runs by the clock that no operator sets."""
+    server.clock.advance(seconds, silent=True)
+
+
+async def all_of(consumer: SimpleConsumer, count: int) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    while len(found) < count:
+        got = await consumer.receive()
+        assert got, found
+        found += got
+    return found
+
+
+async def test_what_is_acknowledged_is_done_and_the_rest_comes_again(server: InProcess) -> None:
+    """More members than queues share one queue; each message goes to one of them."""
+    await asyncio.to_thread(server.call, server.aio.admin.topics.create("One", queues=1))
+    for number in range(4):
+        await asyncio.to_thread(server.send, "One", str(number))
+    async with consumer(server, "ones") as first, consumer(server, "ones") as second:
+        for member in (first, second):
+            member.subscribe("One")
+        [a] = await first.receive(1)
+        [b] = await second.receive(1)
+        rest = await all_of(first, 2)
+        assert [each.body for each in (a, b, *rest)] == [b"0", b"1", b"2", b"3"]
+        assert await second.receive(wait_ms=0) == []
+        # A receipt is enough, whoever shows it.
+        for each in (a, *rest):
+            await second.ack(each)
+        await asyncio.to_thread(pass_time, server, 61)
+        [again] = await second.receive(wait_ms=60_000)
+        assert (again.body, again.reconsume_times) == (b"1", 1)
+        await second.ack(again)
+        await asyncio.to_thread(pass_time, server, 61)
+        assert await first.receive(wait_ms=0) == []
+
+
+async def test_a_message_that_is_renewed_stays_away_and_comes_at_once_when_told(
+    server: InProcess,
+) -> None:
+    await asyncio.to_thread(server.send, "Slow", "x")
+    async with consumer(server, "slow", invisible_ms=30_000) as member:
+        member.subscribe("Slow")
+        [message] = await member.receive()
+        receipt = message.properties["POP_CK"]
+        await member.renew(message, 300_000)
+        assert message.properties["POP_CK"] != receipt
+        await asyncio.to_thread(pass_time, server, 100)
+        assert await member.receive(wait_ms=0) == []
+        await member.renew(message, 1)
+        await asyncio.to_thread(pass_time, server, 10)
+        [again] = await member.receive(wait_ms=60_000)
+        assert (again.body, again.reconsume_times) == (b"x", 1)
+
+
+async def test_a_receive_waits_at_all_its_topics_and_keeps_what_comes_late(
+    server: InProcess,
+) -> None:
+    for topic in ("Left", "Right"):
+        await asyncio.to_thread(server.send, topic, "0", tags="no")
+    async with consumer(server, "both") as member:
+        member.subscribe("Left", "yes")
+        member.subscribe("Right", "yes || perhaps")
+        waiting = asyncio.ensure_future(member.receive(wait_ms=60_000))  # noqa: TID251
+        await asyncio.to_thread(server.send, "Right", "1", tags="perhaps")
+        [right] = await waiting
+        await asyncio.to_thread(server.send, "Left", "2", tags="yes")
+        [left] = await member.receive(wait_ms=60_000)
+        assert (right.body, left.body) == (b"1", b"2")
+
+
+async def test_a_namespace_is_seen_by_the_wire_only(server: InProcess) -> None:
+    await asyncio.to_thread(server.send, "n%Inside", "x")
+    async with consumer(server, "g", namespace="n") as member:
+        member.subscribe("Inside")
+        [message] = await member.receive()
+        assert message.topic == "Inside"
+        await member.ack(message)
+
+
+async def test_what_is_wrong_is_said(server: InProcess) -> None:
+    async with consumer(server, "wrong") as member:
+        with pytest.raises(IllegalArgument, match="subscribed no topic"):
+            await member.receive()
+        with pytest.raises(IllegalArgument, match="1 to 32"):
+            await member.receive(33)
+        member.subscribe("Nowhere")
+        with pytest.raises(NoRoute):
+            await member.receive()
+        foreign = MessageExt("T", b"")
+        with pytest.raises(IllegalArgument, match="no receipt"):
+            await member.ack(foreign)
+        await asyncio.to_thread(server.send, "T", "x")
+        foreign.properties["POP_CK"] = "0 1 1 0 0 pocketmq 0 99"
+        with pytest.raises(BrokerRefused):
+            await member.ack(foreign)
+
+
+def test_without_an_event_loop(server: InProcess) -> None:
+    server.send("Plain", "x")
+    member = BlockingSimpleConsumer(
+        "plain",
+        name_server=server.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        clock=server.clock,
+    )
+    member.subscribe("Plain")
+    with member:
+        [message] = member.receive()
+        member.renew(message, 60_000)
+        member.ack(message)
