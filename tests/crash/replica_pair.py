@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -239,13 +240,14 @@ class ReplicaPair:
             if path.stat().st_size == FILE
         }
 
-    def dropped(self) -> bytes:
-        """Everything that was cut off and kept."""
-        return b"".join(
-            path.read_bytes()
+    def dropped(self) -> set[bytes]:
+        """The messages that were cut off and kept."""
+        return {
+            body
             for broker in self._brokers
-            for path in sorted((broker.store / "dropped").glob("*"))
-        )
+            for path in (broker.store / "dropped").glob("*")
+            for body in re.findall(rb"<\d+-\d+>x*", path.read_bytes())
+        }
 
     def check(self, served: dict[Place, bytes]) -> None:
         """Nothing was stored twice or by nobody, and no queue has a hole."""

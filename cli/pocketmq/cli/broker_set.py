@@ -1,9 +1,11 @@
-"""Which brokers `up --brokers N` runs: their names, folders and ports.
+"""Which brokers `up --brokers N` and `up --replicas N` run: their names, folders and ports.
 
     number  name    folder           port
          0  NAME    DATA             PORT           as a single broker has them
          1  NAME-1  DATA/broker-1    PORT + 10
          2  NAME-2  DATA/broker-2    PORT + 20
+
+Replicas all have the name NAME, and DATA/replica-1 and so on: the first is the master.
 
 1. The first broker is what a single broker would be. So one that was alone gets company and keeps its
    messages, its name and its clients.
@@ -24,8 +26,8 @@ PORT_STEP = 10
 _FOLDER = re.compile(r"broker-([1-9][0-9]*)")
 
 
-def folder_of(data: str, number: int) -> str:
-    return data if number == 0 else os.path.join(data, f"broker-{number}")
+def folder_of(data: str, number: int, kind: str = "broker") -> str:
+    return data if number == 0 else os.path.join(data, f"{kind}-{number}")
 
 
 def name_of(base: str, number: int) -> str:
@@ -63,6 +65,17 @@ def chosen_count(asked: int | None, data: str) -> int:
     return asked
 
 
+def replica_count(replicas: int | None, brokers: int | None) -> int:
+    """How many replicas to run, 1: a broker alone. Raises: CannotBegin."""
+    if replicas is None:
+        return 1
+    if not 2 <= replicas <= COUNT_MAX:
+        raise CannotBegin(f"--replicas takes a number of 2 to {COUNT_MAX}, not {replicas}")
+    if brokers is not None:
+        raise CannotBegin("--brokers and --replicas do not go together: start two of these sites")
+    return replicas
+
+
 def check_settings(settings: Mapping[str, str], port: int, count: int) -> None:
     """Refuse settings that several brokers cannot share. Raises: CannotBegin."""
     if settings.get("storePathCommitLog"):
@@ -72,7 +85,7 @@ def check_settings(settings: Mapping[str, str], port: int, count: int) -> None:
         )
     if settings.get("tls.server.mode") == "enforcing":
         raise CannotBegin(
-            "tls.server.mode=enforcing refuses the plain connections by which the brokers of --brokers "
+            "tls.server.mode=enforcing refuses the plain connections by which several brokers "
             "register: set it to permissive, or run one broker"
         )
     if port_of(port, count - 1) > 65_535:

@@ -1,4 +1,4 @@
-"""`pocketmq up --brokers N`: a name server in this process, and N brokers in processes of their own.
+"""`pocketmq up --brokers N`, `--replicas N`: a name server here, and N brokers in processes of their own.
 
 One command, one ready line, one stop. Which brokers: broker_set. How one is kept running: broker_process.
 Leaving stops the brokers first and the name server last, so that each one still unregisters.
@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
+from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
 from pocketmq.cli.address import check_advertised
 from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait_and_serve
 from pocketmq.cli.broker_server import BrokerServer
@@ -57,6 +58,7 @@ class BrokersServer:
         self._namesrv = namesrv
         self._tls = tls
         self._children = children
+        self._replicas = options.replicas is not None
 
     def settings(self) -> dict[str, str]:
         """Every setting of the first broker."""
@@ -88,11 +90,11 @@ class BrokersServer:
                         {
                             "namesrv": name_server.address,
                             "broker": ",".join(each.address for each in processes),
-                            "name": ",".join(each.member.name for each in processes),
+                            "name": ",".join(dict.fromkeys(each.member.name for each in processes)),
                             "cluster": self._config.broker_cluster_name,
                             "store": self._data,
                             "console": "" if console is None else console.address,
-                            "brokers": len(processes),
+                            "replicas" if self._replicas else "brokers": len(processes),
                             "metrics": ",".join(each.metrics_url for each in processes)
                             if self._checked.metrics.is_on
                             else "",
@@ -121,9 +123,11 @@ class BrokersServer:
 
     def _member(self, number: int, namesrv: str) -> Member:
         """One of the brokers, with the options that were given to all."""
-        name = name_of(self._config.broker_name, number)
-        folder = folder_of(self._data, number)
+        name = self._config.broker_name
+        folder = folder_of(self._data, number, "replica" if self._replicas else "broker")
         options = self._options
+        if not self._replicas:
+            name = name_of(name, number)
         # The one console is this process's.
         arguments = ["--namesrv", _reachable(namesrv), "--no-console"]
         arguments += ["--broker-name", name, "--data", folder]
@@ -140,6 +144,11 @@ class BrokersServer:
             # What only the name server knows is for the one in this process.
             if text.partition("=")[0].strip() in brokers_own:
                 arguments += ["--set", text]
+        if self._replicas:
+            # Where nobody says otherwise, no acknowledged message dies with its process.
+            role = options.as_settings().get("brokerRole", SYNC_MASTER)
+            arguments += ["--set", f"brokerRole={SLAVE if number else role}"]
+            arguments += ["--set", f"brokerId={number}"]
         if self._config.acl_enable and not self._config.acl_file:
             # One list of accounts for all: the first broker's.
             file = os.path.join(self._data, "config", "plain_acl.yml")

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from typing import Protocol
 
-from pocketmq.cli.broker_set import chosen_count
+from pocketmq.cli.broker_set import chosen_count, replica_count
 from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.server_config import early_directory, take_variables
@@ -75,7 +75,9 @@ def _make(options: ServerOptions) -> Server:
 
         return NamesrvServer(options, os.environ)
     if options.role == UP:
-        count = chosen_count(options.brokers, early_directory(options, os.environ))
+        count = replica_count(options.replicas, options.brokers)
+        if count == 1:
+            count = chosen_count(options.brokers, early_directory(options, os.environ))
         if count > 1 and not options.print_config:
             from pocketmq.cli.brokers_server import begin
 

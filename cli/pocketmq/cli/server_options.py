@@ -82,6 +82,14 @@ OPTIONS = (
         is_count=True,
     ),
     Option(
+        ("--replicas",),
+        "replicas",
+        "a master and its slaves behind the one name server, N processes in all; ports are 10 apart",
+        (UP,),
+        "N",
+        is_count=True,
+    ),
+    Option(
         ("--namesrv", "-n"),
         "namesrv",
         "name servers to register at: 'host:port;host:port'",
@@ -177,7 +185,7 @@ OPTIONS = (
 )
 
 HELP = {
-    UP: "Run a name server and a broker in this process, or with --brokers several broker processes; "
+    UP: "Run a name server and a broker in this process, or with --brokers or --replicas several processes; "
     "print one line that begins with 'ready'.",
     NAMESRV: "Run a name server alone.",
     BROKER: "Run a broker alone, registered at the name servers of --namesrv.",
@@ -194,6 +202,7 @@ class ServerOptions:
     namesrv_port: int | None = None
     port: int | None = None
     brokers: int | None = None
+    replicas: int | None = None
     namesrv: str | None = None
     broker_name: str | None = None
     cluster: str | None = None

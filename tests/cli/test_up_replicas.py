@@ -1,0 +1,78 @@
+"""`pocketmq up --replicas N`: a master and its slaves, one command."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.servers import COMMAND, Server
+from tests.house.doc_blocks import ROOT, blocks
+from tests.kit.waiting import until
+
+_PAGE = ROOT / "docs" / "replicas.md"
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def test_the_program_of_the_page_kills_either_and_loses_nothing(
+    started: list[Server], tmp_path: Path
+) -> None:
+    """Both are started again on their folders; every message that was acknowledged is there."""
+    words = ["--replicas", "2", "--data", "pair", "--namesrv-port", "0", "--broker-port", "0"]
+    server = Server(tmp_path, "up", *words, "--broker-name", "b", "--no-console")
+    started.append(server)
+    ready = server.ready()
+    master, slave = ready["broker"].split(",")
+    assert (ready["name"], ready["replicas"]) == ("b", "2")
+    assert (tmp_path / "pair" / "replica-1").is_dir()
+
+    def rows() -> list[dict[str, object]]:
+        command = [*COMMAND, "ha", "status", "--namesrv", ready["namesrv"], "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found: list[dict[str, object]] = json.loads(done.stdout)
+        return found
+
+    until(lambda: rows()[0]["inSync"] == 1, "the slave is in sync")
+    assert [(row["address"], row["role"]) for row in rows()] == [
+        (master, "SYNC_MASTER"),
+        (slave, "SLAVE"),
+    ]
+    [program] = blocks(_PAGE, "python")
+    path = tmp_path / "kill_one.py"
+    path.write_text(program.text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(path), ready["namesrv"], *ready["pids"].split(",")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("acknowledged, none lost\n")
+    assert int(done.stdout.split()[0]) >= 300
+    log = server.log_path.read_text()
+    assert log.count("a broker died and is started again name=b") == 2
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--replicas", "1"], "a number of 2 to 64"),
+        (["--replicas", "2", "--brokers", "2"], "do not go together"),
+    ],
+)
+def test_what_cannot_begin(
+    words: list[str], reason: str, started: list[Server], tmp_path: Path
+) -> None:
+    server = Server(tmp_path, "up", *words)
+    started.append(server)
+    assert server.end() == 2
+    assert reason in server.last_line()
