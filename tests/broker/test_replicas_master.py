@@ -15,6 +15,7 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.slaves import Slave
+from pocketmq.broker.metrics import snapshot
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -423,6 +424,28 @@ async def test_as_many_slaves_as_there_are_where_that_is_enough(tmp_path: Path) 
         broker.config.min_in_sync_replicas = 1
         assert (await peer.produce("T")).code == ResponseCode.SUCCESS
         assert "all the same" in broker.parts.services.replication.trouble
+
+
+async def test_how_far_a_slave_is_behind_in_bytes_and_in_seconds(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with master(tmp_path, clock=clock) as (broker, peer):
+        async with await RawSlave.at(broker) as slave:
+            await peer.produce("T")
+            slave.report(end_of(broker))
+            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
+            had, before = clock.monotonic_ms(), end_of(broker)
+            known = broker.parts.messages.promise.replicas.slaves
+            await until(lambda: bool(known._ends))
+            await peer.produce("T")
+            clock.advance_ms(7_000)
+            await until(lambda: known._ends[-1][1] == had + 7_000)
+            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(broker)}
+            assert figures["pocketmq_replica_lag_bytes"] == [end_of(broker) - before]
+            assert figures["pocketmq_replica_lag_seconds"] == [7]
+            slave.report(end_of(broker))
+            await until(lambda: slaves(broker)[0].acked == end_of(broker))
+            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(broker)}
+            assert figures["pocketmq_replica_lag_seconds"] == [0]
 
 
 async def test_a_slave_too_far_behind_does_not_count(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.health import readiness
+from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -417,6 +418,16 @@ async def test_the_status_and_the_health_of_a_pair(tmp_path: Path) -> None:
             await fill(peer, 10)
             await caught_up(slave, master)
             assert readiness(slave).checks["replicas"]
+            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(master)}
+            assert (
+                figures["pocketmq_replicas_in_sync"] == figures["pocketmq_replicas_wanted"] == [1]
+            )
+            assert figures["pocketmq_replica_lag_bytes"] == [0]
+            assert figures["pocketmq_replica_lag_seconds"] == [0]
+            assert figures["pocketmq_replica_following"] == []
+            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(slave)}
+            assert figures["pocketmq_replica_following"] == [1]
+            assert 0 <= figures["pocketmq_replica_metadata_age_seconds"][0] < 600
             found = body_of(await peer.ask(code))
             (row,) = found["haConnectionInfo"]
             assert row["inSync"]

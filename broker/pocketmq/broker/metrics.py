@@ -1,8 +1,8 @@
 """Metrics: what a broker knows of itself, as families of samples with RocketMQ 5's names and labels.
 
 A pure look at the broker's objects: nothing is counted here, nothing is kept, and the hot paths know nothing
-of it. The tables stand in metrics_traffic (messages, clients, groups) and metrics_store; the text is made by
-pocketmq.console.metrics_page. Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
+of it. The tables stand in metrics_traffic (messages, clients), metrics_groups, metrics_store and
+metrics_replicas; the text is made by pocketmq.console.metrics_page. Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
 DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 prints.
 
 1. Every sample begins with the labels of its node: cluster, node_type, node_id.
@@ -64,10 +64,11 @@ class Family:
 def metrics() -> tuple[Metric, ...]:
     """Every row of the tables."""
     from pocketmq.broker.metrics_groups import GROUP_METRICS
+    from pocketmq.broker.metrics_replicas import REPLICA_METRICS
     from pocketmq.broker.metrics_store import STORE_METRICS
     from pocketmq.broker.metrics_traffic import TRAFFIC_METRICS
 
-    return (*TRAFFIC_METRICS, *GROUP_METRICS, *STORE_METRICS)
+    return (*TRAFFIC_METRICS, *GROUP_METRICS, *STORE_METRICS, *REPLICA_METRICS)
 
 
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:

@@ -85,6 +85,7 @@ class HaListener:
         self.replicas.expire()
         now_ms = self.monotonic_ms()
         more = False
+        self.replicas.slaves.passed(now_ms)
         for connection in list(self.connections):
             more |= connection.step(now_ms)
         if more:

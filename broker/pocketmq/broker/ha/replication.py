@@ -111,6 +111,7 @@ class Replication:
                     "addr": slave.address,
                     "slaveAckOffset": slave.acked,
                     "diff": max(0, end - slave.acked) if slave.served else 0,
+                    "lagMs": slaves.lag_ms(slave, now_ms) if slave.served else -1,
                     "inSync": slaves.is_in_sync(slave),
                     "transferFromWhere": slave.next,
                     "transferredByteInSecond": 0,

@@ -8,11 +8,13 @@
    tell any more that the two have parted.
 3. Who is refused stays connected and gets signs of life: a slave of 4.9 whose connection is closed comes
    back at once, some hundred times a second.
-4. A slave is in sync while it is at most haMaxGapNotInSync behind.
+4. How far a slave is behind in time is known by where the log ended once a second (`passed`), for an hour.
+5. A slave is in sync while it is at most haMaxGapNotInSync behind.
 Owner: the broker, on its event loop. Source of the limits: DefaultHAConnection, RocketMQ 4.9.7, 5.3.3.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -71,6 +73,8 @@ class Slaves:
         self.connected: list[Slave] = []
         # Reports beyond the end, by the host that they came from (invariant 2).
         self._refused: dict[tuple[str, int], str] = {}
+        # (where the log ended, when in monotonic ms), the oldest first (invariant 4).
+        self._ends: deque[tuple[int, int]] = deque(maxlen=3_600)
 
     def connect(self, address: str, now_ms: int) -> Slave:
         slave = Slave(address, now_ms, now_ms, now_ms)
@@ -168,10 +172,27 @@ class Slaves:
         """Whether nothing has been heard of it for too long."""
         return now_ms - slave.heard_ms > self._config.ha_housekeeping_interval
 
+    # ------------------------------------------------------------ how far each one is
+
+    def passed(self, now_ms: int) -> None:
+        """Note where the log ends now."""
+        ends = self._ends
+        if not ends or now_ms - ends[-1][1] >= 1_000:
+            ends.append((self._store.commit_log_max_position, now_ms))
+
+    def lag_ms(self, slave: Slave, now_ms: int) -> int:
+        """How long ago the slave had everything that there was; 0: it has it now."""
+        if slave.acked >= self._store.commit_log_max_position:
+            return 0
+        for end, at_ms in reversed(self._ends):
+            if end <= slave.acked:
+                return now_ms - at_ms
+        return now_ms - min(slave.connected_ms, self._ends[0][1] if self._ends else now_ms)
+
     # ------------------------------------------------------------ who has what
 
     def is_in_sync(self, slave: Slave) -> bool:
-        """Invariant 4."""
+        """Invariant 5."""
         gap = self._store.commit_log_max_position - slave.acked
         return slave.served and gap <= self._config.ha_max_gap_not_in_sync
 
