@@ -2,7 +2,8 @@
 
 A pure look at the broker's objects: nothing is counted here, nothing is kept, and the hot paths know nothing
 of it. The tables stand in metrics_traffic (messages, clients), metrics_groups, metrics_store and
-metrics_replicas; the text is made by pocketmq.console.metrics_page. Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
+metrics_replicas; the text is made by pocketmq.console.metrics_page.
+Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
 DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 prints.
 
 1. Every sample begins with the labels of its node: cluster, node_type, node_id.

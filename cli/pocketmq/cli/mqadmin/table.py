@@ -158,7 +158,7 @@ cluster:
 """
 _ACL = "edit plain_acl.yml (the setting aclFile): a broker takes up a change within a second"
 _ACL_5 = "PocketMQ has the access lists of RocketMQ 4: edit plain_acl.yml (the setting aclFile)"
-_CONTROLLER = "PocketMQ has no controller and no replicas"
+_CONTROLLER = "PocketMQ has no controller; masters and slaves: pocketmq ha"
 # What it does, why it is not served, the commands.
 _NOT_SERVED = (
     (
@@ -172,7 +172,7 @@ _NOT_SERVED = (
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl",
     ),
-    ("state of replicas", _CONTROLLER, "haStatus"),
+    ("state of replicas", "see pocketmq ha status", "haStatus"),
     (
         "controller mode of 5.x",
         _CONTROLLER,
