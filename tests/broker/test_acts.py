@@ -240,7 +240,7 @@ def test_a_message_that_is_not_due_is_recalled(site: Site) -> None:
     ask = site.ask(UNIQ_KEY="k1", TIMER_DELIVER_MS=str(site.clock.now_ms() + 60_000))
     sent = site.sends.send(ask, site.sends.check(ask, site.asker), b"x", site.asker)
     assert sent.recall_handle is not None
-    assert site.recalls.recall("T", sent.recall_handle, "pg", site.asker) == "k1"
+    assert site.recalls.recall("T", sent.recall_handle, "pg", site.asker).unique_key == "k1"
     site.parts.tables.topics.topics["U"] = TopicConfig("U")
     with pytest.raises(Refused, match="topic not match"):
         site.recalls.recall("U", sent.recall_handle, "pg", site.asker)

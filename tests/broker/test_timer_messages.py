@@ -16,6 +16,7 @@ from pocketmq.remoting.message_codec import properties_to_dict, properties_to_te
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.requests import PocketRequestCode
+from pocketmq.store import FlushFailed
 
 
 async def send(peer: Peer, topic: str = "T", **properties: object) -> RemotingCommand:
@@ -104,6 +105,21 @@ async def test_a_handle_that_is_not_this_brokers_or_too_late_is_refused(
     answer = await peer.ask(RequestCode.RECALL_MESSAGE, ext)
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert remark in (answer.remark or "")
+
+
+async def test_a_recall_is_on_the_disk_before_its_answer_with_sync_flush(tmp_path: Path) -> None:
+    store = {"flush_disk_type": "SYNC_FLUSH"}
+    async with serving(tmp_path, store=store) as broker, await Peer.at(broker) as peer:
+        sent = await send(peer, TIMER_DELAY_SEC=60, UNIQ_KEY="doomed")
+        handle = (sent.ext or {})["recallHandle"]
+        ext = {"producerGroup": "pg", "topic": "T", "recallHandle": handle}
+        assert (await peer.ask(RequestCode.RECALL_MESSAGE, ext)).code == 0
+        assert broker.parts.messages.store.flush_behind_size == 0
+        flush: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        flush.set_exception(FlushFailed("EIO"))
+        broker.parts.messages.store.flushed = lambda position: flush  # type: ignore[method-assign]
+        answer = await peer.ask(RequestCode.RECALL_MESSAGE, ext)
+        assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 async def test_a_recall_without_a_handle_or_a_topic_is_refused(peer: Peer) -> None:

@@ -122,6 +122,26 @@ async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:
     assert told.subscription.long_polling_timeout.seconds == 20
 
 
+async def test_members_are_told_when_their_group_is_changed(tmp_path: Path) -> None:
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        settings = classes["Settings"](client_type=ClientType.PUSH_CONSUMER)
+        settings.subscription.group.name = "g"
+        stream, first = await client.talk(settings)
+        policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 250, "max": 9_000}}
+        extra = {"consumeMessageOrderly": True, "groupRetryPolicy": policy}
+        broker.parts.tables.groups.update(GroupConfig("g", retry_max_times=3, extra=extra))
+        server.scan()
+        await client.until(lambda: len(client.answers[stream].messages) == 2)
+        told = classes["TelemetryCommand"].FromString(client.answers[stream].messages[1]).settings
+        assert (first.settings.subscription.fifo, told.subscription.fifo) == (False, True)
+        assert told.backoff_policy.max_attempts == 4
+        assert told.backoff_policy.exponential_backoff.initial.nanos == 250_000_000
+        broker.parts.tables.groups.update(GroupConfig("another"))
+        server.scan()
+        await client.ask("Heartbeat", classes["HeartbeatRequest"](client_type=ClientType.PRODUCER))
+        assert len(client.answers[stream].messages) == 2
+
+
 async def test_a_waiting_receive_is_answered_when_a_message_comes(client: Asking) -> None:
     stream = client.begin("ReceiveMessage", receiving())
     other = client.begin("ReceiveMessage", receiving(group="other"))
@@ -299,6 +319,34 @@ async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
             )
             assert (await client.ask("EndTransaction", end)).status.code == Code.OK
             assert len(await receive(client, "X")) == 1
+
+
+async def test_a_recalled_message_does_not_come(tmp_path: Path) -> None:
+    """Its answer waits for the disk, as that of a send does."""
+    clock = ManualClock()
+    settings: dict[str, Any] = {"clock": clock, "store": {"flush_disk_type": "SYNC_FLUSH"}}
+    async with front(tmp_path, {"D": "DELAY"}, **settings) as (broker, server):
+        async with asking(server.address) as client:
+            due = {"seconds": clock.now_ms() // 1000 + 60}
+            bodies = (b"recalled", b"kept")
+            sent = [
+                await send(client, message("D", body, delivery_timestamp=due)) for body in bodies
+            ]
+            handle = sent[0].entries[0].recall_handle
+            asked = classes["RecallMessageRequest"](topic={"name": "D"}, recall_handle=handle)
+            answer = await client.ask("RecallMessage", asked)
+            assert (answer.status.code, answer.message_id) == (
+                Code.OK,
+                sent[0].entries[0].message_id,
+            )
+            assert broker.parts.messages.store.flush_behind_size == 0
+            asked.topic.name = "T"
+            wrong = await client.ask("RecallMessage", asked)
+            assert wrong.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+            clock.advance_ms(61_000)
+            while broker.parts.services.timer.step() == 0:
+                pass
+            assert [each.body for each in await receive(client, "D")] == [b"kept"]
 
 
 async def test_offsets_are_set_and_told(client: Asking) -> None:

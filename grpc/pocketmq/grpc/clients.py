@@ -35,7 +35,8 @@ Translate = Callable[["GrpcClient", int, Mapping[str, str], bytes], Any]
 
 
 class GrpcClient:
-    """A Peer. settings: as the client sent them last, None before; seen_ms: monotonic."""
+    """A Peer. settings: as the client sent them last, None before; told: what it was answered;
+    seen_ms: monotonic."""
 
     __slots__ = (
         "__weakref__",
@@ -49,6 +50,7 @@ class GrpcClient:
         "seen_ms",
         "settings",
         "telemetry",
+        "told",
         "topics",
     )
 
@@ -61,6 +63,7 @@ class GrpcClient:
         self._translate = translate
         self.telemetry: Call | None = None
         self.settings: Any = None
+        self.told: Any = None
         # Consumer groups that it is in, with what it asks for; topics that it produces to.
         self.memberships: dict[str, Any] = {}
         self.topics: set[str] = set()

@@ -31,7 +31,7 @@ class Front:
 
         self.clients = Clients(self._clock.monotonic_ms, translate, gone)
         desk = Desk(parts, config, place, self.clients, Access(parts.node.accounts))
-        sessions = Sessions(desk)
+        self._sessions = sessions = Sessions(desk)
         transactions = Transactions(desk)
         self.methods: dict[bytes, Method] = {}
         for service in (
@@ -45,8 +45,9 @@ class Front:
             self.methods.update(service.methods())
 
     def scan(self) -> None:
-        """Once in a while: clients that are gone without a word."""
+        """Once in a while: clients that are gone without a word, groups that were changed."""
         self.clients.scan()
+        self._sessions.refresh()
 
     def stop(self) -> None:
         """The broker stops: what lasts, ends, so that clients look for another one."""

@@ -4,6 +4,7 @@ A client says in its settings what it consumes or produces, and gets them back w
 them: how often to try again, how long to wait. Source: ClientActivity, GrpcClientSettingsManager, 5.5.0.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from pocketmq.grpc.mapping import BODY_SIZE_MAX, message_of, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
 from pocketmq.remoting.codes import RequestCode, Version
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 from pocketmq.remoting.tables import GroupConfig
@@ -46,6 +47,7 @@ class Sessions:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._seen_version = desk.parts.tables.groups.data_version
 
     def methods(self) -> dict[bytes, Method]:
         desk = self._desk
@@ -118,9 +120,8 @@ class Sessions:
         client.connection = call.connection
         desk.access.note(call, client)
         self._beat(client)
-        answer = framed(
-            TelemetryCommand(status=OK, settings=self.settled(settings)).SerializeToString()
-        )
+        client.told = self.settled(settings)
+        answer = framed(TelemetryCommand(status=OK, settings=client.told).SerializeToString())
         saves = desk.acts.clients.saves()
         if saves:
             when_all(saves, lambda: call.write(answer))
@@ -179,11 +180,23 @@ class Sessions:
         _retry(answer.backoff_policy, group)
         return answer
 
-    def refresh(self, group: str) -> None:
-        """A group was changed: its members are told their settings again."""
+    def refresh(self) -> None:
+        """Groups may have been changed: members whose settings are others now are told them.
+
+        Ours: the proxy tells a client only when it asks, every five minutes.
+        """
+        version = self._desk.parts.tables.groups.data_version
+        if version == self._seen_version:
+            return
+        self._seen_version = version
         for client in self._desk.clients.by_id.values():
-            if group in client.memberships and client.writable and client.settings is not None:
-                client.command(TelemetryCommand(status=OK, settings=self.settled(client.settings)))
+            if client.memberships and client.writable and client.settings is not None:
+                settings = self.settled(client.settings)
+                if settings != client.told:
+                    client.told = settings
+                    # Who does not read gets them with its own next ones.
+                    with contextlib.suppress(ConnectionLost):
+                        client.command(TelemetryCommand(status=OK, settings=settings))
 
     # ------------------------------------------------------------ heartbeat, goodbye
 

@@ -96,5 +96,7 @@ class Transactions:
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"only delayed messages are recalled, and {topic.topic} has none (message.type)",
             )
-        key = desk.acts.recall.recall(topic.topic, request.recall_handle, topic.topic, client)
-        return classes["RecallMessageResponse"](status=OK, message_id=key)
+        recalled = desk.acts.recall.recall(topic.topic, request.recall_handle, topic.topic, client)
+        answer_of = classes["RecallMessageResponse"]
+        answer = answer_of(status=OK, message_id=recalled.unique_key)
+        return desk.when_kept(call, recalled.end, answer, answer_of())

@@ -3,6 +3,8 @@
 A recall is itself a timer message for the second in which the recalled one is due; there both are dropped.
 """
 
+from typing import NamedTuple
+
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
@@ -17,6 +19,13 @@ from pocketmq.store.timer.properties import delete_keys
 _TAG = "_RECALL_TAG_"
 
 
+class Recalled(NamedTuple):
+    """unique_key: of the message that is not to come; end: up to where the log must be safe for that."""
+
+    unique_key: str
+    end: int
+
+
 class RecallActs:
     """The act."""
 
@@ -26,8 +35,10 @@ class RecallActs:
         self._topics = tables.topics
         self._put = messages.put
 
-    def recall(self, topic: str, handle_text: str, producer_group: str | None, peer: Peer) -> str:
-        """Cancel the message of a handle. Returns: its unique key. Raises: Refused."""
+    def recall(
+        self, topic: str, handle_text: str, producer_group: str | None, peer: Peer
+    ) -> Recalled:
+        """Cancel the message of a handle. Raises: Refused."""
         self._check(topic)
         try:
             handle = RecallHandle.decode(handle_text)
@@ -45,12 +56,12 @@ class RecallActs:
         }
         text = properties_to_text(properties).encode()
         try:
-            self._put.put(handle.topic, 0, b"0", text, born_host=peer.host)
+            stored = self._put.put(handle.topic, 0, b"0", text, born_host=peer.host)
         except StoreError as error:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error}"
             ) from error
-        return handle.unique_key
+        return Recalled(handle.unique_key, stored.appended.position + stored.appended.size)
 
     def _check(self, topic: str) -> None:
         config = self._config

@@ -2,13 +2,14 @@
 
 import base64
 import binascii
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -23,7 +24,6 @@ from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8
-_Answer = RemotingCommand | Coroutine[Any, Any, RemotingCommand]
 
 
 class PopAckProcessor:
@@ -40,14 +40,14 @@ class PopAckProcessor:
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
         }
 
-    def ack(self, request: RemotingCommand, connection: Connection) -> _Answer:
+    def ack(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = AckMessageHeader.parse(request.ext)
         queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
         try:
             end = self._receipts.ack(queue, header.offset, header.extra_info, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        return self._when_stored(request, request.answer(ResponseCode.SUCCESS), end)
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)
 
     def batch_ack(self, request: RemotingCommand, connection: Connection) -> Steps:
         body = fastjson.loads_request(request.body) if request.body else None
@@ -63,9 +63,9 @@ class PopAckProcessor:
             end = yield from self._receipts.ack_many(batch, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        return self._when_stored(request, request.answer(ResponseCode.SUCCESS), end)
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)
 
-    def change_invisible_time(self, request: RemotingCommand, connection: Connection) -> _Answer:
+    def change_invisible_time(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = ChangeInvisibleTimeHeader.parse(request.ext)
         queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
         try:
@@ -80,23 +80,7 @@ class PopAckProcessor:
             found.pop_ms, found.invisible_ms, found.revive_queue
         ).ext()
         answer = request.answer(ResponseCode.SUCCESS, None, ext)
-        return self._when_stored(request, answer, found.end)
-
-    def _when_stored(
-        self, request: RemotingCommand, answer: RemotingCommand, end: int | None
-    ) -> _Answer:
-        """The answer now, or when the log is safe up to `end`."""
-        if end is None or not self._promise.waits:
-            return answer
-        return self._kept(request, answer, end)
-
-    async def _kept(
-        self, request: RemotingCommand, answer: RemotingCommand, end: int
-    ) -> RemotingCommand:
-        code = await self._promise.kept(end)
-        if code is not ResponseCode.SUCCESS:
-            return request.answer(code, "what was acknowledged is stored, and not safe yet")
-        return answer
+        return when_kept(request, answer, self._promise, found.end)
 
 
 def _batch(data: Any, broker_name: str) -> Acknowledged:

@@ -2,7 +2,9 @@
 
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -12,21 +14,24 @@ from pocketmq.remoting.headers import RecallMessageHeader, RecallMessageResponse
 class RecallMessageProcessor:
     """The handler; every answer says MSG_REGION."""
 
-    def __init__(self, config: BrokerConfig, acts: RecallActs) -> None:
+    def __init__(self, config: BrokerConfig, acts: RecallActs, promise: Promise) -> None:
         self._config = config
         self._acts = acts
+        self._promise = promise
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
-    def recall(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def recall(self, request: RemotingCommand, connection: Connection) -> Answer:
+        """Ours: the answer waits until the recall is safe (promise.py); RocketMQ answers at once."""
         header = RecallMessageHeader.parse(request.ext)
         ext = {"MSG_REGION": self._config.region_id}
         try:
-            key = self._acts.recall(
+            recalled = self._acts.recall(
                 header.topic, header.recall_handle, header.producer_group, connection
             )
         except Refused as refused:
             return request.answer(refused.code, refused.remark, ext)
-        ext |= RecallMessageResponseHeader(msg_id=key).ext()
-        return request.answer(ResponseCode.SUCCESS, None, ext)
+        ext |= RecallMessageResponseHeader(msg_id=recalled.unique_key).ext()
+        answer = request.answer(ResponseCode.SUCCESS, None, ext)
+        return when_kept(request, answer, self._promise, recalled.end)

@@ -67,7 +67,9 @@ def handlers(
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.promise
         ).handlers(),
-        RecallMessageProcessor(config, RecallActs(node, tables, messages)).handlers(),
+        RecallMessageProcessor(
+            config, RecallActs(node, tables, messages), messages.promise
+        ).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         ReplicasProcessor(services.replication).handlers(),
         GroupDoctorProcessor(

@@ -1,12 +1,11 @@
 """END_TRANSACTION: a producer commits or rolls back its half message."""
 
 import logging
-from collections.abc import Coroutine
-from typing import Any
 
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
 from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
@@ -25,9 +24,7 @@ class EndTransactionProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.END_TRANSACTION: self.end}
 
-    def end(
-        self, request: RemotingCommand, connection: Connection
-    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand] | None:
+    def end(self, request: RemotingCommand, connection: Connection) -> Answer | None:
         """Commit (8) or roll back (12); 0 means `not decided` and is not answered, as in RocketMQ.
 
         Ours: the answer waits until the decision is safe (promise.py); RocketMQ answers at once.
@@ -54,9 +51,4 @@ class EndTransactionProcessor:
             end = self._transactions.end(place, decision)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        if self._promise.waits and not request.is_oneway:
-            return self._kept(request, end)
-        return request.answer(ResponseCode.SUCCESS)
-
-    async def _kept(self, request: RemotingCommand, end: int) -> RemotingCommand:
-        return request.answer(await self._promise.kept(end))
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)

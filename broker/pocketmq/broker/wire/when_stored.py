@@ -1,9 +1,10 @@
-"""Answers that wait until the rows which they speak of are on the disk (broker.stored_table)."""
+"""Answers that wait until what they speak of is safe: rows (broker.stored_table) or the log (promise.py)."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from pocketmq.broker.promise import Promise
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.store.side_tasks import SURVIVED
@@ -27,6 +28,24 @@ async def answered(
     except SURVIVED as error:
         return request.answer(ResponseCode.SYSTEM_ERROR, f"the change could not be saved: {error}")
     return answer
+
+
+def when_kept(
+    request: RemotingCommand, answer: RemotingCommand, promise: Promise, end: int | None
+) -> Answer:
+    """The answer now, or when the log is as safe up to `end` as is promised; None: nothing was stored."""
+    if end is None or not promise.waits or request.is_oneway:
+        return answer
+    return _kept(request, answer, promise, end)
+
+
+async def _kept(
+    request: RemotingCommand, answer: RemotingCommand, promise: Promise, end: int
+) -> RemotingCommand:
+    code = await promise.kept(end)
+    if code is ResponseCode.SUCCESS:
+        return answer
+    return request.answer(code, "it is stored, and not safe yet")
 
 
 async def when_tried(answer: RemotingCommand, saves: Iterable[Saved]) -> RemotingCommand:
