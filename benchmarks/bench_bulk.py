@@ -195,7 +195,7 @@ def verify(
         span = range(rows, rows + batch.num_rows)
         wanted.update(b"".join(bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) for i in span))
         wanted.update("".join(f"tag{i % 100:03d}" for i in span).encode())
-        wanted.update("".join(f"key{i:012d}" for i in span).encode())
+        wanted.update("".join(map(bulk_store.key_of, span)).encode())
         rows += batch.num_rows
         if each is not None:
             each(rows)

@@ -1,8 +1,9 @@
 """A generated store for benchmarks and large tests: records of one size, written by numpy.
 
 Message i (0, 1, 2 ...) of `messages`:
-    queue i % queues, queue offset i // queues, tag `tag000` .. of i % tags, key `key` + 12 digits of i
-    store time START_MS + i * step, UNIQ_KEY 32 hex digits ending in i, body: 8 bytes of i, then noise by i
+    queue i % queues, queue offset i // queues, tag `tag000` .. of i % tags, key `key` + 12 digits in no order
+    store time START_MS + i * step, UNIQ_KEY 32 hex digits ending in i, body: 8 bytes of i, then noise by i,
+    which does not compress, alone or beside others
 Layout as RocketMQ 5.x writes it (every property closed by 0x02).
 """
 
@@ -22,6 +23,8 @@ START_MS = 1_790_000_000_000
 BODY_SIZE = 1024
 _ENTRY = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _CHUNK = 8192
+# 3 ** 18 has no factor in common with 10 ** 12: every message has a key of its own.
+_STRIDE = 387_420_489
 
 
 def body_noise(body_size: int) -> npt.NDArray[np.uint8]:
@@ -32,7 +35,22 @@ def body_noise(body_size: int) -> npt.NDArray[np.uint8]:
 def body_of(i: int, body_size: int, noise: npt.NDArray[np.uint8]) -> bytes:
     """The body of message i."""
     shift = i * 7 % 4096
-    return i.to_bytes(8, "big") + noise[shift : shift + body_size - 8].tobytes()
+    window = noise[shift : shift + body_size - 8] ^ _masks(np.array([i]), body_size - 8)[0]
+    return i.to_bytes(8, "big") + bytes(window)
+
+
+def _masks(i: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+    """Bytes that make the noise of each message another one: a hash of i, again and again."""
+    x = i.astype(np.uint64) + np.uint64(1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    eight = x.astype(">u8").view(np.uint8).reshape(len(i), 8)
+    return np.tile(eight, -(-size // 8))[:, :size]
+
+
+def key_of(i: int) -> str:
+    """The key of message i."""
+    return f"key{i * _STRIDE % 10**12:012d}"
 
 
 def properties_of(i: int, tags: int) -> bytes:
@@ -41,7 +59,7 @@ def properties_of(i: int, tags: int) -> bytes:
         ("UNIQ_KEY", f"{i:032X}"),
         ("WAIT", "true"),
         ("TAGS", f"tag{i % tags:03d}"),
-        ("KEYS", f"key{i:012d}"),
+        ("KEYS", key_of(i)),
         ("CLUSTER", "DefaultCluster"),
     )
     return "".join(f"{k}\x01{v}\x02" for k, v in pairs).encode()
@@ -148,12 +166,12 @@ def _fill(
     put(56, START_MS + i * step_ms, ">i8")
     put(88, i, ">i8")
     windows = np.lib.stride_tricks.sliding_window_view(noise, body_size - 8)
-    rows[:, 96 : 88 + body_size] = windows[i * 7 % 4096]
+    rows[:, 96 : 88 + body_size] = windows[i * 7 % 4096] ^ _masks(i, body_size - 8)
     text = rows[0].tobytes()
     at = text.index(b"UNIQ_KEY\x01")
     digits(at + 9 + 32 - 15, i, 15, 16)
     digits(text.index(b"TAGS\x01", at) + 8, i % tags, 3, 10)
-    digits(text.index(b"KEYS\x01", at) + 8, i, 12, 10)
+    digits(text.index(b"KEYS\x01", at) + 8, i * _STRIDE % 10**12, 12, 10)
     crcs = np.fromiter((zlib.crc32(r[88 : 88 + body_size]) for r in rows), np.int64, len(i))
     put(8, crcs & 0x7FFFFFFF, ">i4")
 

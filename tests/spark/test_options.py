@@ -292,6 +292,10 @@ def test_a_plan_says_what_was_pushed_and_how_many_partitions_there_are(
     source.reader(source.schema()).partitions()
     (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("planned")]
     assert line == "planned stores=1 queues=2 partitions=1 columns=queueOffset pushed=none"
+    assert "decoded columns" not in caplog.text
+    source = PocketMQDataSource({"path": root})
+    source.reader(source.schema()).partitions()
+    assert "decoded columns=11, whatever the query looks at: name them" in caplog.text
 
 
 def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_columns() -> None:

@@ -37,7 +37,7 @@ from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, pull_header, read_ranges
-from pocketmq.spark.columns import Projection
+from pocketmq.spark.columns import Projection, say_decoded
 from pocketmq.spark.file_reader import CLOCK_SLACK_MS, warn, with_pushed
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import (
@@ -326,6 +326,7 @@ class BrokerReader(DataSourceReader):
             ",".join(self.projection.decoded),
             self.pushed,
         )
+        say_decoded(self.projection, self.options.columns)
         return found_partitions
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

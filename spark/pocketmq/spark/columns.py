@@ -1,6 +1,7 @@
 """Columns as Spark sees them: the standard ones, and the face of a Kafka source (`columns=kafka`)."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     bulk_schema.STRING_MAP: MapType(StringType(), StringType(), True),
 }
 
+_log = logging.getLogger("pocketmq.spark")
 _OPTIONS = "pocketmq.options"
 # Kafka's column -> ours. timestampType 1 is "log append time", which storeTimestamp is.
 _KAFKA_SOURCE = {
@@ -128,6 +130,16 @@ class Projection:
             )
             return pa.ListArray.from_arrays(array.offsets, pairs).cast(_ARROW_HEADERS)
         return array
+
+
+def say_decoded(projection: Projection, columns: str) -> None:
+    """Says in the log what is decoded, and how it can be less. columns: the option."""
+    if not columns and projection.wanted == bulk_schema.STANDARD:
+        _log.info(
+            "decoded columns=%d, whatever the query looks at: name them with option columns, or let "
+            "pocketmq.spark.read find them",
+            len(projection.decoded),
+        )
 
 
 def projection_of(schema: StructType, columns: str) -> Projection:

@@ -20,7 +20,7 @@ from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.spark.columns import Projection
+from pocketmq.spark.columns import Projection, say_decoded
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import (
     GROUP,
@@ -92,6 +92,7 @@ class FileReader(DataSourceReader):
             ",".join(self.projection.decoded),
             self.pushed,
         )
+        say_decoded(self.projection, self.options.columns)
         return [InputPartition(p) for p in found_partitions]
 
     def filters(self) -> Filters | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pocketmq.spark")
 # What costs least where a query looks at no column at all, as a count does.
 _CHEAPEST = "queueId"
+_TEMPLATE = "_pocketmq_template"
 
 
 def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
@@ -74,18 +75,33 @@ class Messages:
     def apply(self, query: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
         """query(frame), with a frame of the columns that it uses. It is called twice: it must run no job."""
         if not hasattr(self._spark, "_jsparkSession"):
-            return self._filtered(query, "")
-        used = columns_used(self._filtered(query, "all"))
+            return self._filtered(query, self._loaded(""))
+        used = columns_used(self._filtered(query, _template(self._spark)))
         _log.info("pruned columns=%s", ",".join(used))
-        return self._filtered(query, ",".join(used))
+        return self._filtered(query, self._loaded(",".join(used)))
 
-    def _filtered(self, query: "Callable[[DataFrame], DataFrame]", columns: str) -> "DataFrame":
+    def _loaded(self, columns: str) -> "DataFrame":
         given: dict[str, Any] = self._options | ({"columns": columns} if columns else {})
         reader = self._spark.read.format("pocketmq").options(**given)
-        frame = reader.load(self._path) if self._path else reader.load()
+        return reader.load(self._path) if self._path else reader.load()
+
+    def _filtered(
+        self, query: "Callable[[DataFrame], DataFrame]", frame: "DataFrame"
+    ) -> "DataFrame":
         for condition in self._conditions:
             frame = frame.where(condition)
         return query(frame)
+
+
+def _template(spark: "SparkSession") -> "DataFrame":
+    """A frame of all columns to analyse queries with: made once a session, it opens nothing."""
+    found: DataFrame | None = getattr(spark, _TEMPLATE, None)
+    if found is None:
+        from pocketmq.spark.columns import schema_of
+
+        found = spark.createDataFrame([], schema_of("all"))
+        setattr(spark, _TEMPLATE, found)
+    return found
 
 
 def columns_used(frame: "DataFrame") -> tuple[str, ...]:
