@@ -3,12 +3,15 @@
 Real brokers at the other end: a Java slave at our master, and our slave at a Java master.
 """
 
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.servers import Server
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
-from tests.interop.conftest import or_missing
+from tests.interop.conftest import Shared, or_missing
 from tests.kit.waiting import until
 
 from pocketmq.client import (
@@ -17,8 +20,9 @@ from pocketmq.client import (
     ConsumeResult,
     Message,
     MessageExt,
+    TransactionState,
 )
-from pocketmq.client.sync import Producer, PushConsumer
+from pocketmq.client.sync import Producer, PushConsumer, SimpleConsumer, TransactionProducer
 from pocketmq.remoting import fastjson
 
 # The other two with --reference: a real broker takes ten seconds to start and stop.
@@ -41,6 +45,14 @@ def running(tmp_path: Path) -> Iterator[list[RunningBroker]]:
     yield started
     for broker in reversed(started):
         broker.kill()
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[Server]:
+    """A name server that lives longer than a broker."""
+    server = Server(tmp_path, "namesrv", "--port", "0")
+    yield server
+    server.kill()
 
 
 def log_of(broker: RunningBroker) -> bytes:
@@ -96,15 +108,80 @@ def consume(broker: RunningBroker, topic: str = "Replicated") -> None:
         until(lambda: len(seen) > 20, "a consumer reads at the master")
 
 
+def special(broker: RunningBroker, *, as_five: bool) -> None:
+    """What the brokers keep in topics of their own: delays, transactions, retries; of 5.x timers and pops."""
+    seen: list[bytes] = []
+    wanted = (
+        [b"COMMIT", b"COMMIT", b"later", b"timed"] if as_five else [b"COMMIT", b"COMMIT", b"later"]
+    )
+
+    def take(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        seen.extend(message.body for message in messages)
+        is_first = messages[0].body == b"COMMIT" and messages[0].reconsume_times == 0
+        return ConsumeResult.RECONSUME_LATER if is_first else ConsumeResult.SUCCESS
+
+    first = ConsumeFromWhere.FIRST_OFFSET
+    with TransactionProducer(
+        "special", check=lambda message: TransactionState.COMMIT, name_server=broker.namesrv
+    ) as producer:
+        producer.send(Message("Special", b"later"), delay_level=1)
+        if as_five:
+            producer.send(
+                Message("Special", b"timed"), deliver_at_ms=int(time.time() * 1000) + 1_500
+            )
+            producer.send(Message("Popped", b"popped"))
+        for body in (b"COMMIT", b"ROLLBACK"):
+            producer.send_in_transaction(
+                Message("Special", body), lambda message: TransactionState[message.body.decode()]
+            )
+    consumer = PushConsumer(
+        "specials", listener=take, name_server=broker.namesrv, consume_from_where=first
+    )
+    consumer.subscribe("Special")
+    with consumer:
+        until(lambda: sorted(seen) == wanted, "delay, timer, transaction and retry")
+    if as_five:
+        popper = SimpleConsumer("poppers", name_server=broker.namesrv, consume_from_where=first)
+        popper.subscribe("Popped")
+        with popper:
+            [message] = until(lambda: popper.receive(8, wait_ms=1_000), "a pop")
+            popper.ack(message)
+
+
 def follow(master: RunningBroker, slave: RunningBroker) -> None:
     """Wait until the slave has the log, the queues and the topics."""
     until(lambda: log_of(slave) == log_of(master), "the slave has the log", 120)
     until(lambda: queues_of(slave) == queues_of(master), "the slave has the queues", 120)
 
 
+def go_on_at_the_slave(master: RunningBroker, count: int) -> None:
+    """A running group gets the rest of its messages when the master is killed."""
+    seen: set[tuple[int, int]] = set()
+
+    def take(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        seen.update((message.queue_id, message.queue_offset) for message in messages)
+        if len(seen) > count // 3:
+            master.kill()
+        return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(
+        "survivors",
+        listener=take,
+        name_server=master.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        poll_name_server_interval_ms=500,
+        pull_batch_size=16,
+        pull_threshold_count=32,
+        concurrency=1,
+    )
+    consumer.subscribe("Replicated")
+    with consumer:
+        until(lambda: len(seen) >= count, "the group goes on at the slave")
+
+
 @pytest.mark.parametrize("version", JAVA_SLAVES)
 def test_a_java_slave_at_our_master(
-    tmp_path: Path, version: str, running: list[RunningBroker], count: int
+    tmp_path: Path, version: str, running: list[RunningBroker], count: int, shared: Shared
 ) -> None:
     """SYNC_MASTER: each send is answered when the Java slave has it."""
     master = PocketBroker(tmp_path / "master", config={"brokerRole": "SYNC_MASTER", **SMALL_LOG})
@@ -130,7 +207,11 @@ def test_a_java_slave_at_our_master(
         )
     send(master, count)
     consume(master)
+    special(master, as_five=version != "4.9.7")
     follow(master, slave)
+    printed = shared.mqadmin("5.5.0").at(master.namesrv)("haStatus", "-b", master.address)
+    assert re.search(r"#InSyncSlaveNum\s+1\b", printed.out), printed
+    assert re.search(r"127\.0\.0\.1:\d+ +\d+ +0 .* OK ", printed.out), printed
     until(lambda: "Replicated" in table(slave, "topics.json", "topicConfigTable"), "topics", 90)
     if version == "4.9.7":
         until(
@@ -142,11 +223,16 @@ def test_a_java_slave_at_our_master(
 
 @pytest.mark.parametrize("version", JAVA_MASTERS)
 def test_our_slave_at_a_java_master(
-    tmp_path: Path, version: str, running: list[RunningBroker], count: int
+    tmp_path: Path, version: str, running: list[RunningBroker], count: int, names: Server
 ) -> None:
-    master = or_missing(lambda: JavaBroker(tmp_path / "master", version=version, config=SMALL_LOG))
+    """In the end the master is gone for good, and its consumers go on at our slave."""
+    namesrv = names.ready()["namesrv"]
+    master = or_missing(
+        lambda: JavaBroker(tmp_path / "master", version=version, config=SMALL_LOG, namesrv=namesrv)
+    )
     running.append(master.start())
     send(master, count)
+    special(master, as_five=version != "4.9.7")
     slave = PocketBroker(
         tmp_path / "slave",
         config={**SLAVE, "slaveSyncInterval": 500},
@@ -173,3 +259,4 @@ def test_our_slave_at_a_java_master(
     send(master, count // 2)
     slave.start()
     follow(master, slave)
+    go_on_at_the_slave(master, count + 2 * (count // 2))
