@@ -42,7 +42,11 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page for users; decisions and the table of tests are for contributors."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "client" / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]
 
 
 def blocks(path: Path, *languages: str) -> list[Block]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         consistent_hash,
         machine_room_nearby,
     )
+    from pocketmq.client.codecs import JSON, MSGPACK, TEXT, Codec, Model
     from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener
     from pocketmq.client.errors import (
         AnswerTimeout,
@@ -65,6 +66,7 @@ _HOME = {
         "consistent_hash",
         "machine_room_nearby",
     ),
+    "pocketmq.client.codecs": ("JSON", "MSGPACK", "TEXT", "Codec", "Model"),
     "pocketmq.client.consume": (
         "ConsumeContext",
         "ConsumeResult",
@@ -132,10 +134,14 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
+    "TEXT",
     "AllocateStrategy",
     "AnswerTimeout",
     "BrokerRefused",
     "CallerError",
+    "Codec",
     "Compression",
     "ConnectionBroken",
     "ConsumeContext",
@@ -152,6 +158,7 @@ __all__ = [
     "MessageModel",
     "MessageQueue",
     "MessageTooLarge",
+    "Model",
     "NoPermission",
     "NoRoute",
     "NotRunning",

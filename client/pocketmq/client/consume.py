@@ -322,7 +322,7 @@ def _since_ms(began: float) -> int:
     return int((time.monotonic() - began) * 1000)
 
 
-def is_coroutine_listener(listener: Listener) -> bool:
+def is_coroutine_listener(listener: Callable[..., object]) -> bool:
     """Whether the listener is to be awaited: a coroutine function, or an object with async __call__."""
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004 - asks whether it is async, not callable

@@ -185,6 +185,7 @@ class ProducerOptions(GroupOptions, SendOptions):
 
     trace: Annotated[bool, "tell the trace topic of each message"] = False
     trace_topic: Annotated[str | None, "another topic for that"] = None
+    otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
 
 
 # ------------------------------------------------------------ consumers
@@ -237,7 +238,11 @@ class ConsumerOptions(MemberOptions):
 class PushConsumerOptions(ConsumerOptions):
     """Options of a PushConsumer."""
 
-    listener: Annotated[Listener, "a plain function, called in threads, or a coroutine function"]
+    listener: Annotated[
+        Listener | None,
+        "a plain function, called in threads, or a coroutine function; without it the functions of "
+        "`on` are called",
+    ] = None
     consume_type: ConsumeType = field(init=False, default=ConsumeType.PUSH)
     orderly: Annotated[bool, "the messages of a queue one after the other"] = False
     concurrency: Annotated[int, Range(1, 1_000), "listener calls at the same time"] = 20
@@ -263,6 +268,7 @@ class PushConsumerOptions(ConsumerOptions):
     ] = None
     trace: Annotated[bool, "tell the trace topic of each message"] = False
     trace_topic: Annotated[str | None, "another topic for that"] = None
+    otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
     drain_timeout_ms: Annotated[int, "how long shutdown() waits for listeners"] = 30_000
 
 

@@ -8,7 +8,7 @@ Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pocketmq.client import batch
@@ -133,6 +133,8 @@ class Packer:
         self._clock = clock
         self._keys = UniqueKeys(client_ip, clock)
         self._pieces: dict[MessageQueue, _Pieces] = {}
+        # Called with a message and the properties that travel: it may add to them.
+        self.carry: Callable[[Message, dict[str, str]], None] | None = None
 
     def pack(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
@@ -206,6 +208,8 @@ class Packer:
             properties[_UNIQ_KEY] = self._keys.make()
         if self._namespace:
             properties[_INSTANCE_ID] = self._namespace
+        if self.carry is not None:
+            self.carry(message, properties)
         return properties
 
     def _check_body(self, body: object, topic: str) -> None:

@@ -63,6 +63,12 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
     async def _join(self, instance: "MQClientInstance") -> "Member":
         options = self.config
         engine = SendEngine(instance, options.inner_group, options, namespace=options.namespace)
+        if options.otel:
+            from pocketmq.client.otel import ProduceSpans
+
+            spans = ProduceSpans(self.group)
+            engine.packer.carry = spans.carry
+            engine.hooks.append(spans)
         member = Member(instance, engine, self._start_check)
         instance.register_producer(member)
         return member

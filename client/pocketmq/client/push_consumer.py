@@ -11,14 +11,19 @@
 Source: DefaultMQPushConsumer, RocketMQ 4.9.8.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from pocketmq.client.codecs import Codec
+from pocketmq.client.consume import Around
 from pocketmq.client.group_client import SharingConsumer
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.options import PushConsumerOptions, takes
 from pocketmq.client.push_member import PushMember
+from pocketmq.client.router import Handler, Router
 from pocketmq.client.signals import wait_for_signal
-from pocketmq.client.trace_dispatcher import TraceDispatcher
+from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.subscription import ALL, TAG
@@ -37,12 +42,43 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
     def __init__(self, options: PushConsumerOptions) -> None:
         """Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
+        self._router = Router()
         self._tracer: TraceDispatcher | None = None
+
+    def on(
+        self,
+        topic: str,
+        expression: str = ALL,
+        expression_type: str = TAG,
+        *,
+        codec: Codec[Any] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Subscribe, and have the decorated function called with these messages: see `router`.
+
+        For a consumer without a listener, before it starts. Raises: IllegalTopic, IllegalArgument.
+        """
+        if self.config.listener is not None or self._member is not None:
+            raise IllegalArgument(
+                "functions are for a consumer without a listener, before it starts"
+            )
+
+        def decorate(handler: Handler) -> Handler:
+            asked = self._router.add(topic, expression, expression_type, handler, codec)
+            self.subscribe(topic, *asked)
+            return handler
+
+        return decorate
 
     # ------------------------------------------------------------ life
 
     async def _join(self, instance: "MQClientInstance") -> PushMember:
         options = self.config
+        listener = options.listener or self._router.listener()
+        around: list[Around] = []
+        if options.otel:
+            from pocketmq.client.otel import ConsumeSpans
+
+            around.append(ConsumeSpans(self.group))
         offsets = await self._offset_store(instance)
         try:
             if options.trace:
@@ -50,7 +86,10 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
                     self.group, "CONSUME", options, trace_topic=options.trace_topic
                 )
                 await self._tracer.start()
-            member = PushMember(options, instance, offsets, self._tracer)
+                around.append(
+                    ConsumeTrace(self._tracer, self.group, options.namespace, instance.clock)
+                )
+            member = PushMember(options, instance, offsets, listener, around)
             if self.message_model is MessageModel.CLUSTERING:
                 member.subscribe(retry_topic(member.group), ALL, TAG)
             return await self._start_member(member)

@@ -19,8 +19,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pocketmq.client.consume import (
+    Around,
     Call,
     ConsumeContext,
+    Listener,
     Outcome,
     direct_result,
     make_pool,
@@ -39,7 +41,6 @@ from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_result import PullResult, PullStatus
 from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import PullSysFlag
@@ -97,8 +98,10 @@ class PushMember(SharingMember[PushConsumerOptions]):
         options: PushConsumerOptions,
         instance: "MQClientInstance",
         offsets: OffsetStore,
-        tracer: TraceDispatcher | None = None,
+        listener: Listener,
+        around: Sequence[Around] = (),
     ) -> None:
+        """around: what is done besides before and after each call of the listener."""
         super().__init__(options, instance, offsets)
         self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
         self._clustering = options.message_model is MessageModel.CLUSTERING
@@ -107,16 +110,9 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self._count_max = options.pull_threshold_count
         self._size_max = options.pull_threshold_mib << 20
         self._flow_control_times = 0
-        self._trace: ConsumeTrace | None = None
-        if tracer is not None:
-            self._trace = ConsumeTrace(
-                tracer,
-                without_namespace(options.namespace, self.group),
-                options.namespace,
-                self.clock,
-            )
+        self._around = list(around)
         self.giving_back = GivingBack(options, instance)
-        self._pool = make_pool(options.listener, self, options.concurrency, self.runner)
+        self._pool = make_pool(listener, self, options.concurrency, self.runner)
 
     # ------------------------------------------------------------ life
 
@@ -440,11 +436,12 @@ class PushMember(SharingMember[PushConsumerOptions]):
         started = str(self.clock.now_ms())
         for message in call.messages:
             message.properties[Property.CONSUME_START_TIME.value] = started
-        return None if self._trace is None else self._trace.before(call)
+        return [each.before(call) for each in self._around]
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None:
-        if self._trace is not None and isinstance(token, tuple):
-            self._trace.after(token, outcome)
+        if isinstance(token, list):
+            for each, own in zip(reversed(self._around), reversed(token), strict=True):
+                each.after(call, own, outcome)
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.client import trace
 from pocketmq.client.consume import Call, ConsumeResult, Outcome
@@ -193,7 +193,7 @@ class ConsumeTrace:
         )
         return request, traced
 
-    def after(self, token: tuple[str, list[MessageExt]], outcome: Outcome) -> None:
+    def after(self, call: Call, token: Any, outcome: Outcome) -> None:
         request, traced = token
         if not traced:
             return

@@ -117,6 +117,7 @@ class PushConsumer(_SharingConsumer):
     def __init__(self, client: push_consumer.PushConsumer) -> None:
         super().__init__(client)
 
+    on = twin(push_consumer.PushConsumer.on)
     suspend = twin(push_consumer.PushConsumer.suspend)
     resume = twin(push_consumer.PushConsumer.resume)
     committed = twin(push_consumer.PushConsumer.committed)

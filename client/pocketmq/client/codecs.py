@@ -1,0 +1,77 @@
+"""Codecs: bodies as values: JSON, MessagePack, and models that check what they read.
+
+    message = Message("Orders", JSON.encode({"id": 1}))
+    @consumer.on("Orders", codec=Model(Order))
+
+A codec has encode(value) -> bytes and decode(body) -> value; decode raises ValueError for other bytes.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+V = TypeVar("V")
+
+
+class Codec(Protocol[V]):
+    """How a value and a body become each other."""
+
+    def encode(self, value: V, /) -> bytes: ...
+
+    def decode(self, body: bytes, /) -> V:
+        """Raises: ValueError."""
+        ...
+
+
+class _Functions(Generic[V]):
+    def __init__(self, encode: Callable[[V], bytes], decode: Callable[[bytes], V]) -> None:
+        self.encode = encode
+        self.decode = decode
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _pack(value: Any) -> bytes:
+    import msgpack
+
+    return msgpack.packb(value) or b""
+
+
+def _unpack(body: bytes) -> Any:
+    import msgpack
+
+    return msgpack.unpackb(body)
+
+
+JSON: Codec[Any] = _Functions[Any](_json, json.loads)
+MSGPACK: Codec[Any] = _Functions[Any](_pack, _unpack)
+TEXT: Codec[str] = _Functions[str](str.encode, lambda body: body.decode())
+
+
+class _Readable(Protocol):
+    """What pydantic's BaseModel has."""
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes, /) -> Any: ...
+
+    def model_dump_json(self) -> str: ...
+
+
+M = TypeVar("M", bound=_Readable)
+
+
+class Model(Generic[M]):
+    """JSON by a class of pydantic, or any that has its model_validate_json and model_dump_json."""
+
+    def __init__(self, kind: type[M]) -> None:
+        self._kind = kind
+
+    def encode(self, value: M) -> bytes:
+        return value.model_dump_json().encode()
+
+    def decode(self, body: bytes) -> M:
+        """Raises: ValueError, with what the model has against it."""
+        value: M = self._kind.model_validate_json(body)
+        return value

@@ -1,0 +1,173 @@
+"""Router: a consumer's messages to functions, by topic and tag.
+
+    consumer = PushConsumer("readers")
+
+    @consumer.on("Orders", "paid || shipped", codec=JSON)
+    async def moved(order: dict[str, Any]) -> None: ...
+
+1. A function is given the message, or with a codec the value of its body, and with a second parameter the
+   message, too. What it returns is a listener's answer: None is success; after an exception the message comes
+   again.
+2. The function of a tag goes before that of all messages of the topic. A message goes to one function.
+3. Of a batch the messages go one after the other; the first that fails, and those behind it, come again.
+4. A body that its codec cannot read never gets better: the message becomes a dead letter at once.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from pocketmq.client.codecs import Codec
+from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener, is_coroutine_listener
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.message import MessageExt
+from pocketmq.remoting.subscription import ALL, TAG, parse_tags
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[..., ConsumeResult | Awaitable[ConsumeResult | None] | None]
+H = TypeVar("H", bound=Handler)
+_GIVE_UP = -1
+_DONE = (None, ConsumeResult.SUCCESS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    handler: Handler
+    codec: Codec[Any] | None
+    wants_message: bool
+    is_async: bool
+
+    def arguments(self, message: MessageExt) -> tuple[Any, ...]:
+        """Raises: ValueError for a body that the codec cannot read."""
+        if self.codec is None:
+            return (message,)
+        value = self.codec.decode(message.body)
+        return (value, message) if self.wants_message else (value,)
+
+
+class Asked(NamedTuple):
+    """What the routes of a topic ask for."""
+
+    expression: str
+    expression_type: str
+
+
+class Router:
+    """Owner: a push consumer without a listener."""
+
+    def __init__(self) -> None:
+        # By topic, then by tag; every other message of the topic by "*".
+        self._routes: dict[str, dict[str, _Route]] = {}
+        self._asked: dict[str, Asked] = {}
+
+    def add(
+        self,
+        topic: str,
+        expression: str,
+        expression_type: str,
+        handler: Handler,
+        codec: Codec[Any] | None,
+    ) -> Asked:
+        """Returns: what the topic is subscribed with now. Raises: IllegalArgument."""
+        routes = self._routes.setdefault(topic, {})
+        tags = parse_tags(expression) if expression_type == TAG else set[str]()
+        taken = (tags or {ALL}) & routes.keys()
+        known = self._asked.get(topic)
+        if taken or (known is not None and (known.expression_type, expression_type) != (TAG, TAG)):
+            raise IllegalArgument(f"{topic} {expression} has a function already")
+        route = _Route(
+            handler,
+            codec,
+            codec is not None and _takes_two(handler),
+            is_coroutine_listener(handler),
+        )
+        routes.update(dict.fromkeys(tags or {ALL}, route))
+        if expression_type == TAG:
+            expression = ALL if ALL in routes else " || ".join(routes)
+        self._asked[topic] = Asked(expression, expression_type)
+        return self._asked[topic]
+
+    def listener(self) -> Listener:
+        """A listener for what is routed now: a coroutine function as soon as one of them is.
+
+        Raises: IllegalArgument when nothing is.
+        """
+        routes = [route for each in self._routes.values() for route in each.values()]
+        if not routes:
+            raise IllegalArgument(
+                "the consumer has no listener: give it one, or functions by @consumer.on(topic)"
+            )
+        return self._await_all if any(each.is_async for each in routes) else self._call_all
+
+    # ------------------------------------------------------------ a listener call
+
+    def _call_all(
+        self, messages: list[MessageExt], context: ConsumeContext
+    ) -> ConsumeResult | None:
+        for place, message in enumerate(messages):
+            try:
+                route, arguments = self._of(message, context, len(messages))
+                result = route.handler(*arguments)
+            except Exception:
+                if not place:
+                    raise
+                log.exception("a function failed, its message comes again queue=%s", context.queue)
+                result = ConsumeResult.RECONSUME_LATER
+            if result not in _DONE:
+                return _ended(place, context, result)
+        return ConsumeResult.SUCCESS
+
+    async def _await_all(
+        self, messages: list[MessageExt], context: ConsumeContext
+    ) -> ConsumeResult | None:
+        for place, message in enumerate(messages):
+            result: Any
+            try:
+                route, arguments = self._of(message, context, len(messages))
+                if route.is_async:
+                    waiting: Any = route.handler(*arguments)
+                    result = await waiting
+                else:
+                    result = await asyncio.to_thread(route.handler, *arguments)
+            except Exception:
+                if not place:
+                    raise
+                log.exception("a function failed, its message comes again queue=%s", context.queue)
+                result = ConsumeResult.RECONSUME_LATER
+            if result not in _DONE:
+                return _ended(place, context, result)
+        return ConsumeResult.SUCCESS
+
+    def _of(
+        self, message: MessageExt, context: ConsumeContext, count: int
+    ) -> tuple[_Route, tuple[Any, ...]]:
+        """The function of a message, and what it is given. Raises: ValueError, LookupError."""
+        routes = self._routes.get(message.topic, {})
+        route = routes.get(message.tags or "") or routes.get(ALL)
+        if route is None:
+            raise LookupError(f"no function for topic {message.topic!r}, tags {message.tags!r}")
+        try:
+            return route, route.arguments(message)
+        except ValueError as error:
+            if count == 1:
+                context.delay_level = _GIVE_UP
+            raise ValueError(f"the body of message {message.msg_id} cannot be read") from error
+
+
+def _ended(place: int, context: ConsumeContext, result: Any) -> ConsumeResult | None:
+    """What a listener answers whose message at `place` did not succeed (invariant 3)."""
+    if not place:
+        answer: ConsumeResult | None = result
+        return answer
+    context.ack_index = place - 1
+    return ConsumeResult.SUCCESS
+
+
+def _takes_two(handler: Handler) -> bool:
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [each for each in inspect.signature(handler).parameters.values() if each.kind in places]
+    return len([each for each in given if each.default is inspect.Parameter.empty]) > 1
