@@ -143,6 +143,12 @@ class Asking:
         async with asyncio.timeout(WITHIN_S), self._changed:
             await self._changed.wait_for(condition)
 
+    async def end_of(self, stream_id: int) -> Answer:
+        """A call's answer, when it is whole."""
+        answer = self.answers[stream_id]
+        await self.until(lambda: answer.ended)
+        return answer
+
     async def ask(self, name: str, message: Any, headers: dict[str, str] | None = None) -> Any:
         """A call with one answer."""
         answers = await self.ask_stream(name, message, headers)
@@ -153,9 +159,7 @@ class Asking:
         self, name: str, message: Any, headers: dict[str, str] | None = None
     ) -> list[Any]:
         """A call with any number of answers."""
-        stream_id = self.begin(name, message, headers)
-        answer = self.answers[stream_id]
-        await self.until(lambda: answer.ended)
+        answer = await self.end_of(self.begin(name, message, headers))
         assert (answer.status, answer.reset) == (0, None), answer.text
         return [classes[f"{name}Response"].FromString(each) for each in answer.messages]
 

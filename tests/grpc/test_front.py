@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pool
 from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.grpc.common_services import HEALTH, REFLECTION, REFLECTION_ALPHA
 from pocketmq.grpc.config import GrpcConfig
-from pocketmq.grpc.messages import classes
-from pocketmq.grpc.schema import ClientType, Code, MessageType, TransactionResolution
+from pocketmq.grpc.messages import classes, make
+from pocketmq.grpc.schema import (
+    SERVICE,
+    ClientType,
+    Code,
+    FilterType,
+    MessageType,
+    TransactionResolution,
+)
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -42,7 +51,8 @@ async def front(
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Asking]:
     kinds = {"F": "FIFO", "D": "DELAY", "X": "TRANSACTION", "M": "MIXED"}
-    async with front(tmp_path, kinds) as (_, server), asking(server.address) as asked:
+    async with front(tmp_path, kinds) as (broker, server), asking(server.address) as asked:
+        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
         yield asked
 
 
@@ -347,6 +357,70 @@ async def test_a_recalled_message_does_not_come(tmp_path: Path) -> None:
             while broker.parts.services.timer.step() == 0:
                 pass
             assert [each.body for each in await receive(client, "D")] == [b"kept"]
+
+
+async def pull(client: Asking, offset: int, wait_s: int = 0, **fields: Any) -> tuple[Any, ...]:
+    """Code, bodies, and where to go on; -1 when that is not said."""
+    queue = {"topic": {"name": "Q"}, "id": 0}
+    asked = classes["PullMessageRequest"](
+        group={"name": "reader"},
+        message_queue=queue,
+        offset=offset,
+        batch_size=2,
+        long_polling_timeout={"seconds": wait_s},
+        **fields,
+    )
+    status, *rest = await client.ask_stream("PullMessage", asked)
+    going_on = rest.pop().next_offset if rest else -1
+    return status.status.code, [each.message.body for each in rest], going_on
+
+
+async def test_a_queue_is_read_from_an_offset_on(client: Asking) -> None:
+    """Nothing of it is claimed: it is read as often as anybody likes."""
+    for body, tag in ((b"0", "A"), (b"1", "B"), (b"2", "A")):
+        await send(client, message("Q", body, tag=tag))
+    for _ in range(2):
+        assert await pull(client, 0) == (Code.OK, [b"0", b"1"], 2)
+    assert await pull(client, 2) == (Code.OK, [b"2"], 3)
+    assert await pull(client, 3) == (Code.MESSAGE_NOT_FOUND, [], 3)
+    assert await pull(client, 99) == (Code.ILLEGAL_OFFSET, [], 3)
+    only_a = {"expression": "A"}
+    assert await pull(client, 0, filter_expression=only_a) == (Code.OK, [b"0", b"2"], 3)
+    by_sql = {"type": FilterType.SQL, "expression": "colour = ("}
+    assert (await pull(client, 0, filter_expression=by_sql))[0] == Code.ILLEGAL_FILTER_EXPRESSION
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(pull(client, 3, wait_s=10))
+        await client.ask("Heartbeat", classes["HeartbeatRequest"](client_type=ClientType.PRODUCER))
+        await send(client, message("Q", b"3"))
+    assert waiting.result() == (Code.OK, [b"3"], 4)
+
+
+async def test_probes_and_tools_are_answered(client: Asking) -> None:
+    """Health as probes ask for it; the descriptions, which a tool puts together."""
+    check = make(HEALTH)["HealthCheckRequest"]
+    for service, status in (("", 0), (SERVICE, 0), ("other", 5)):
+        stream = client.begin("/grpc.health.v1.Health/Check", check(service=service))
+        assert (await client.end_of(stream)).status == status
+    for schema in (REFLECTION, REFLECTION_ALPHA):
+        parts = make(schema)
+        asked = parts["ServerReflectionRequest"](list_services="*")
+        path = f"/{schema.path}/ServerReflectionInfo"
+        stream = client.begin(path, asked, ended=False)
+        client.send(stream, parts["ServerReflectionRequest"](file_containing_symbol=SERVICE))
+        client.send(
+            stream, parts["ServerReflectionRequest"](file_by_filename="no.proto"), ended=True
+        )
+        listed, described, unknown = (
+            parts["ServerReflectionResponse"].FromString(each)
+            for each in (await client.end_of(stream)).messages
+        )
+        assert SERVICE in {each.name for each in listed.list_services_response.service}
+        pool = descriptor_pool.DescriptorPool()
+        for each in reversed(described.file_descriptor_response.file_descriptor_proto):
+            pool.AddSerializedFile(each)
+        found = pool.FindServiceByName(SERVICE)
+        assert found.FindMethodByName("SendMessage").input_type.name == "SendMessageRequest"
+        assert unknown.error_response.error_code == 5
 
 
 async def test_offsets_are_set_and_told(client: Asking) -> None:

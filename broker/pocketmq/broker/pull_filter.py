@@ -124,7 +124,7 @@ class PullFilters:
         try:
             compiled = compile_expression(subscription.sub_string)
         except SelectorError as error:
-            # RocketMQ lets everything pass to an expression that does not compile (wire.md 3.4.4).
+            # RocketMQ lets everything pass to an expression that does not compile.
             log.warning(
                 "an expression does not compile, all messages pass group=%s reason=%s",
                 pull.consumer_group,

@@ -6,9 +6,11 @@ from pocketmq.broker.parts import Parts
 from pocketmq.grpc.access import Access
 from pocketmq.grpc.call import Method
 from pocketmq.grpc.clients import Clients, GrpcClient
+from pocketmq.grpc.common_services import Health, Reflection
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.desk import Desk, Place
 from pocketmq.grpc.offsets import Offsets
+from pocketmq.grpc.pulls import Pulls
 from pocketmq.grpc.receives import Receives
 from pocketmq.grpc.routes import Routes
 from pocketmq.grpc.sends import Sends
@@ -41,6 +43,9 @@ class Front:
             Receives(desk, sessions),
             transactions,
             Offsets(desk),
+            Pulls(desk),
+            Health(),
+            Reflection(),
         ):
             self.methods.update(service.methods())
 

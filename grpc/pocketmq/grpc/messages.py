@@ -14,7 +14,7 @@ from google.protobuf import (
     timestamp_pb2,
 )
 
-from pocketmq.grpc.schema import ENUMS, MESSAGES, METHODS, PACKAGE
+from pocketmq.grpc.schema import ROCKETMQ, Schema
 
 _FIELD = re.compile(r"(\d+) (\w+) (\w+)([?*]?)(?:\|(\w+))?")
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -26,48 +26,47 @@ _SCALARS = {
     "int32": _Field.TYPE_INT32,
     "int64": _Field.TYPE_INT64,
 }
-_WELL_KNOWN = {
+WELL_KNOWN = {
     "Timestamp": timestamp_pb2.DESCRIPTOR,
     "Duration": duration_pb2.DESCRIPTOR,
 }
-_ENUM_NAMES = {each.__name__ for each in ENUMS}
 
 
-def file_descriptor() -> descriptor_pb2.FileDescriptorProto:
-    """The schema as protobuf's own description of a file."""
+def file_descriptor(schema: Schema) -> descriptor_pb2.FileDescriptorProto:
+    """A schema as protobuf's own description of a file."""
     file = descriptor_pb2.FileDescriptorProto(
-        name="apache/rocketmq/v2/service.proto", package=PACKAGE, syntax="proto3"
+        name=schema.file, package=schema.package, syntax="proto3"
     )
-    file.dependency.extend(each.name for each in _WELL_KNOWN.values())
-    for enum in ENUMS:
+    if schema is ROCKETMQ:
+        file.dependency.extend(each.name for each in WELL_KNOWN.values())
+    for enum in schema.enums:
         made = file.enum_type.add(name=enum.__name__)
         for value in enum:
             made.value.add(name=value.name, number=value.value)
-    text = re.sub(r"\n\s+", " ", MESSAGES.strip())
+    text = re.sub(r"\n\s+", " ", schema.messages.strip())
     for line in text.splitlines():
         name, _, fields = line.partition(": ")
         message = file.message_type.add(name=name)
         for field in fields.split(", "):
-            _add_field(message, field.strip())
+            _add_field(schema, message, field.strip())
         for each in message.field:
             # Presence of one field is a oneof of its own, and those come last.
             if each.proto3_optional:
                 each.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{each.name}")
-    service = file.service.add(name="MessagingService")
-    for name, (asks_stream, answers_stream) in METHODS.items():
-        both = name == "Telemetry"
+    service = file.service.add(name=schema.service)
+    for name, method in schema.methods.items():
         service.method.add(
             name=name,
-            input_type=f".{PACKAGE}.{'TelemetryCommand' if both else name + 'Request'}",
-            output_type=f".{PACKAGE}.{'TelemetryCommand' if both else name + 'Response'}",
-            client_streaming=asks_stream,
-            server_streaming=answers_stream,
+            input_type=f".{schema.package}.{method.request or name + 'Request'}",
+            output_type=f".{schema.package}.{method.answer or name + 'Response'}",
+            client_streaming=method.asks_stream,
+            server_streaming=method.answers_stream,
         )
     return file
 
 
-def _add_field(message: descriptor_pb2.DescriptorProto, text: str) -> None:
+def _add_field(schema: Schema, message: descriptor_pb2.DescriptorProto, text: str) -> None:
     match = _FIELD.fullmatch(text)
     assert match is not None, text
     number, name, kind, mark, group = match.groups()
@@ -75,12 +74,13 @@ def _add_field(message: descriptor_pb2.DescriptorProto, text: str) -> None:
     if mark == "*" or kind == "map":
         field.label = _Field.LABEL_REPEATED
     if kind == "map":
-        _add_map(message, field)
+        _add_map(schema, message, field)
     elif kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
-        field.type = _Field.TYPE_ENUM if kind in _ENUM_NAMES else _Field.TYPE_MESSAGE
-        package = "google.protobuf" if kind in _WELL_KNOWN else PACKAGE
+        is_enum = any(kind == enum.__name__ for enum in schema.enums)
+        field.type = _Field.TYPE_ENUM if is_enum else _Field.TYPE_MESSAGE
+        package = "google.protobuf" if kind in WELL_KNOWN else schema.package
         field.type_name = f".{package}.{kind}"
     field.proto3_optional = mark == "?"
     if group:
@@ -92,7 +92,9 @@ def _add_field(message: descriptor_pb2.DescriptorProto, text: str) -> None:
 
 
 def _add_map(
-    message: descriptor_pb2.DescriptorProto, field: descriptor_pb2.FieldDescriptorProto
+    schema: Schema,
+    message: descriptor_pb2.DescriptorProto,
+    field: descriptor_pb2.FieldDescriptorProto,
 ) -> None:
     """Texts by texts."""
     name = "".join(word.title() for word in field.name.split("_")) + "Entry"
@@ -103,21 +105,24 @@ def _add_map(
             name=part, number=number, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL
         )
     field.type = _Field.TYPE_MESSAGE
-    field.type_name = f".{PACKAGE}.{message.name}.{name}"
+    field.type_name = f".{schema.package}.{message.name}.{name}"
 
 
-def _make() -> dict[str, Any]:
+def make(*schemas: Schema) -> dict[str, Any]:
+    """The classes of these schemas by name."""
     pool = descriptor_pool.DescriptorPool()
-    for known in _WELL_KNOWN.values():
+    for known in WELL_KNOWN.values():
         pool.AddSerializedFile(known.serialized_pb)
-    made = pool.AddSerializedFile(file_descriptor().SerializeToString())
     return {
         name: message_factory.GetMessageClass(described)
-        for name, described in made.message_types_by_name.items()
+        for schema in schemas
+        for name, described in pool.AddSerializedFile(
+            file_descriptor(schema).SerializeToString()
+        ).message_types_by_name.items()
     }
 
 
-classes: dict[str, Any] = _make()
+classes: dict[str, Any] = make(ROCKETMQ)
 """By name; the classes are the runtime's own, which no type checker knows."""
 
 Status = classes["Status"]

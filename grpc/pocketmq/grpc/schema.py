@@ -6,10 +6,11 @@
 messages.py makes classes of it. An enum's first value stands for 0; numbers that are left out are not used.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 PACKAGE = "apache.rocketmq.v2"
-SERVICE = f"{PACKAGE}.MessagingService"
 
 
 class Code(IntEnum):
@@ -285,23 +286,57 @@ TelemetryCommand: 1 status Status?, 2 settings Settings|command,
     9 notify_unsubscribe_lite_command NotifyUnsubscribeLiteCommand|command
 """
 
-# Name, whether the request and the answer are streams.
-METHODS: dict[str, tuple[bool, bool]] = {
-    "QueryRoute": (False, False),
-    "Heartbeat": (False, False),
-    "SendMessage": (False, False),
-    "QueryAssignment": (False, False),
-    "ReceiveMessage": (False, True),
-    "AckMessage": (False, False),
-    "ForwardMessageToDeadLetterQueue": (False, False),
-    "PullMessage": (False, True),
-    "UpdateOffset": (False, False),
-    "GetOffset": (False, False),
-    "QueryOffset": (False, False),
-    "EndTransaction": (False, False),
-    "Telemetry": (True, True),
-    "NotifyClientTermination": (False, False),
-    "ChangeInvisibleDuration": (False, False),
-    "RecallMessage": (False, False),
-    "SyncLiteSubscription": (False, False),
-}
+
+class Rpc(NamedTuple):
+    """Whether the request and the answer are streams; their types where those are not named after it."""
+
+    asks_stream: bool = False
+    answers_stream: bool = False
+    request: str = ""
+    answer: str = ""
+
+
+class Schema(NamedTuple):
+    """A file of the protocol: its package, the one service in it, and what that says."""
+
+    file: str
+    package: str
+    service: str
+    methods: Mapping[str, Rpc]
+    messages: str
+    enums: tuple[type[IntEnum], ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The service's full name."""
+        return f"{self.package}.{self.service}"
+
+
+_UNARY, _STREAM = Rpc(), Rpc(answers_stream=True)
+ROCKETMQ = Schema(
+    "apache/rocketmq/v2/service.proto",
+    PACKAGE,
+    "MessagingService",
+    {
+        "QueryRoute": _UNARY,
+        "Heartbeat": _UNARY,
+        "SendMessage": _UNARY,
+        "QueryAssignment": _UNARY,
+        "ReceiveMessage": _STREAM,
+        "AckMessage": _UNARY,
+        "ForwardMessageToDeadLetterQueue": _UNARY,
+        "PullMessage": _STREAM,
+        "UpdateOffset": _UNARY,
+        "GetOffset": _UNARY,
+        "QueryOffset": _UNARY,
+        "EndTransaction": _UNARY,
+        "Telemetry": Rpc(True, True, "TelemetryCommand", "TelemetryCommand"),
+        "NotifyClientTermination": _UNARY,
+        "ChangeInvisibleDuration": _UNARY,
+        "RecallMessage": _UNARY,
+        "SyncLiteSubscription": _UNARY,
+    },
+    MESSAGES,
+    ENUMS,
+)
+SERVICE = ROCKETMQ.path

@@ -1,0 +1,114 @@
+"""PullMessage: reading a queue from an offset on, without a claim to what is read.
+
+Ours: the proxy 5.5.0 does not serve it. An answer is one status, then messages, then where to go on; with
+ILLEGAL_OFFSET, MESSAGE_NOT_FOUND and OK alike. It waits as a receive does.
+"""
+
+from functools import partial
+from typing import Any
+
+from pocketmq.broker.acts.pull import Pulled, Waits
+from pocketmq.broker.refused import Refused
+from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.grpc import access
+from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.call import Call, Method, framed
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.desk import Desk, ms_of, parsed
+from pocketmq.grpc.mapping import message_of
+from pocketmq.grpc.messages import Status, classes
+from pocketmq.grpc.schema import SERVICE, Code, FilterType
+from pocketmq.grpc.sessions import RECEIVE_COUNT
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.record import read_records
+
+_MAY_WAIT = int(PullSysFlag.SUSPEND)
+_OWN_FILTER = int(PullSysFlag.SUBSCRIPTION)
+_MOVED = Status(code=Code.ILLEGAL_OFFSET, message="there is no such offset: go on at the next one")
+_NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class Pulls:
+    """The service."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._answer_of = classes["PullMessageResponse"]
+
+    def methods(self) -> dict[bytes, Method]:
+        return {f"/{SERVICE}/PullMessage".encode(): Method(self.pull)}
+
+    def pull(self, call: Call, data: bytes | None) -> None:
+        """Raises: GrpcError."""
+        request = parsed(classes["PullMessageRequest"], data or b"")
+        desk = self._desk
+        try:
+            desk.access.check(call, access.consumes_queue(request))
+            client = desk.clients.of(call)
+            if call.connection.is_backed_up:
+                raise Failed(Code.TOO_MANY_REQUESTS, "this connection has answers to read first")
+            self._pull(self._ask(request), client, call, first=True)
+        except (Failed, Refused) as error:
+            failed = Failed.by(error) if isinstance(error, Refused) else error
+            self._answer(call, self._answer_of(status=failed.status))
+
+    def _ask(self, request: Any) -> PullMessageHeader:
+        """Raises: Failed."""
+        desk = self._desk
+        topic, by = desk.topic_of(request.message_queue.topic), request.filter_expression
+        desk.known_topic(topic)
+        if by.type == FilterType.SQL:
+            # A classic pull gets every message with an expression that cannot be read.
+            try:
+                compile_expression(by.expression)
+            except SelectorError as error:
+                raise Failed(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        wait_ms = min(ms_of(request.long_polling_timeout), desk.config.polling_ms_max)
+        return PullMessageHeader(
+            desk.group_of(request.group),
+            topic,
+            request.message_queue.id,
+            request.offset,
+            min(max(request.batch_size, 1), RECEIVE_COUNT),
+            _OWN_FILTER | (_MAY_WAIT if wait_ms > 0 else 0),
+            0,
+            wait_ms,
+            0,
+            by.expression or "*",
+            "SQL92" if by.type == FilterType.SQL else "TAG",
+        )
+
+    def _pull(self, ask: PullMessageHeader, client: GrpcClient, call: Call, *, first: bool) -> None:
+        """Raises: Refused."""
+        acts = self._desk.acts.pull
+        found = acts.pull(ask, client, first=first)
+        if isinstance(found, Waits):
+            acts.wait(found, client, partial(self._again, ask, client, call))
+        else:
+            self._found(ask, found, call)
+
+    def _again(self, ask: PullMessageHeader, client: GrpcClient, call: Call) -> None:
+        """It has waited long enough, or there is something."""
+        if call.gone:
+            return
+        try:
+            self._pull(ask, client, call, first=False)
+        except Refused as refused:
+            self._answer(call, self._answer_of(status=Failed.by(refused).status))
+
+    def _found(self, ask: PullMessageHeader, found: Pulled, call: Call) -> None:
+        moved = found.code == ResponseCode.PULL_OFFSET_MOVED
+        status = OK if found.result.count else _MOVED if moved else _NOTHING
+        messages = [
+            self._answer_of(message=message_of(record, ask.topic))
+            for buffer in found.result.buffers
+            for record in read_records(buffer, check_crc=False)
+        ]
+        last = self._answer_of(next_offset=found.result.next_offset)
+        self._answer(call, self._answer_of(status=status), *messages, last)
+
+    def _answer(self, call: Call, *parts: Any) -> None:
+        call.write(b"".join([framed(part.SerializeToString()) for part in parts]))
+        call.finish()
