@@ -32,7 +32,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Broker]:
     """A broker named `b` with small files in `folder`."""
-    config = BrokerConfig(broker_name="b", listen_port=0, **settings)
+    config = BrokerConfig(broker_name="b", **{"listen_port": 0, **settings})
     files = {
         "mapped_file_size_commit_log": 1 << 23,
         "max_hash_slot_num": 1000,

@@ -139,6 +139,9 @@ class Cluster:
     ) -> Mapping[str, str]:
         return {}
 
+    def let_go(self, identity: BrokerIdentity) -> None:
+        pass
+
     def unregister(self, identity: BrokerIdentity) -> None:
         pass
 

@@ -152,6 +152,9 @@ class Told:
         self.registered.append({topic.topic for topic in topics})
         return {}
 
+    def let_go(self, identity: BrokerIdentity) -> None:
+        pass
+
     def unregister(self, identity: BrokerIdentity) -> None:
         self.gone.append(identity.address)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from tests.broker.pairs import Pair, end_of, name_server
@@ -16,8 +16,10 @@ from tests.kit.waiting import until_async as until
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.cli.ask import ask
+from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
 from pocketmq.cli.migration.inwards import Inwards, Talk
+from pocketmq.cli.migration.inwards_server import conf_in
 from pocketmq.cli.migration.source import Facts, Source
 from pocketmq.client import (
     ConsumeContext,
@@ -234,51 +236,30 @@ def test_what_rocketmq_4_would_never_deliver_is_refused() -> None:
 
 
 def test_ctrl_c_ends_the_command_and_undoes_what_it_did(tmp_path: Path) -> None:
-    """As a process: the source serves as before, and another run takes over."""
+    """As a process; tests/interop lets one come to its end."""
     names = Server(tmp_path, "namesrv", "--port", "0")
-    movings: list[Server] = []
-
-    def start(*more: str) -> tuple[Server, IO[str]]:
-        words = [
-            "--broker",
-            at["name"],
-            "--from",
-            at["namesrv"],
-            "--data",
-            "b",
-            "--port",
-            "0",
-            "--yes",
-        ]
-        moving = Server(tmp_path, "migrate", *words, *more)
-        movings.append(moving)
-        assert moving.process.stdout is not None
-        return moving, moving.process.stdout
-
+    others: list[Server] = []
     try:
         where = names.ready()["namesrv"]
-        source = Server(tmp_path, "broker", "--data", "a", "--port", "0", "--namesrv", where)
-        movings.append(source)
-        at = source.ready()
-        moving, said = start("--route-time", "0.5")
-        assert any(line.startswith("waiting") for line in said)
-        moving.process.send_signal(signal.SIGINT)
-        assert said.read().splitlines()[-1] == "nothing has changed at the source"
-        assert moving.process.wait(60) == 1
+        words = ["--port", "0", "--namesrv", where, "--broker-name", "b"]
+        others.append(Server(tmp_path, "broker", "--data", "a", *words))
+        at = others[0].ready()
+        more = ["--broker", "b", "--from", where, "--data", "b", "--port", "0", "--yes"]
+        others.append(Server(tmp_path, "migrate", *more, "--route-time", "0.5"))
+        moving = others[1].process
+        assert moving.stdout is not None
+        assert any(line.startswith("waiting") for line in iter(moving.stdout.readline, ""))
+        moving.send_signal(signal.SIGINT)
+        assert moving.stdout.read().splitlines()[-1] == "nothing has changed at the source"
+        assert moving.wait(60) == 1
         settings = bytes(ask(at["broker"], RequestCode.GET_BROKER_CONFIG).body)
         assert b"startAcceptSendRequestTimeStamp=0\n" in settings
-        moving, said = start("--route-time", "0", "--stop-command", f"kill {at['pid']}")
-        lines = iter(said.readline, "")
-        ready = next(line for line in lines if line.startswith("ready "))
-        assert next(lines).startswith("the old broker is stopped")
-        conf = (tmp_path / "b" / "broker.conf").read_text()
-        assert {"brokerRole=ASYNC_MASTER", "brokerId=0"} <= set(conf.splitlines())
-        assert f"listenPort={ready.split('broker=127.0.0.1:')[1].split()[0]}\n" in conf
-        assert source.process.wait(60) == 0
-        moving.process.send_signal(signal.SIGTERM)
-        assert moving.process.wait(60) == 0
-        over, _ = start()
-        assert over.process.wait(60) == 2
     finally:
-        for each in (*movings, names):
+        for each in (*others, names):
             each.kill()
+
+
+def test_a_migration_that_is_over_is_not_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text("brokerRole=SYNC_MASTER\n")
+    with pytest.raises(CannotBegin, match="pocketmq broker -c"):
+        conf_in(str(tmp_path))

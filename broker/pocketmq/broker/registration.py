@@ -12,7 +12,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pocketmq.broker.config import BrokerConfig
@@ -66,6 +66,10 @@ class LocalNameServer(Protocol):
         """Remove the broker."""
         ...
 
+    def let_go(self, identity: BrokerIdentity) -> None:
+        """Keep the broker, but let another take its place."""
+        ...
+
     def route(self, topic: str) -> Mapping[str, Any] | None:
         """TopicRouteData of a topic as JSON; None when no broker serves it."""
         ...
@@ -88,6 +92,7 @@ class Registration:
         self._client = client
         self._local = local
         self._changed = asyncio.Event()
+        self._is_let_go = False
         # The first repetition comes after 10 s, as RocketMQ's.
         self._wait_ms = min(10_000, config.register_name_server_period)
         # What a slave was told of its master; empty for a master.
@@ -126,6 +131,22 @@ class Registration:
         self.master_address = self.master_ha_address = ""
         await self.start()
 
+    async def renumber(self, broker_id: int, ha_address: str | None = None) -> None:
+        """Register under this number without leaving the one before, which another broker may have."""
+        self.identity = replace(
+            self.identity,
+            broker_id=broker_id,
+            ha_address=self.identity.ha_address if ha_address is None else ha_address,
+        )
+        self._is_let_go = False
+        await self.start()
+
+    def let_go(self) -> None:
+        """Another broker may take this one's place, until it is renumbered: it is not registered again."""
+        self._is_let_go = True
+        if self._local is not None:
+            self._local.let_go(self.identity)
+
     async def start(self) -> None:
         """Register everywhere, once; failures are logged."""
         if self._local is not None:
@@ -149,6 +170,8 @@ class Registration:
         except TimeoutError:
             changed = False
         self._changed.clear()
+        if self._is_let_go:
+            return
         if not changed:
             self._wait_ms = self._config.register_name_server_period
             if self._local is not None:

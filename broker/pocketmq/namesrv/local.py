@@ -65,6 +65,10 @@ class LocalRegistrar:
         """Remove the broker."""
         self._routes.unregister(identity.broker_name, identity.broker_id, identity.address, None)
 
+    def let_go(self, identity: Identity) -> None:
+        """Keep the broker, but let another take its place."""
+        self._routes.let_go(identity.address)
+
     def route(self, topic: str) -> Mapping[str, Any] | None:
         """TopicRouteData of a topic as JSON; None when no broker serves it."""
         return self._routes.route(topic)

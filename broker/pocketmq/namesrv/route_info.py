@@ -63,6 +63,7 @@ class LiveInfo:
     ha_address: str
     timeout_ms: int
     sent: set[str]
+    is_let_go: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class RouteInfo:
         holder = "" if broker is None else broker.addresses.get(broker_id, "")
         for each in (holder, address):
             live = self._live.get(each)
-            if live is not None and live.connection is None:
+            if live is not None and live.connection is None and not live.is_let_go:
                 raise RegistrationRefused(name, each)
 
     def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig]) -> None:
@@ -188,6 +189,12 @@ class RouteInfo:
                 log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
         if new:
             log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
+
+    def let_go(self, address: str) -> None:
+        """From now on a broker of this process is as any other, and its place may be taken."""
+        live = self._live.get(address)
+        if live is not None:
+            live.is_let_go = True
 
     def register_topic(self, topic: str, queues: Mapping[str, TopicConfig]) -> None:
         """Take over a topic that nobody has registered; a known one stays as it is (217, 5.x)."""

@@ -2,19 +2,21 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.options import Json, Yes
+from pocketmq.cli.options import Json, NameServer, Yes
 from pocketmq.cli.output import print_line, print_rows
 from pocketmq.cli.site import answered, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
     from pocketmq.cli.migration.check import Finding
+    from pocketmq.cli.migration.outwards import Successor
     from pocketmq.cli.migration.source import Facts, Source
 
 ROUTE_S = 35.0
@@ -22,26 +24,39 @@ ROUTE_S = 35.0
 
 def migrate(
     broker: Annotated[str, typer.Option(help="Name of the broker whose place is taken.")],
+    namesrv: NameServer,
+    *,
     come_from: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="ADDR",
-            help="Its name servers, 'host:port;host:port': this command becomes the broker.",
+            help="From an Apache broker at these name servers: this command becomes the broker.",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="To an Apache broker, whose broker.conf this command writes into FILE.",
         ),
     ] = None,
     data: Annotated[
-        str, typer.Option(metavar="DIR", help="With --from: folder of the new store.")
+        str, typer.Option(metavar="DIR", help="Folder of the new broker's store.")
     ] = "data",
     config: Annotated[
         str | None,
         typer.Option(
-            "--config", "-c", metavar="FILE", help="With --from: more settings, a broker.conf."
+            "--config", "-c", metavar="FILE", help="--from: more settings, a broker.conf."
         ),
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="With --from: port of the new broker.")
-    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the new broker.")] = 10911,
+    host: Annotated[
+        str, typer.Option(metavar="IP", help="--to: address of the Apache broker's machine.")
+    ] = "127.0.0.1",
+    version: Annotated[
+        str, typer.Option("--apache", help="--to: version of the Apache broker: 4.9 or 5.")
+    ] = "5",
     route_time: Annotated[
         float,
         typer.Option(
@@ -52,8 +67,12 @@ def migrate(
     stop_command: Annotated[
         str | None,
         typer.Option(
-            metavar="COMMAND", help="With --from: stops the old broker, once it is not needed."
+            metavar="COMMAND", help="--from: stops the Apache broker, once it is not needed."
         ),
+    ] = None,
+    restart_command: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="--to: stops and starts the Apache broker."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only say what would not come along.")
@@ -61,40 +80,104 @@ def migrate(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Take the place of an Apache broker, 4.9 or 5.x, while producers and consumers go on."""
-    if come_from is None:
-        raise CannotBegin("say where from: --from ADDR, the name servers of the old broker")
-    from pocketmq.cli.migration.inwards_server import InwardsServer, Wish, conf_in
+    """Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients go on."""
+    if (come_from is None) == (to is None):
+        raise CannotBegin("say --from ADDR, the old broker's name servers, or --to FILE")
+    if version not in ("4.9", "5"):
+        raise CannotBegin(f"--apache is 4.9 or 5, not {version!r}")
+    if come_from is not None:
+        from pocketmq.cli.migration.inwards_server import InwardsServer, Wish, conf_in
 
-    conf_in(data)
-    source, facts, findings = with_admin(come_from, lambda admin: looked(admin, broker, data))
+        conf_in(data)
+        source, facts, findings = with_admin(
+            come_from, lambda admin: before_in(admin, broker, data)
+        )
+        if may_begin(findings, check=check, yes=yes, as_json=as_json):
+            route_ms = int(route_time * 1000)
+            wish = Wish(come_from, broker, data, config, port, route_ms, stop_command, yes=yes)
+            if not answered(lambda: InwardsServer(wish).serve(source, facts.settings)):
+                raise typer.Exit(int(ExitCode.FAILED))
+        return
+    assert to is not None
+    findings = with_admin(namesrv, lambda admin: before_out(admin, broker, version))
+    if may_begin(findings, check=check, yes=yes, as_json=as_json):
+        from pocketmq.cli.migration.outwards import Successor
+
+        store = str(Path(data).absolute())
+        successor = Successor(f"{host}:{port}", store, Path(to).absolute(), restart_command)
+        with_admin(
+            namesrv, lambda admin: move_out(admin, broker, successor, int(route_time * 1000), yes)
+        )
+
+
+def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json: bool) -> bool:
+    """Show what was found. Raises: CannotBegin, typer.Exit where something is refused."""
     refused = any(each.level == "refused" for each in findings)
     if check or refused:
         rows = [{"level": each.level, "what": each.text} for each in findings]
         print_rows(rows, as_json=as_json, empty="everything comes along")
         if refused:
             raise typer.Exit(int(ExitCode.FAILED))
-        return
+        return False
     if not yes and not sys.stdin.isatty():
         raise CannotBegin("a broker's place is taken: add --yes to do it without being asked")
     for each in findings:
         print_line(f"{each.level}: {each.text}")
-    wish = Wish(
-        come_from, broker, data, config, port, int(route_time * 1000), stop_command, yes=yes
-    )
-    server = InwardsServer(wish)
-    if not answered(lambda: server.serve(source, facts.settings)):
-        raise typer.Exit(int(ExitCode.FAILED))
+    return True
 
 
-async def looked(admin: "Admin", broker: str, data: str) -> "tuple[Source, Facts, list[Finding]]":
-    """What there is to say before. Raises: CannotBegin, PocketMQError."""
+async def before_in(
+    admin: "Admin", broker: str, data: str
+) -> "tuple[Source, Facts, list[Finding]]":
+    """What there is to say before. Raises: NoMaster, PocketMQError."""
     from pocketmq.cli.migration.check import inward
     from pocketmq.cli.migration.source import Source
 
     source = await Source.found(admin, broker)
     facts = await source.facts()
     return source, facts, list(inward(facts, _free_size(data)))
+
+
+async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding]":
+    """What there is to say before. Raises: NoMaster, PocketMQError."""
+    from pocketmq.cli.migration.check import Ours, outward
+    from pocketmq.cli.migration.source import Source
+
+    source = await Source.found(admin, broker)
+    facts = await source.facts()
+    status = await admin.replicas.status(source.address)
+    long_topics = [name for name in facts.topics if len(name.encode()) > 127]
+    isolated = [
+        name
+        for name, row in facts.groups.items()
+        if (row.get("attributes") or {}).get("group.mode") == "isolate"
+    ]
+    ours = Ours(
+        int(facts.runtime.get("timerCongestNum", 0)),
+        int(status.get("popped", 0)),
+        tuple(long_topics),
+        tuple(isolated),
+        facts.settings.get("aclEnable") == "true",
+    )
+    return list(outward(ours, version))
+
+
+async def move_out(
+    admin: "Admin", broker: str, successor: "Successor", route_ms: int, yes: bool
+) -> None:
+    """All steps. Raises: MigrationRefused, PocketMQError."""
+    from pocketmq.cli.migration.inwards import Talk
+    from pocketmq.cli.migration.inwards_server import asked
+    from pocketmq.cli.migration.outwards import Outwards
+    from pocketmq.cli.migration.source import Source
+
+    async def confirm(what: str) -> None:
+        if not yes:
+            await asked(what)
+
+    source = await Source.found(admin, broker)
+    outwards = Outwards(admin, source, successor, Talk(print_line, confirm), route_ms=route_ms)
+    await outwards.run(await source.facts())
 
 
 def _free_size(data: str) -> int:

@@ -45,7 +45,11 @@ class Replicas:
         role: str | None = None,
         force: bool = False,
         broker_id: int | None = None,
+        target: str | None = None,
     ) -> None:
-        """promote, demote or resync one broker. Raises: BrokerRefused with its reason."""
-        header = ChangeRoleHeader(act, role, force, broker_id)
+        """promote, demote or resync one broker; begin, hold, hand-to, end and undo move it to another.
+
+        Raises: BrokerRefused with its reason.
+        """
+        header = ChangeRoleHeader(act, role, force, broker_id, target)
         await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)

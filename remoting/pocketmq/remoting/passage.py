@@ -21,6 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ProtocolError
@@ -49,6 +50,12 @@ _CONNECT_S = 3
 _HELD_SIZE_MAX = 8 << 20
 
 Known = Callable[[RemotingCommand], Awaitable[bool]]
+
+
+def members_of(heartbeat: RemotingCommand) -> tuple[str, list[str]]:
+    """Client id and consumer groups of a heartbeat. Raises: LookupError, TypeError, ValueError."""
+    said = fastjson.loads(heartbeat.body)
+    return said["clientID"], [each["groupName"] for each in said.get("consumerDataSet") or ()]
 
 
 class Passage:

@@ -71,6 +71,7 @@ class ChangeRoleHeader(Header):
     role: str | None = None
     force: bool | None = None
     new_broker_id: int | None = None
+    target: str | None = None
 
 
 class Server(Flag):

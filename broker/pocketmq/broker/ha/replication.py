@@ -21,6 +21,7 @@ from typing import Any
 
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
+from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.listener import HaListener
 from pocketmq.broker.ha.metadata import Copied, Master, Metadata
 from pocketmq.broker.parts import Messages, Node, Tables
@@ -30,6 +31,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.server import RemotingServer
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +41,11 @@ STOP_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What only a broker that serves has: its entry at name servers, its own requests, its tasks."""
+    """What only a broker that serves has: its entry at name servers, its clients, its own requests, its
+    tasks."""
 
     registration: Registration
+    server: RemotingServer
     client: RemotingClient
     tasks: asyncio.TaskGroup
 
@@ -71,6 +75,7 @@ class Replication:
         self._changing = asyncio.Lock()
         self.follower: Follower | None = None
         self.metadata: Metadata | None = None
+        self.handover: Handover | None = None
 
     @property
     def follows(self) -> bool:
@@ -85,6 +90,7 @@ class Replication:
     async def start(self, sock: socket.socket, outside: Outside) -> None:
         """Let slaves in, or begin to follow."""
         self._outside = outside
+        self.handover = Handover(self._node, self, outside)
         await self._listener.listen(sock)
         if self.follows:
             self._follow()
@@ -238,6 +244,41 @@ class Replication:
             await self._become(broker_id)
             self._follow()
             log.warning("this broker is a slave now id=%d end=%d", broker_id, self._end)
+
+    async def stand_still(self) -> None:
+        """A master appends nothing any more, and its slaves get the rest (handover.py)."""
+        async with self._changing:
+            assert self._outside is not None
+            await self._node.role.follow()
+            self._store.follow()
+            self._outside.registration.let_go()
+
+    def end_handover(self) -> None:
+        """The broker stops."""
+        if self.handover is not None:
+            self.handover.close()
+
+    async def go_on_leading(self) -> None:
+        """As before it stood still."""
+        async with self._changing:
+            assert self._outside is not None
+            self._store.lead()
+            await self._node.role.stop()
+            self._node.role.lead()
+            await self._outside.registration.renumber(MASTER_ID)
+
+    async def follow_successor(self, broker_id: int) -> None:
+        """After standing still: another broker leads and has registered; this one follows it."""
+        assert self._outside is not None
+        registration = self._outside.registration
+        async with self._changing:
+            self._node.config.broker_role = SLAVE
+            self._node.config.broker_id = broker_id
+            self.replicas.release()
+            self._listener.drop_all()
+            # It takes no leave of its old number, which is the other broker's now.
+            await registration.renumber(broker_id)
+            self._follow()
 
     async def resync(self) -> None:
         """Slave: give up the end that only this log has, and follow. Master: hear refused slaves again."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -16,8 +17,9 @@ from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
 class ReplicasProcessor:
     """Handlers of the three codes."""
 
-    def __init__(self, replication: Replication) -> None:
+    def __init__(self, replication: Replication, pop: PopService) -> None:
         self._replication = replication
+        self._pop = pop
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -27,7 +29,9 @@ class ReplicasProcessor:
         }
 
     def get_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        return json_answer(request, self._replication.status())
+        return json_answer(
+            request, {**self._replication.status(), "popped": len(self._pop.log.state)}
+        )
 
     def get_tables(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(request, self._replication.copied.ours.to_json())
@@ -40,7 +44,14 @@ class ReplicasProcessor:
         if role not in (ASYNC_MASTER, SYNC_MASTER):
             raise HeaderError(f"a master is ASYNC_MASTER or SYNC_MASTER, not {role!r}")
         replication = self._replication
+        handover = replication.handover
+        assert handover is not None
         acts: dict[str, Any] = {
+            "begin": lambda: handover.begin(connection),
+            "hold": handover.hold,
+            "hand-to": lambda: handover.hand_to(header.target or "", header.new_broker_id or 1),
+            "end": handover.end,
+            "undo": handover.undo,
             "promote": lambda: replication.promote(role, force=bool(header.force)),
             "demote": lambda: replication.demote(header.new_broker_id or 1),
             "resync": replication.resync,

@@ -71,7 +71,7 @@ def handlers(
             config, RecallActs(node, tables, messages), messages.promise
         ).handlers(),
         TimerProcessor(config, services.timer).handlers(),
-        ReplicasProcessor(services.replication).handlers(),
+        ReplicasProcessor(services.replication, services.pop).handlers(),
         GroupDoctorProcessor(
             members.consumers, members.guard, members.modes, members.policies.describe
         ).handlers(),

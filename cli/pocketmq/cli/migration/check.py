@@ -122,10 +122,17 @@ class Ours:
     pops: int
     long_topics: tuple[str, ...]
     isolated: tuple[str, ...]
+    has_acl: bool = False
 
 
 def outward(ours: Ours, version: str) -> Iterator[Finding]:
     """What there is to say of a way to an Apache broker of this version, "4.9" or "5"."""
+    if ours.has_acl:
+        yield Finding(
+            REFUSED,
+            "this broker has aclEnable=true and refuses what a slave asks: start it without for the time of "
+            "the migration",
+        )
     if version == "4.9":
         if ours.timers:
             yield Finding(

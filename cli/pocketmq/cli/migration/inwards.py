@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from pocketmq.broker.broker import Broker
@@ -194,7 +194,7 @@ class Inwards:
         for connection in list(server.connections):
             connection.close()
         # Other slaves of the source go on following it.
-        await self._register(MASTER_ID, self._follower.state.master)
+        await self._broker.registration.renumber(MASTER_ID, self._follower.state.master)
         if not await self._source.is_routed_to(self._broker.address):
             raise MigrationRefused(
                 f"the name servers go on naming {self._source.address} as the master of {self._source.name}: "
@@ -205,21 +205,13 @@ class Inwards:
 
     async def _step_back(self, passage: Passage) -> None:
         await self._source.register()
-        await self._register(self._number, self._own_ha_address)
+        await self._broker.registration.renumber(self._number, self._own_ha_address)
         self._say(
             f"clients are led to the source again; for {self._route_ms / 1000:g} s what they ask here still "
             "goes on to it"
         )
         await asyncio.sleep(self._route_ms / 1000)
         passage.close()
-
-    async def _register(self, number: int, ha_address: str) -> None:
-        """Under this number, without taking leave of the one before: that would remove who has it now."""
-        registration = self._broker.registration
-        registration.identity = replace(
-            registration.identity, broker_id=number, ha_address=ha_address
-        )
-        await registration.start()
 
     async def keep_route(self) -> None:
         """Invariant 3, until a minute after the source has gone."""
@@ -266,7 +258,7 @@ class Inwards:
         await metadata.round()
         self.leads = True
         await self._replication.promote(self._role, force=True)
-        await self._register(MASTER_ID, self._own_ha_address)
+        await self._broker.registration.renumber(MASTER_ID, self._own_ha_address)
         passage.serve_here()
         self.pause_ms = self._monotonic_ms() - began_ms
         self._say(f"this broker leads; clients waited for {self.pause_ms} ms")

@@ -70,6 +70,21 @@ class Wish:
     yes: bool = False
 
 
+async def asked(what: str) -> None:
+    """Ask who sits there, while everything else goes on. Raises: MigrationRefused."""
+    sys.stderr.write(f"{what}. Go on? [y/N] ")
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), answered.set)
+    try:
+        await answered.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise MigrationRefused("it was not wanted")
+
+
 def conf_in(data: str) -> Path:
     """DIR/broker.conf. Raises: CannotBegin when it is a master's."""
     path = Path(data).absolute() / "broker.conf"
@@ -171,19 +186,8 @@ class InwardsServer:
 
     async def _confirm(self, what: str) -> None:
         """Ask, while the broker goes on following. Raises: MigrationRefused."""
-        if self._wish.yes:
-            return
-        sys.stderr.write(f"{what}. Go on? [y/N] ")
-        sys.stderr.flush()
-        loop = asyncio.get_running_loop()
-        answered = asyncio.Event()
-        loop.add_reader(sys.stdin.fileno(), answered.set)
-        try:
-            await answered.wait()
-        finally:
-            loop.remove_reader(sys.stdin.fileno())
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise MigrationRefused("it was not wanted")
+        if not self._wish.yes:
+            await asked(what)
 
     async def _see_out(self, inwards: Inwards, source: Source) -> None:
         """The source is stopped, by the command or by who reads this."""

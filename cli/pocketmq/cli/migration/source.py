@@ -15,6 +15,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.passage import members_of
 
 _C = RequestCode
 _ACCEPT_FROM = "startAcceptSendRequestTimeStamp"
@@ -95,11 +96,9 @@ class Source:
     async def knows(self, heartbeat: RemotingCommand) -> bool:
         """Whether the consumers of this heartbeat are members there already. Raises nothing."""
         try:
-            said = fastjson.loads(heartbeat.body)
-            client, groups = said["clientID"], said.get("consumerDataSet") or []
+            client, groups = members_of(heartbeat)
             for group in groups:
-                members = await self.admin.site.api.consumer_ids(self.address, group["groupName"])
-                if client not in members:
+                if client not in await self.admin.site.api.consumer_ids(self.address, group):
                     return False
         except (PocketMQError, OSError, LookupError, TypeError, ValueError):
             return False

@@ -1,0 +1,175 @@
+"""Handover: this master's place is taken by a slave that has to be started anew to lead, as Apache's has.
+
+    begin     clients come by way of a passage, which leads back to this server; nothing is delivered of the
+              broker's own accord any more (delays, timers, transaction checks), so that what a slave was
+              told of them last stays true
+    hold      clients wait, and the log stands still
+    hand_to   clients are led to the other broker, and this one follows it
+    end       who still asks here is answered by this broker, as a slave
+    undo      instead of hand_to: this broker goes on as the master
+
+Who begins it does so over a connection that stays this server's own. If that ends before the other broker
+leads, everything is undone: nobody is there any more who would go on.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.parts import Node
+from pocketmq.broker.refused import Refused
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.headers import GetConsumerListHeader
+from pocketmq.remoting.passage import Passage, members_of
+from pocketmq.remoting.peer import Peer
+
+if TYPE_CHECKING:
+    from pocketmq.broker.ha.replication import Outside, Replication
+
+log = logging.getLogger(__name__)
+
+_QUIET_S = 3.0
+_LOOK_S = 0.01
+_TICK_S = 0.2
+
+
+class Handover:
+    """Owner of the passage."""
+
+    def __init__(self, node: Node, replication: "Replication", outside: "Outside") -> None:
+        self._node = node
+        self._replication = replication
+        self._server = outside.server
+        self._client = outside.client
+        self._tasks = outside.tasks
+        self._changing = asyncio.Lock()
+        self._by: Connection | None = None
+        self._passage: Passage | None = None
+        self._own: asyncio.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._is_handed_over = False
+        node.events.connection_closed.to(self._closed)
+
+    async def begin(self, by: Connection) -> None:
+        """by: who goes on with it. Raises: Refused."""
+        async with self._changing:
+            if self._replication.follows:
+                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
+            if self._passage is not None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, "somebody moves this broker already")
+            server = self._server
+            self._by = by
+            loop = asyncio.get_running_loop()
+            self._own = await loop.create_server(server.make_connection, "127.0.0.1", 0)
+            host, port = self._own.sockets[0].getsockname()[:2]
+            passage = Passage(server, f"{host}:{port}", self._node.clock.monotonic_ms)
+            self._passage = passage
+            passage.open()
+            self._ticking = self._tasks.create_task(self._tick(passage), name="passage")
+            for connection in list(server.connections):
+                if connection is not by:
+                    connection.close()
+            await self._node.role.stop()
+            log.warning("this broker is being moved; its clients come by way of a passage")
+
+    async def hold(self) -> None:
+        """Raises: Refused when a request does not end."""
+        async with self._changing:
+            passage = self._begun()
+            passage.hold()
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    while not passage.is_quiet:
+                        await asyncio.sleep(_LOOK_S)
+            except TimeoutError:
+                passage.go_on()
+                raise Refused(
+                    ResponseCode.SYSTEM_BUSY, f"a request has no answer after {_QUIET_S:g} s"
+                ) from None
+            await self._replication.stand_still()
+
+    async def hand_to(self, address: str, number: int) -> None:
+        """address: of the broker that leads now; number: this broker's, as its slave. Raises: Refused."""
+        async with self._changing:
+            passage = self._begun()
+            self._is_handed_over = True
+            passage.is_known = self._is_known
+            passage.go_on(address)
+            await self._replication.follow_successor(number)
+            log.warning("clients are led to the new master address=%s", address)
+
+    async def end(self) -> None:
+        """Raises: Refused."""
+        async with self._changing:
+            self._begun().serve_here()
+            self.close()
+
+    async def undo(self) -> None:
+        """As it was. Raises: Refused."""
+        async with self._changing:
+            passage = self._begun()
+            if self._is_handed_over:
+                raise Refused(ResponseCode.SYSTEM_ERROR, "the other broker leads already")
+            await self._replication.go_on_leading()
+            passage.serve_here()
+            self.close()
+            log.warning("this broker is not moved; it leads as before")
+
+    def close(self) -> None:
+        """End the passage, and every connection that goes by it."""
+        passage, self._passage = self._passage, None
+        if passage is None:
+            return
+        if self._ticking is not None:
+            self._ticking.cancel()
+        passage.close()
+        if self._own is not None:
+            self._own.close()
+        self._by = None
+        self._is_handed_over = False
+
+    def _begun(self) -> Passage:
+        if self._passage is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "nobody has begun to move this broker")
+        return self._passage
+
+    async def _tick(self, passage: Passage) -> None:
+        while True:
+            passage.tick()
+            if self._is_handed_over:
+                passage.close_left()
+            await asyncio.sleep(_TICK_S)
+
+    def _closed(self, connection: Peer) -> None:
+        if connection is self._by and not self._is_handed_over:
+            self._by = None
+            log.warning("who moves this broker has gone")
+            self._server.spawn(self._undone())
+
+    async def _undone(self) -> None:
+        try:
+            await self.undo()
+        except Refused as refused:
+            log.info("nothing to undo reason=%s", refused.remark)
+
+    async def _is_known(self, heartbeat: RemotingCommand) -> bool:
+        """Whether its consumers have come to the new master by themselves. Raises nothing."""
+        passage = self._passage
+        if passage is None:
+            return False
+        try:
+            client, groups = members_of(heartbeat)
+            for group in groups:
+                asked = RemotingCommand(
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group).ext()
+                )
+                answer = await self._client.invoke(passage.target, asked)
+                if client not in (fastjson.loads(answer.body or b"{}").get("consumerIdList") or ()):
+                    return False
+        except (PocketMQError, OSError, LookupError, TypeError, ValueError):
+            return False
+        return bool(groups)

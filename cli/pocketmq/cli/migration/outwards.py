@@ -1,0 +1,319 @@
+"""Outwards: an Apache broker takes the place of ours, which it follows as a slave first.
+
+    step        what it does                                                 undone by
+    prepare     writes the Apache broker's broker.conf, as a slave           (stop the slave)
+    follow      waits until the slave has the log, the topics, the queues    -
+    begin       clients come by way of a passage; delays wait                clients are served as before
+    settle      waits until the slave has the offsets and delays of now      -
+    hold        clients wait; the log stands still, and the slave has it     clients go on here
+    lead        the slave is started anew, as the master                     (stop it; its conf is a slave's)
+    hand to     offsets are written there, and what clients asked goes on    (nobody can)
+    see out     late clients are passed on until they have the new route
+
+An Apache slave cannot be promoted while it runs, so the pause is its restart. What clients send in it waits
+for two seconds, and is then refused, not stored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketmq.admin import Admin
+from pocketmq.cli.migration.inwards import LOOK_S, MigrationRefused, Talk
+from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.client.errors import BrokerFailed
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.settings import format_properties
+
+log = logging.getLogger(__name__)
+
+# Nobody consumes by this name: its offset says how fresh a slave's copy of the offsets is.
+_MARK = "pocketmq-migration"
+_ASKED_AT_ONCE = 16
+Offsets = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The Apache broker. address: `ip:port`; store: its storePathRootDir; conf: its broker.conf."""
+
+    address: str
+    store: str
+    conf: Path
+    restart_command: str | None
+
+    def settings(self, facts: Facts, source: Source, name_servers: str) -> dict[str, str]:
+        """Its broker.conf, but for its role."""
+        host, _, port = self.address.rpartition(":")
+        carried = {
+            name: facts.settings[name]
+            for name in ("mappedFileSizeCommitLog", "messageDelayLevel", "flushDiskType")
+            if facts.settings.get(name)
+        }
+        return {
+            **carried,
+            "brokerClusterName": source.cluster,
+            "brokerName": source.name,
+            "namesrvAddr": name_servers,
+            "brokerIP1": host,
+            "brokerIP2": host,
+            "listenPort": port,
+            "haListenPort": str(int(port) + 1),
+            "storePathRootDir": self.store,
+            "storePathCommitLog": f"{self.store}/commitlog",
+        }
+
+
+class Outwards:
+    """Owner of the steps. route_ms: how long clients may go on with the route that they know."""
+
+    def __init__(
+        self, admin: Admin, source: Source, successor: Successor, talk: Talk, *, route_ms: int
+    ) -> None:
+        self._admin = admin
+        self._source = source
+        self._successor = successor
+        self._talk = talk
+        self._route_ms = route_ms
+        self._number = source.free_number
+        self._settings: dict[str, str] = {}
+        self._monotonic_ms = admin.clock.monotonic_ms
+        self._end = 0
+        self.pause_ms = -1
+
+    async def run(self, facts: Facts) -> None:
+        """All steps. Raises: MigrationRefused, PocketMQError."""
+        name_servers = ";".join(self._admin.name_servers)
+        self._settings = self._successor.settings(facts, self._source, name_servers)
+        self._write("SLAVE", self._number)
+        self._talk.say(
+            f"{self._successor.conf} is written: start the Apache broker with it now (mqbroker -c "
+            f"{self._successor.conf})"
+        )
+        await self.follow()
+        await self._talk.confirm(
+            f"{self._successor.address} is level with {self._source.address}, and takes its place now"
+        )
+        async with AsyncExitStack() as undo:
+            await self._change("begin")
+            undo.push_async_callback(self._undo)
+            # Every client beats once meanwhile, and so can be made known to the other broker.
+            beaten_ms = self._monotonic_ms() + self._route_ms
+            await self.settle()
+            await asyncio.sleep(max(0, beaten_ms - self._monotonic_ms()) / 1000)
+            began_ms = self._monotonic_ms()
+            self._talk.say("clients wait now")
+            await self._change("hold")
+            offsets = await self._level()
+            undo.callback(self._write, "SLAVE", self._number)
+            await self.lead()
+            await self._write_offsets(offsets)
+            undo.pop_all()
+            await self._change("hand-to", target=self._successor.address, broker_id=self._number)
+            self.pause_ms = self._monotonic_ms() - began_ms
+        self._talk.say(f"{self._successor.address} leads; clients waited for {self.pause_ms} ms")
+        await self.see_out()
+
+    async def _change(self, act: str, **how: object) -> None:
+        await self._admin.replicas.change(self._source.address, act, **how)  # type: ignore[arg-type]
+
+    async def _undo(self) -> None:
+        await self._change("undo")
+        self._talk.say(
+            "undone: clients are served here as before; stop the slave if it is not wanted"
+        )
+
+    def _write(self, role: str, number: int) -> None:
+        conf = {**self._settings, "brokerRole": role, "brokerId": str(number)}
+        self._successor.conf.write_text(format_properties(conf), "utf-8")
+
+    # ------------------------------------------------------------ follow
+
+    async def follow(self) -> None:
+        """Until the slave has the log, the topics and the groups, and its queues end where ours do."""
+        await self._until(self._is_following, "the slave follows", "waiting for the slave")
+        facts = await self._source.facts()
+
+        async def has_tables() -> bool:
+            theirs = await self._there.facts()
+            return theirs.topics.keys() >= facts.topics.keys() and (
+                theirs.groups.keys() >= facts.groups.keys()
+            )
+
+        await self._until(
+            has_tables, "topics and groups are there", "waiting for topics and groups"
+        )
+        queues = await self._check_queues(facts)
+        self._talk.say(f"the same: {queues} queues")
+
+    @property
+    def _there(self) -> Source:
+        source, address = self._source, self._successor.address
+        return Source(self._admin, source.name, source.cluster, address, source.numbers)
+
+    async def _is_following(self) -> bool:
+        status = await self._admin.replicas.status(self._source.address)
+        for slave in status.get("haConnectionInfo") or ():
+            if slave["refused"]:
+                raise MigrationRefused(
+                    f"the slave at {slave['addr']} is refused: {slave['refused']}"
+                )
+        return await self._end_there() >= int(status["masterCommitLogMaxOffset"])
+
+    async def _end_there(self) -> int:
+        runtime = await self._admin.settings.runtime(self._successor.address)
+        return int(runtime["commitLogMaxOffset"])
+
+    async def _check_queues(self, facts: Facts) -> int:
+        """Raises: MigrationRefused."""
+        api, turns, checked = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE), 0
+
+        async def check(queue: MessageQueue) -> None:
+            nonlocal checked
+            async with turns:
+                end = await api.max_offset(self._source.address, queue)
+
+                async def is_there() -> bool:
+                    return await api.max_offset(self._successor.address, queue) >= end
+
+                await self._until(is_there)
+                checked += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for topic, row in facts.topics.items():
+                for queue_id in range(int(row["writeQueueNums"])):
+                    queue = MessageQueue(topic, self._source.name, queue_id)
+                    tasks.create_task(check(queue), name=f"check {topic} {queue_id}")
+        return checked
+
+    async def _until(
+        self, state: Callable[[], Awaitable[bool]], done: str = "", waits: str = ""
+    ) -> None:
+        """Until it is so; a broker that does not answer is waited for."""
+        said = False
+        while True:
+            try:
+                if await state():
+                    break
+            except MigrationRefused:
+                raise
+            except (PocketMQError, OSError) as error:
+                log.debug("not yet reason=%s", error)
+            if waits and not said:
+                self._talk.say(waits)
+                said = True
+            await asyncio.sleep(LOOK_S)
+        if done:
+            self._talk.say(done)
+
+    # ------------------------------------------------------------ settle, hold, lead
+
+    async def settle(self) -> None:
+        """Until the slave has copied offsets and delays later than now: 10 s with 4.9, a minute with 5.x."""
+        api, source = self._admin.site.api, self._source
+        mark = self._admin.clock.now_ms() % 1_000_000_000
+        queue = MessageQueue(source.name, source.name, 0)
+        await api.update_consumer_offset(source.address, _MARK, queue, mark, oneway=False)
+
+        async def has_mark() -> bool:
+            table = await self._offsets(self._successor.address)
+            return table.get(f"{source.name}@{_MARK}", {}).get("0") == mark
+
+        await self._until(
+            has_mark,
+            "offsets and delays are there",
+            "waiting for offsets and delays (up to a minute)",
+        )
+        # The delays come right behind the offsets.
+        await asyncio.sleep(1)
+
+    async def _offsets(self, address: str) -> Offsets:
+        api = self._admin.site.api
+        answer = await api.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = fastjson.loads(answer.body).get("offsetTable") or {}
+        return {
+            str(key): {str(queue): int(offset) for queue, offset in queues.items()}
+            for key, queues in table.items()
+        }
+
+    async def _level(self) -> Offsets:
+        """Wait until the slave has the end of the log. Returns: the offsets, which stand still as well."""
+        end = (await self._admin.replicas.status(self._source.address))["masterCommitLogMaxOffset"]
+        self._end = int(end)
+
+        async def has_end() -> bool:
+            return await self._end_there() >= self._end
+
+        await self._until(has_end)
+        return await self._offsets(self._source.address)
+
+    async def lead(self) -> None:
+        """Until the Apache broker leads, with all that was here. Raises: MigrationRefused."""
+        successor = self._successor
+        self._write("ASYNC_MASTER", MASTER_ID)
+        if successor.restart_command is None:
+            self._talk.say(
+                "restart the Apache broker now: its broker.conf says that it is the master"
+            )
+        else:
+            process = await asyncio.create_subprocess_shell(
+                successor.restart_command, stdin=asyncio.subprocess.DEVNULL
+            )
+            if await process.wait():
+                raise MigrationRefused(f"{successor.restart_command!r} failed")
+
+        async def leads() -> bool:
+            settings = await self._admin.settings.broker(successor.address)
+            return settings.get("brokerRole") != "SLAVE" and await self._source.is_routed_to(
+                successor.address
+            )
+
+        await self._until(leads, "the Apache broker leads", "waiting for it to lead")
+        end = await self._end_there()
+        if end < self._end:
+            raise MigrationRefused(
+                f"the Apache broker's log ends at {end} since its restart, and it has to end at {self._end}"
+            )
+
+    async def _write_offsets(self, offsets: Offsets) -> None:
+        """What a group has committed since the slave's last copy."""
+        there = await self._offsets(self._successor.address)
+        api, turns = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE)
+
+        async def write(topic: str, group: str, queue_id: str, offset: int) -> None:
+            queue = MessageQueue(topic, self._source.name, int(queue_id))
+            async with turns:
+                try:
+                    await api.update_consumer_offset(
+                        self._successor.address, group, queue, offset, oneway=False
+                    )
+                except BrokerFailed as error:
+                    log.warning("an offset is not taken key=%s@%s reason=%s", topic, group, error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for key, queues in offsets.items():
+                topic, _, group = key.partition("@")
+                for queue_id, offset in queues.items():
+                    if group != _MARK and there.get(key, {}).get(queue_id) != offset:
+                        tasks.create_task(write(topic, group, queue_id, offset), name=key)
+
+    async def see_out(self) -> None:
+        """Late clients are passed on; then this broker is a slave of the Apache broker, and no more."""
+        there = self._there
+        self._talk.say(f"clients with the old route are passed on for {self._route_ms / 1000:g} s")
+        end_ms = self._monotonic_ms() + self._route_ms
+        while self._monotonic_ms() < end_ms:
+            if not await there.is_routed_to(there.address):
+                await there.register()
+            await asyncio.sleep(min(1.0, self._route_ms / 1000))
+        await self._change("end")
+        self._talk.say(
+            f"{self._source.address} is a slave of it now: stop it, or keep it as a copy of every message"
+        )
