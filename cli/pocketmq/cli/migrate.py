@@ -22,61 +22,63 @@ if TYPE_CHECKING:
 ROUTE_S = 35.0
 
 
+BrokerName = Annotated[str, typer.Option(help="Name of the broker whose place is taken.")]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="ADDR",
+        help="From an Apache broker at these name servers: this command becomes the broker.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="To an Apache broker, whose broker.conf this command writes into FILE."
+    ),
+]
+Data = Annotated[str, typer.Option(metavar="DIR", help="Folder of the new broker's store.")]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", "-c", metavar="FILE", help="--from: more settings, a broker.conf."),
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the new broker.")]
+Host = Annotated[str, typer.Option(metavar="IP", help="--to: address of the Apache machine.")]
+Version = Annotated[
+    str, typer.Option("--apache", help="--to: version of the Apache broker, 4.9 or 5.")
+]
+RouteTime = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Seconds after which every client has asked a name server again; they do it every 30.",
+    ),
+]
+StopCommand = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="--from: stops the Apache broker, once it is not needed."),
+]
+RestartCommand = Annotated[
+    str | None, typer.Option(metavar="COMMAND", help="--to: stops and starts the Apache broker.")
+]
+Check = Annotated[bool, typer.Option("--check", help="Only say what would not come along.")]
+
+
 def migrate(
-    broker: Annotated[str, typer.Option(help="Name of the broker whose place is taken.")],
+    broker: BrokerName,
     namesrv: NameServer,
     *,
-    come_from: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="ADDR",
-            help="From an Apache broker at these name servers: this command becomes the broker.",
-        ),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="To an Apache broker, whose broker.conf this command writes into FILE.",
-        ),
-    ] = None,
-    data: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder of the new broker's store.")
-    ] = "data",
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config", "-c", metavar="FILE", help="--from: more settings, a broker.conf."
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the new broker.")] = 10911,
-    host: Annotated[
-        str, typer.Option(metavar="IP", help="--to: address of the Apache broker's machine.")
-    ] = "127.0.0.1",
-    version: Annotated[
-        str, typer.Option("--apache", help="--to: version of the Apache broker: 4.9 or 5.")
-    ] = "5",
-    route_time: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Seconds after which every client has asked a name server again; they do it every 30.",
-        ),
-    ] = ROUTE_S,
-    stop_command: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="--from: stops the Apache broker, once it is not needed."
-        ),
-    ] = None,
-    restart_command: Annotated[
-        str | None,
-        typer.Option(metavar="COMMAND", help="--to: stops and starts the Apache broker."),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only say what would not come along.")
-    ] = False,
+    come_from: From = None,
+    to: To = None,
+    data: Data = "data",
+    config: Config = None,
+    port: Port = 10911,
+    host: Host = "127.0.0.1",
+    version: Version = "5",
+    route_time: RouteTime = ROUTE_S,
+    stop_command: StopCommand = None,
+    restart_command: RestartCommand = None,
+    check: Check = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -85,6 +87,7 @@ def migrate(
         raise CannotBegin("say --from ADDR, the old broker's name servers, or --to FILE")
     if version not in ("4.9", "5"):
         raise CannotBegin(f"--apache is 4.9 or 5, not {version!r}")
+    route_ms = int(route_time * 1000)
     if come_from is not None:
         from pocketmq.cli.migration.inwards_server import InwardsServer, Wish, conf_in
 
@@ -93,21 +96,18 @@ def migrate(
             come_from, lambda admin: before_in(admin, broker, data)
         )
         if may_begin(findings, check=check, yes=yes, as_json=as_json):
-            route_ms = int(route_time * 1000)
             wish = Wish(come_from, broker, data, config, port, route_ms, stop_command, yes=yes)
             if not answered(lambda: InwardsServer(wish).serve(source, facts.settings)):
                 raise typer.Exit(int(ExitCode.FAILED))
         return
     assert to is not None
-    findings = with_admin(namesrv, lambda admin: before_out(admin, broker, version))
-    if may_begin(findings, check=check, yes=yes, as_json=as_json):
+    found = with_admin(namesrv, lambda admin: before_out(admin, broker, version))
+    if may_begin(found, check=check, yes=yes, as_json=as_json):
         from pocketmq.cli.migration.outwards import Successor
 
         store = str(Path(data).absolute())
         successor = Successor(f"{host}:{port}", store, Path(to).absolute(), restart_command)
-        with_admin(
-            namesrv, lambda admin: move_out(admin, broker, successor, int(route_time * 1000), yes)
-        )
+        with_admin(namesrv, lambda admin: move_out(admin, broker, successor, route_ms, yes))
 
 
 def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json: bool) -> bool:
