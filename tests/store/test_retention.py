@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.store.stores import HOST, LONG_MAX, open_store, read_all, send
 
+from pocketmq import bulk
+from pocketmq.bulk.archive import Archiver
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, ReadStatus
 from pocketmq.store.retention import disk_use
@@ -80,6 +82,43 @@ def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
     if old:
         clock.advance_ms(73 * HOUR_MS)
     assert (step(store) > 0) is goes
+    store.close()
+
+
+def test_old_files_wait_for_the_archive_until_the_disk_fills(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    store = filled(root, clock, wait_for_archive=True)
+    assert store._retention is not None
+    store._retention.measure_disk_use = lambda path: 0.8
+    clock.advance_ms(73 * HOUR_MS)
+    assert (step(store), step(store), step(store, manual=True)) == (0, 0, 0)
+    assert caplog.text.count("waits for its archive") == 1
+    archiver = Archiver(str(root), str(tmp_path / "archive"))
+    next(archiver.run())
+    assert step(store) == 1
+    read = store.read("Topic", 0, store.min_offset("Topic", 0), 1)
+    assert read.status is ReadStatus.FOUND
+    # A disk that fills is worse than a hole in the archive.
+    assert "no archive" not in caplog.text
+    store._retention.measure_disk_use = lambda path: 0.88
+    files = len(os.listdir(root / "commitlog"))
+    assert step(store) == files - 1
+    assert caplog.text.count("deleting a file that is in no archive") == files - 1
+    store.close()
+
+
+def test_what_the_archive_has_may_go_and_is_read_there(tmp_path: Path, clock: ManualClock) -> None:
+    root = tmp_path / "broker-a" / "store"
+    store = filled(root, clock, wait_for_archive=True, file_reserved_time=0)
+    files = len(os.listdir(root / "commitlog"))
+    assert store.delete_expired_files() == 0
+    archive = tmp_path / "archive" / "broker-a"
+    assert len(list(Archiver(str(root), str(archive)).run())) == files - 1
+    assert store.delete_expired_files() == files - 1
+    both = bulk.scan([str(archive), str(root)], topics=["Topic"], columns="queueOffset").read_all()
+    assert sorted(both.column("queueOffset").to_pylist()) == list(range(90))
     store.close()
 
 

@@ -2,9 +2,11 @@
 
 A file of the log never changes once the next one has begun, so it is copied while the broker runs. See
 catalog.py for what lies in an archive. Files that are there already are left alone: run it again for the
-rest.
+rest. A note in the store says how far the archive goes, for a broker whose retention waits for it.
 """
 
+import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +22,10 @@ from pocketmq.bulk.fetch import LocalFolders, file_system_of
 from pocketmq.bulk.gather import Int64s
 from pocketmq.bulk.store import CATALOG, Root, Store
 from pocketmq.bulk.walk import walk
-from pocketmq.files.layout import FileSpan
+from pocketmq.files.layout import ARCHIVED, FileSpan
 from pocketmq.remoting.errors import IllegalArgument
 
+_log = logging.getLogger(__name__)
 _CHUNK = 16 << 20
 _MARK_SIZE = 8 << 20
 _PLACE = ("topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "storeTimestamp")
@@ -46,8 +49,10 @@ class Archiver:
         self._to = _Target(dest)
         self._parts = _parts_of(dest, self.store)
         known = {f.first for part in self._parts for f in part.files}
+        finished = _finished(self.store)
         #: What is to be copied, in the order of the log.
-        self.waiting = [f for f in _finished(self.store) if f.first not in known]
+        self.waiting = [f for f in finished if f.first not in known]
+        self._end = finished[-1].end if finished else 0
 
     def run(self) -> Iterator[Copied]:
         """Copies each file, then names it in the catalog. Raises: DataLoss for a file that is damaged."""
@@ -59,8 +64,27 @@ class Archiver:
             self._to.write(f"commitlog/{file.first:020d}", data)
             self._add(found, rows)
             self.store.close()
+            self._note(file.end)
             yield Copied(found, len(rows.column("topic").unique()))
+        self._note(self._end)
         self._copy_config()
+
+    def _note(self, position: int) -> None:
+        """In the store: what lies before is in the archive, and in its catalog."""
+        if not isinstance(self.store.folders, LocalFolders) or not self.store.log_files:
+            return
+        log_folder = os.path.dirname(self.store.log_files[0].path)
+        path = os.path.join(os.path.dirname(log_folder), ARCHIVED)
+        try:
+            with open(f"{path}.part", "w", encoding="ascii") as file:
+                json.dump({"position": position}, file)
+            os.replace(f"{path}.part", path)
+        except OSError as error:
+            _log.warning(
+                "archive_not_noted path=%s error=%s; a broker with waitForArchive deletes nothing",
+                path,
+                error,
+            )
 
     def _add(self, file: ArchivedFile, rows: pa.Table) -> None:
         if not self._parts or len(self._parts[-1].files) >= FILES_A_PART:

@@ -4,6 +4,7 @@
     consumequeue/{topic}/{queue id}/%020d       ENTRY, 20 bytes; so do the two below
     batchconsumequeue/{topic}/{queue id}/%020d  BATCH_ENTRY, 46 bytes: RocketMQ 5.x, queue.type BatchCQ
     consumequeue_ext/{topic}/{queue id}/%020d   what does not fit into an entry
+    archived.json                               ours: {"position": where in the log an archive of it ends}
 
     ENTRY                                BATCH_ENTRY, as ENTRY and then
     0   8  position in the commit log    20  8  store time, ms
@@ -36,6 +37,7 @@ ENTRY = struct.Struct(">" + "".join(code for _, code in ENTRY_FIELDS))
 BATCH_ENTRY = struct.Struct(">" + "".join(code for _, code in BATCH_ENTRY_FIELDS))
 ENTRY_SIZE, BATCH_ENTRY_SIZE = 20, 46
 BLANK_SIZE = 0x7FFF_FFFF
+ARCHIVED = "archived.json"
 EXT_ADDRESS_BASE = -(1 << 63)
 EXT_ADDRESS_MAX = -0x8000_0001
 # At the begin of `checkpoint`: store times of the last record and the last queue entry that were flushed.

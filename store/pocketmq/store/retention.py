@@ -10,10 +10,13 @@
    the round.
 2. Then queue and index files whose records are all gone, never the last of each.
 3. A file's age counts from its last write (modification time).
+4. Ours: with waitForArchive a file's age counts once an archive has it (layout.ARCHIVED). Above 85 % it goes
+   all the same: a broker that takes no messages helps nobody's archive.
 Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
 """
 
 import asyncio
+import json
 import logging
 import os
 import time
@@ -21,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from pocketmq.files.layout import ARCHIVED
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
@@ -68,6 +72,8 @@ class Retention:
         self._pool = pool
         self._refuse = refuse
         self._refusing = False
+        # The file that waits for the archive.
+        self._awaited = ""
         # Out of the log, not deleted yet.
         self._leaving: deque[MappedFile] = deque()
         self.disk_use = 0.0
@@ -95,10 +101,15 @@ class Retention:
             return []
         reserved_ms = config.file_reserved_time * _HOUR_MS
         files = self._log.files.files
+        archived = self._archived_to() if config.wait_for_archive else None
         gone: list[MappedFile] = []
         while len(files) > 1 and (manual or len(gone) < config.delete_file_batch_max):
             if not forced and self._age_ms(files[0].path) < reserved_ms:
                 break
+            if archived is not None and files[0].end > archived:
+                self._say_unarchived(files[0].path, forced=forced)
+                if not forced:
+                    break
             gone.append(files[0])
             self._leaving.append(files.pop(0))
         if gone:
@@ -111,6 +122,27 @@ class Retention:
             )
             self.delete_followers()
         return gone
+
+    def _archived_to(self) -> int:
+        """Where the archive ends in the log; 0 when there is none."""
+        try:
+            with open(
+                os.path.join(os.path.dirname(self._log.files.folder), ARCHIVED), "rb"
+            ) as file:
+                return int(json.load(file)["position"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return 0
+
+    def _say_unarchived(self, path: str, *, forced: bool) -> None:
+        if forced:
+            log.error(
+                "deleting a file that is in no archive path=%s disk_use=%.2f; archive more often",
+                path,
+                self.disk_use,
+            )
+        elif path != self._awaited:
+            log.warning("an old file waits for its archive path=%s; pocketmq store archive", path)
+            self._awaited = path
 
     def delete_left(self) -> None:
         """Unlink what has left, oldest first: a gap would make the row of files unreadable. Blocks.

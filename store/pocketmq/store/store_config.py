@@ -175,6 +175,13 @@ class StoreConfig(Settings):
         unit="ms",
         help="Pause between two looks for files to delete.",
     )
+    wait_for_archive: bool = key(
+        False,
+        name="waitForArchive",
+        runtime=True,
+        help="Files are deleted for their age once `pocketmq store archive` has copied them. Above "
+        "diskSpaceCleanForciblyRatio they are deleted all the same, and the log says so.",
+    )
     delete_file_batch_max: int = key(
         10,
         name="deleteFileBatchMax",
