@@ -210,3 +210,25 @@ async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> No
         await user.do("DELETE", "/kv?namespace=N&key=k")
         assert (await user.read("/kv", namespace="N"))["items"] == []
         assert (await user.call("DELETE", "/kv?namespace=N&key=k")).status == 404
+
+
+async def test_roles_are_shown_and_changed_with_a_confirmation(tmp_path: Path) -> None:
+    """Replicas: what is wrong, in words; demote and promote, each asked once."""
+    async with site(tmp_path, broker_role="SYNC_MASTER") as running:
+        user = running.user
+
+        async def status() -> dict[str, Any]:
+            [row] = (await user.read("/replicas"))["items"]
+            found: dict[str, Any] = row["status"]
+            return found
+
+        assert "SYNC_MASTER has 0 slaves in sync" in (await status())["trouble"]
+        assert (await user.call("PUT", "/brokers/b/role", {"act": "elect"})).status == 400
+        first = await user.call("PUT", "/brokers/b/role", {"act": "demote", "newBrokerId": 2})
+        assert "takes no messages any more" in first.json["willDo"]
+        assert (await status())["role"] == "SYNC_MASTER"
+        await user.do("PUT", "/brokers/b/role", {"act": "demote", "newBrokerId": 2})
+        assert (await status())["brokerId"] == 2
+        wanted = {"act": "promote", "brokerId": 2, "role": "ASYNC_MASTER"}
+        await user.do("PUT", "/brokers/b/role", wanted)
+        assert (await status())["role"] == "ASYNC_MASTER"

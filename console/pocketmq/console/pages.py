@@ -33,6 +33,7 @@ THEME_COOKIE = "pocketmq_theme"
 MENU = (
     ("/", "overview", False),
     ("/cluster", "cluster", False),
+    ("/replicas", "replicas", False),
     ("/topics", "topics", True),
     ("/groups", "groups", False),
     ("/producers", "producers", False),

@@ -1,0 +1,93 @@
+/* Replicas: masters, slaves, how far they are, and a change of roles. */
+
+import { change, get, path } from "../api.js";
+import { data, h } from "../dom.js";
+import { card, doer, empty, head, link, table, tag } from "../table.js";
+import { duration, named, number, size, t } from "../text.js";
+
+export default {
+  title: "replicas",
+  live: 3000,
+  load: (page, signal) => get("/api/replicas", signal),
+  view(page, { items }) {
+    const slaves = items.flatMap((each) => (each.status?.haConnectionInfo ?? []).map((one) => ({ master: each, ...one })));
+    return [
+      head(t("replicas"), { about: t("replicas.about") }),
+      card(t("brokers"), items.length ? brokers(page, items) : empty(t("brokers.none"), t("brokers.none.do"))),
+      card(t("replicas.slaves"), slaves.length ? connections(slaves) : empty(t("replicas.none"), t("replicas.none.do"), { command: "pocketmq up --replicas 2" })),
+    ];
+  },
+};
+
+function brokers(page, items) {
+  return table({
+    caption: t("brokers"),
+    columns: [
+      { label: t("broker") }, { label: t("role") }, { label: t("address") }, { label: t("state") },
+      { label: t("replicas.end"), number: true }, { label: t("replicas.behind"), number: true },
+      { label: t("replicas.metadata"), number: true }, { label: t("actions"), quiet: true },
+    ],
+    rows: items.map((each) => {
+      const { status } = each;
+      const follows = status?.haClientRuntimeInfo;
+      return {
+        key: `${each.broker} ${each.brokerId}`,
+        cells: [
+          [link("/broker", { name: each.broker, id: each.brokerId || null }, each.broker), ` ${each.brokerId}`],
+          data(status?.role ?? named("role", each.brokerId ? "SLAVE" : "MASTER")),
+          data(each.address, { class: "mono" }),
+          state(each),
+          number(status?.masterCommitLogMaxOffset),
+          follows ? size(follows.behind) : "–",
+          follows ? duration(follows.metadataAgeMs) : "–",
+          status?.role && h("span", { class: "row" }, buttons(page, each)),
+        ],
+      };
+    }),
+  });
+}
+
+function state({ status, error }) {
+  if (!status) return [tag(t("replicas.unknown")), " ", data(error ?? "")];
+  if (status.trouble) return [tag(t("replicas.trouble"), "bad"), " ", h("span", { lang: "en", translate: "no" }, status.trouble)];
+  const text = status.master ? t("replicas.inSync", { count: number(status.inSyncSlaveNums) }) : t("replicas.follows");
+  return tag(text, "good");
+}
+
+function buttons(page, each) {
+  const act = (name, danger) => doer(page, t(`replicas.${name}`), () => role(page, each, name), { danger });
+  return each.status.master ? [act("demote", true), act("resync", false)] : [act("promote", true), act("resync", true)];
+}
+
+function role(page, each, act) {
+  const label = t(`replicas.${act}`);
+  const body = { act, brokerId: each.brokerId };
+  return page.act(
+    () => change("PUT", path("/api/brokers/{}/role", [each.broker]), body, { title: label, label, danger: act !== "promote" }),
+    () => t("replicas.done"),
+  );
+}
+
+function connections(slaves) {
+  return table({
+    caption: t("replicas.slaves"),
+    columns: [
+      { label: t("address") }, { label: t("replicas.of") }, { label: t("state") }, { label: t("replicas.acked"), number: true },
+      { label: t("replicas.behind"), number: true }, { label: t("replicas.late"), number: true }, { label: t("replicas.heard"), number: true },
+    ],
+    rows: slaves.map((each) => ({
+      key: `${each.master.address} ${each.addr}`,
+      cells: [
+        data(each.addr, { class: "mono" }),
+        data(each.master.broker),
+        each.refused
+          ? [tag(t("replicas.refused"), "bad"), " ", h("span", { lang: "en", translate: "no" }, each.refused)]
+          : tag(t(each.inSync ? "replicas.isInSync" : "replicas.notInSync"), each.inSync ? "good" : "warn"),
+        number(each.slaveAckOffset),
+        size(each.diff),
+        each.lagMs >= 0 ? duration(each.lagMs) : "–",
+        each.heardAgeMs >= 0 ? duration(each.heardAgeMs) : "–",
+      ],
+    })),
+  });
+}
