@@ -1,0 +1,191 @@
+"""What clients ask goes on to another server, and they stay connected."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.kit.waiting import until_async as until
+
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.clock import ManualClock, SystemClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import ConnectionLost
+from pocketmq.remoting.passage import HELD_MS, LEFT_MS, Passage
+from pocketmq.remoting.server import RemotingServer
+
+_C = RequestCode
+HELD = 999
+
+
+async def listening(server: RemotingServer) -> str:
+    host, port = await server.listen("127.0.0.1")
+    return f"{host}:{port}"
+
+
+class Site:
+    """Two servers, and a client of the first; each answers with its name and holds what it is to hold."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.asked: dict[str, list[int]] = {"here": [], "there": []}
+        self.holds = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        clock = SystemClock()
+        async with (
+            self._server("here") as self.here,
+            self._server("there") as self.there,
+            RemotingClient({}, clock) as self.client,
+        ):
+            self.at_here = await listening(self.here)
+            self.at_there = await listening(self.there)
+            self.passage = Passage(self.here, self.at_there, self.clock.monotonic_ms)
+            try:
+                yield
+            finally:
+                self.passage.close()
+
+    def _server(self, name: str) -> RemotingServer:
+        def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
+            self.asked[name].append(request.code)
+            if self.holds and request.code in (HELD, _C.PULL_MESSAGE):
+                return None
+            found = request.answer(ResponseCode.SUCCESS, name)
+            found.body = request.body
+            return found
+
+        return RemotingServer({}, SystemClock(), default_handler=answer)
+
+    async def ask(self, code: int = 1, body: bytes = b"") -> RemotingCommand:
+        return await self.client.invoke(self.at_here, RemotingCommand(code, {}, body), 60_000)
+
+    def heartbeat(self) -> bytes:
+        return fastjson.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g"}]})
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    async with made.running():
+        yield made
+
+
+async def test_requests_go_on_and_come_back_over_one_connection(site: Site) -> None:
+    site.passage.open()
+    large = bytes(range(256)) * 4_000
+    answers = await asyncio.gather(*(site.ask(number, large) for number in range(1, 9)))
+    assert {(each.remark, bytes(each.body) == large) for each in answers} == {("there", True)}
+    (connection,) = site.passage.passed
+    site.passage.serve_here()
+    assert (await site.ask()).remark == "here"
+    assert not site.passage.passed
+    assert len(site.here.connections) == 1
+    assert len(site.client.addresses) == 1
+    assert connection is not None
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_who_is_moved_is_moved_with_its_heartbeat_and_its_held_pull(
+    site: Site, where: str
+) -> None:
+    site.passage.open()
+    site.holds = True
+    await site.ask(_C.HEART_BEAT, site.heartbeat())
+    async with asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(site.ask(_C.PULL_MESSAGE))
+        await until(lambda: _C.PULL_MESSAGE in site.asked["there"])
+        site.passage.hold()
+        late = tasks.create_task(site.ask(7))
+        await until(lambda: any(each._held for each in site.passage.passed))
+        assert site.passage.is_quiet
+        site.holds = False
+        before = len(site.asked["there"])
+        if where == "here":
+            site.passage.serve_here()
+        else:
+            second = await asyncio.get_running_loop().create_server(
+                site.here.make_connection, "127.0.0.1", 0
+            )
+            host, port = second.sockets[0].getsockname()
+            site.passage.go_on(f"{host}:{port}")
+        assert (await pull).remark == (await late).remark == "here"
+        assert site.asked["here"] == [_C.HEART_BEAT, _C.PULL_MESSAGE, 7]
+        assert len(site.asked["there"]) == before
+        if where != "here":
+            second.close()
+
+
+async def test_who_is_moved_with_a_request_that_has_no_answer_is_told_by_a_lost_connection(
+    site: Site,
+) -> None:
+    """It may be done or not; nobody asks it twice."""
+    site.passage.open()
+    site.holds = True
+    async with asyncio.TaskGroup() as tasks:
+
+        async def ask() -> None:
+            with pytest.raises(ConnectionLost):
+                await site.ask(HELD)
+
+        tasks.create_task(ask())
+        await until(lambda: site.asked["there"] == [HELD])
+        assert not site.passage.is_quiet
+        site.passage.serve_here()
+    assert site.asked["here"] == []
+
+
+async def test_a_send_that_waits_too_long_is_refused_and_stored_nowhere(site: Site) -> None:
+    site.passage.open()
+    await site.ask()
+    site.passage.hold()
+    async with asyncio.TaskGroup() as tasks:
+        sent = tasks.create_task(site.ask(_C.SEND_MESSAGE_V2))
+        asked = tasks.create_task(site.ask(7))
+        await until(lambda: sum(len(each._held) for each in site.passage.passed) == 2)
+        site.passage.tick()
+        assert not sent.done()
+        site.clock.advance_ms(HELD_MS + 1)
+        site.passage.tick()
+        assert (await sent).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        site.passage.go_on()
+        assert (await asked).remark == "there"
+    assert _C.SEND_MESSAGE_V2 not in site.asked["there"]
+
+
+async def test_a_client_that_is_known_there_does_not_beat_twice(site: Site) -> None:
+    """Its own connection counts as one member, and this one would as another."""
+    known = True
+
+    async def is_known(heartbeat: RemotingCommand) -> bool:
+        return known
+
+    site.passage.is_known = is_known
+    site.passage.open()
+    assert (await site.ask(_C.HEART_BEAT, site.heartbeat())).code == ResponseCode.SUCCESS
+    assert site.asked["there"] == []
+    known = False
+    await site.ask(_C.HEART_BEAT, site.heartbeat())
+    assert site.asked["there"] == [_C.HEART_BEAT]
+
+
+async def test_a_connection_that_its_client_has_left_behind_is_closed(site: Site) -> None:
+    site.passage.open()
+    await site.ask()
+    site.passage.close_left()
+    assert len(site.passage.passed) == 1
+    site.clock.advance_ms(LEFT_MS + 1)
+    site.passage.close_left()
+    await until(lambda: not site.passage.passed)
+
+
+async def test_nobody_there_ends_the_connection(site: Site) -> None:
+    site.passage.target = "127.0.0.1:1"
+    site.passage.open()
+    with pytest.raises(ConnectionLost):
+        await site.ask()
+    await until(lambda: not site.passage.passed)
