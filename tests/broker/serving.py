@@ -31,8 +31,8 @@ async def serving(
     store: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Broker]:
-    """A broker named `b` with small files in `folder`."""
-    config = BrokerConfig(broker_name="b", **{"listen_port": 0, **settings})
+    """A broker, named `b` unless told otherwise, with small files in `folder`."""
+    config = BrokerConfig(**{"broker_name": "b", "listen_port": 0, **settings})
     files = {
         "mapped_file_size_commit_log": 1 << 23,
         "max_hash_slot_num": 1000,

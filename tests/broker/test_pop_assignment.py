@@ -145,6 +145,11 @@ class Cluster:
     def unregister(self, identity: BrokerIdentity) -> None:
         pass
 
+    def announce(self, namespace: str, key: str, value: str | None) -> None: ...
+
+    def announced(self, namespace: str) -> Mapping[str, str]:
+        return {}
+
     def route(self, topic: str) -> Mapping[str, Any] | None:
         def queues(name: str, perm: int) -> dict[str, Any]:
             return {"brokerName": name, "perm": perm, "readQueueNums": 2, "writeQueueNums": 2}

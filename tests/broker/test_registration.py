@@ -161,6 +161,11 @@ class Told:
     def route(self, topic: str) -> None:
         return None
 
+    def announce(self, namespace: str, key: str, value: str | None) -> None: ...
+
+    def announced(self, namespace: str) -> Mapping[str, str]:
+        return {}
+
 
 async def test_the_name_server_of_the_process_is_told_before_the_send_is_answered(
     tmp_path: Path,

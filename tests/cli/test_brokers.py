@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.servers import Server
+from tests.grpc.asking import asking
 from tests.interop.processes import free_ports
-from tests.kit.waiting import until
+from tests.kit.waiting import until, until_async
 
 from pocketmq.cli.app import run
 from pocketmq.cli.broker_process import ending, pause_ms
@@ -23,6 +24,7 @@ from pocketmq.cli.broker_set import chosen_count, folder_of, name_of, port_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.health import health
 from pocketmq.client import Message, MessageQueue, Producer
+from pocketmq.grpc.messages import classes
 
 PATIENCE_S = 60
 
@@ -97,6 +99,23 @@ def page(address: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+async def test_a_grpc_client_sees_the_queues_of_all(started: list[Server], folder: Path) -> None:
+    """Each with the port of its broker, whichever of them it asks."""
+    ready = up(started, folder, "--brokers", "2", "--no-console", "--grpc-port", "0").ready()
+    ports = [int(address.rpartition(":")[2]) for address in listed(ready["grpc"])]
+    assert len(ports) == 2
+    await create(ready["namesrv"], "T")
+    request = classes["QueryRouteRequest"](topic={"name": "T"})
+    async with asking(listed(ready["grpc"])[0]) as client:
+
+        async def seen() -> bool:
+            answer = await client.ask("QueryRoute", request)
+            places = [queue.broker.endpoints.addresses[0].port for queue in answer.message_queues]
+            return sorted(places) == sorted([*ports, *ports])
+
+        await until_async(seen, "two queues of each")
 
 
 def test_one_port_tells_the_figures_and_the_health_of_all(

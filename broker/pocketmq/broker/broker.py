@@ -20,6 +20,7 @@ from typing import Self
 from pocketmq.broker.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
+from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
@@ -214,7 +215,10 @@ class Broker:
         parts, config, events = self.parts, self.config, self.parts.node.events
         self.registration = self._make_registration(client)
         events.topics_changed.to(self.registration.topics_changed)
-        routes = TopicRoutes(
+        self.announcements = Announcements(
+            client, lambda: self.registration.addresses, self._name_server
+        )
+        self.routes = routes = TopicRoutes(
             config.broker_name,
             parts.tables.topics,
             client,

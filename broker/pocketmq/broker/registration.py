@@ -74,6 +74,14 @@ class LocalNameServer(Protocol):
         """TopicRouteData of a topic as JSON; None when no broker serves it."""
         ...
 
+    def announce(self, namespace: str, key: str, value: str | None) -> None:
+        """Keep a value for whoever asks; None: no longer. Raises: OSError."""
+        ...
+
+    def announced(self, namespace: str) -> Mapping[str, str]:
+        """The values of a namespace by their keys."""
+        ...
+
 
 class Registration:
     """Owner of the broker's entries at name servers."""

@@ -72,3 +72,14 @@ class LocalRegistrar:
     def route(self, topic: str) -> Mapping[str, Any] | None:
         """TopicRouteData of a topic as JSON; None when no broker serves it."""
         return self._routes.route(topic)
+
+    def announce(self, namespace: str, key: str, value: str | None) -> None:
+        """Keep a value for whoever asks; None: no longer. Raises: OSError."""
+        if value is None:
+            self._kv.delete(namespace, key)
+        else:
+            self._kv.put(namespace, key, value)
+
+    def announced(self, namespace: str) -> Mapping[str, str]:
+        """The values of a namespace by their keys."""
+        return self._kv.namespace(namespace) or {}

@@ -89,14 +89,14 @@ class Member:
 class BrokerProcess:
     """Owner of one child process, from its arguments to its end.
 
-    Attributes: member, address (`ip:port`, empty before it was ready), metrics_url (of its own port; may
-    be empty), is_ready (an event: it served once), pid (of the child of now).
+    Attributes: member, address (`ip:port`, empty before it was ready), metrics_url and grpc (of its own
+    ports; may be empty), is_ready (an event: it served once), pid (of the child of now).
     """
 
     def __init__(self, member: Member, child: Child) -> None:
         self.member = member
         self.address = ""
-        self.metrics_url = ""
+        self.metrics_url = self.grpc = ""
         self.is_ready = asyncio.Event()
         self._is_serving = False
         self._child = child
@@ -179,6 +179,7 @@ class BrokerProcess:
             said = dict(word.split("=", 1) for word in line.decode().split()[1:])
             self.address = said["broker"]
             self.metrics_url = said.get("metrics", "")
+            self.grpc = said.get("grpc", "")
             self._is_serving = True
             # Clients know the address by now: a restart must come back to it.
             self.member.port = int(self.address.rpartition(":")[2])

@@ -132,6 +132,11 @@ class BrokerServer:
         """The settings of each part, for callers that run them in processes of their own."""
         return self._config, self._store_config, self._namesrv, self._tls
 
+    @property
+    def grpc(self) -> tuple[GrpcConfig, bool]:
+        """The settings of the port for gRPC, and whether somebody asked for it."""
+        return self._grpc, self._grpc_port_is_asked
+
     def settings(self) -> dict[str, str]:
         """Every setting with its value."""
         return {

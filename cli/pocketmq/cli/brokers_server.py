@@ -16,6 +16,7 @@ from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait
 from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.broker_set import check_settings, folder_of, name_of, port_of
 from pocketmq.cli.child_process import Child, forked
+from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import check_port, say_ready
 from pocketmq.cli.server_options import ServerOptions
@@ -90,6 +91,7 @@ class BrokersServer:
                         {
                             "namesrv": name_server.address,
                             "broker": ",".join(each.address for each in processes),
+                            "grpc": ",".join(each.grpc for each in processes if each.grpc),
                             "name": ",".join(dict.fromkeys(each.member.name for each in processes)),
                             "cluster": self._config.broker_cluster_name,
                             "store": self._data,
@@ -158,7 +160,21 @@ class BrokersServer:
             # Free ports lie close together: one broker's second port could be another's first.
             arguments += ["--set", "fastListenEnable=false"]
         arguments += self._metrics_of(number)
+        arguments += ["--grpc-port", str(self._grpc_port(number))]
         return Member(name, folder, port_of(base, number), arguments)
+
+    def _grpc_port(self, number: int) -> int:
+        """The first one has the port that a single broker would have; any free one where nobody asked."""
+        config, is_asked = self._checked.grpc
+        if config.is_off:
+            return config.port
+        port = port_of(config.port, number)
+        if not is_asked:
+            try:
+                check_port(self._config.listen_address, port, "--grpc-port")
+            except CannotBegin:
+                return 0
+        return port
 
     def _metrics_of(self, number: int) -> list[str]:
         """Where a broker's figures are: where the settings say, else where only this process asks."""

@@ -1,12 +1,12 @@
 """Desk: what the services of the front share: the broker's acts, its tables, who asks, and late answers.
 
 A service is a function: request, client, call -> answer. It raises Failed or Refused, which become the
-answer's status; None means that it answers later.
+answer's status; None means that it answers later, a coroutine is awaited for the answer.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -28,6 +28,7 @@ from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
+from pocketmq.grpc.neighbours import Neighbours
 from pocketmq.grpc.schema import SERVICE, Code
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import (
@@ -84,10 +85,13 @@ class Acts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The address of this front that clients are told, when they do not say how they came."""
+    """Where this front is. host, port: what clients are told, when they do not say how they came; spawn:
+    runs what has to wait for others, for as long as the port serves."""
 
     host: str
     port: int
+    neighbours: Neighbours
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Desk:
@@ -115,16 +119,28 @@ class Desk:
             try:
                 self.access.check(call, needs(request))
                 answer = service(request, self.clients.of(call), call)
-            except Failed as failed:
-                answer = answer_of(status=failed.status)
-            except Refused as refused:
-                answer = answer_of(status=Failed.by(refused).status)
-            except Exception as error:
-                log.exception("%s failed peer=%s", name, call.connection.peer)
-                bug = Failed(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
-                answer = answer_of(status=bug.status)
-            if answer is not None:
+            except Exception as error:  # noqa: BLE001
+                answer = answer_of(status=failure(call, error))
+            if isinstance(answer, Coroutine):
+                self.place.spawn(later(call, answer))
+            elif answer is not None:
                 call.reply(answer.SerializeToString())
+
+        async def later(call: Call, answering: Coroutine[Any, Any, Any]) -> None:
+            try:
+                answer = await answering
+            except Exception as error:  # noqa: BLE001
+                answer = answer_of(status=failure(call, error))
+            call.reply(answer.SerializeToString())
+
+        def failure(call: Call, error: Exception) -> Any:
+            if isinstance(error, Refused):
+                error = Failed.by(error)
+            elif not isinstance(error, Failed):
+                log.error("%s failed peer=%s", name, call.connection.peer, exc_info=error)
+                text = f"{type(error).__name__}: {error}"
+                error = Failed(Code.INTERNAL_SERVER_ERROR, text)
+            return error.status
 
         return {f"/{SERVICE}/{name}".encode(): Method(handle)}
 

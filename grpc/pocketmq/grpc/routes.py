@@ -8,6 +8,7 @@ from pocketmq.grpc.call import Call, Method
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import MESSAGE_TYPE, Desk
 from pocketmq.grpc.messages import classes
+from pocketmq.grpc.neighbours import Elsewhere
 from pocketmq.grpc.schema import AddressScheme, Code, MessageType, Permission
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.tables import TopicConfig
@@ -44,44 +45,71 @@ class Routes:
             **desk.method("QueryAssignment", self.assignment, access.consumes),
         }
 
-    def route(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        topic = self._desk.known_topic(self._desk.topic_of(request.topic))
+    async def route(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        name = self._desk.topic_of(request.topic)
         answer = classes["QueryRouteResponse"](status=OK)
-        for queue_id in range(max(topic.read_queues, topic.write_queues)):
-            can = (
-                topic.readable and queue_id < topic.read_queues,
-                topic.writable and queue_id < topic.write_queues,
-            )
-            queue = self._queue(answer.message_queues.add(), topic, queue_id, request.endpoints)
-            queue.permission = _PERMISSIONS.get(can, Permission.NONE)
+        for at, topic in await self._everywhere(name, request.endpoints):
+            for queue_id in range(max(topic.read_queues, topic.write_queues)):
+                can = (
+                    topic.readable and queue_id < topic.read_queues,
+                    topic.writable and queue_id < topic.write_queues,
+                )
+                queue = answer.message_queues.add(
+                    topic={"name": name},
+                    id=queue_id,
+                    broker=at,
+                    permission=_PERMISSIONS.get(can, Permission.NONE),
+                )
+                queue.accept_message_types.extend(self._types(name))
         return answer
 
-    def assignment(self, request: Any, client: GrpcClient, call: Call) -> Any:
+    async def assignment(self, request: Any, client: GrpcClient, call: Call) -> Any:
         desk = self._desk
-        topic = desk.known_topic(desk.topic_of(request.topic))
-        group = desk.parts.tables.groups.get(desk.group_of(request.group))
-        if not topic.readable or not topic.read_queues:
-            raise Failed(Code.FORBIDDEN, f"the topic {topic.topic} has no readable queue")
-        in_order = group is not None and group.extra.get("consumeMessageOrderly") is True
+        name, group = desk.topic_of(request.topic), desk.group_of(request.group)
+        known = desk.parts.tables.groups.get(group)
+        in_order = known is not None and known.extra.get("consumeMessageOrderly") is True
         answer = classes["QueryAssignmentResponse"](status=OK)
-        for queue_id in range(topic.read_queues) if in_order else (_ALL_QUEUES,):
-            assigned = answer.assignments.add().message_queue
-            queue = self._queue(assigned, topic, queue_id, request.endpoints)
-            queue.permission = Permission.READ
+        for at, topic in await self._everywhere(name, request.endpoints):
+            readable = range(topic.read_queues) if topic.readable else range(0)
+            for queue_id in readable if in_order else (_ALL_QUEUES,) if readable else ():
+                queue = answer.assignments.add().message_queue
+                queue.topic.name, queue.id, queue.permission = name, queue_id, Permission.READ
+                queue.broker.CopyFrom(at)
+                queue.accept_message_types.extend(self._types(name))
+        if not answer.assignments:
+            raise Failed(Code.FORBIDDEN, f"the topic {name} has no readable queue")
         return answer
 
-    def _queue(self, queue: Any, topic: TopicConfig, queue_id: int, endpoints: Any) -> Any:
+    async def _everywhere(
+        self, name: str, endpoints: Any
+    ) -> list[tuple[Any, TopicConfig | Elsewhere]]:
+        """A topic at each broker that has it, with the Broker of the answer. Raises: Failed."""
         desk = self._desk
-        queue.topic.name = topic.topic
-        queue.id = queue_id
-        queue.accept_message_types.extend(accepted_types(topic))
-        queue.broker.name = desk.broker_name
-        queue.broker.id = MASTER_ID
-        if endpoints.addresses:
-            # The way that the client came, which works through any translation of addresses.
-            queue.broker.endpoints.CopyFrom(endpoints)
-            return queue
-        host = desk.place.host
-        queue.broker.endpoints.scheme = AddressScheme.IPv6 if ":" in host else AddressScheme.IPv4
-        queue.broker.endpoints.addresses.add(host=host, port=desk.place.port)
-        return queue
+        others = await desk.place.neighbours.of(name)
+        found: list[tuple[Any, TopicConfig | Elsewhere]] = []
+        if not others or desk.parts.tables.topics.get(name) is not None:
+            own = _broker(desk.broker_name, desk.place.host, desk.place.port)
+            if endpoints.addresses:
+                # The way that the client came, which works through any translation of addresses.
+                own.endpoints.CopyFrom(endpoints)
+            found.append((own, desk.known_topic(name)))
+        return found + [(_broker(each.broker, each.host, each.port), each) for each in others]
+
+    def _types(self, name: str) -> tuple[MessageType, ...]:
+        """What may be sent to a topic; what only others have, they judge."""
+        topic = self._desk.parts.tables.topics.get(name)
+        return _MIXED if topic is None else accepted_types(topic)
+
+
+def _broker(name: str, host: str, port: int) -> Any:
+    broker = classes["Broker"](name=name, id=MASTER_ID)
+    broker.endpoints.scheme = _scheme(host)
+    broker.endpoints.addresses.add(host=host, port=port)
+    return broker
+
+
+def _scheme(host: str) -> AddressScheme:
+    if ":" in host:
+        return AddressScheme.IPv6
+    is_ip = host.replace(".", "").isdigit()
+    return AddressScheme.IPv4 if is_ip else AddressScheme.DOMAIN_NAME

@@ -30,6 +30,9 @@ _SCAN_MS = 1_000
 _IDLE_MS = 120_000
 _STALLED_MS = 10_000
 _BACKLOG = 1_024
+_ANNOUNCE_S = 30
+NAMESPACE = "POCKETMQ_GRPC"
+"""Of name servers: under it, each broker's name has the address of its front as value."""
 
 
 class GrpcServer:
@@ -72,8 +75,12 @@ class GrpcServer:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stop, listener)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            scanning = tasks.create_task(self._scan(), name="grpc-scan")
-            stack.callback(scanning.cancel)
+            self._spawn = tasks.create_task
+            for coroutine, name in (
+                (self._scan(), "grpc-scan"),
+                (self._announce(), "grpc-announce"),
+            ):
+                stack.callback(tasks.create_task(coroutine, name=name).cancel)
             self._stack = stack.pop_all()
         return self
 
@@ -133,9 +140,14 @@ class GrpcServer:
         from pocketmq.grpc.connection import Port
         from pocketmq.grpc.desk import Place
         from pocketmq.grpc.front import Front
+        from pocketmq.grpc.neighbours import Neighbours
 
         broker = self._broker
-        place = Place(broker.config.broker_ip1, self.port)
+        neighbours = Neighbours(
+            broker.config.broker_name, broker.routes, broker.announcements, self._clock.monotonic_ms
+        )
+        host = broker.address.rpartition(":")[0].strip("[]")
+        place = Place(host, self.port, neighbours, self._spawn)
         self._front = front = Front(broker.parts, self._config, place)
         return Port(
             methods=front.methods,
@@ -145,6 +157,17 @@ class GrpcServer:
             message_size_max=self._config.message_size_max,
             closed=self.connections.discard,
         )
+
+    async def _announce(self) -> None:
+        """Let other brokers' fronts know of this one, again and again: name servers forget."""
+        tell = self._broker.announcements.announce
+        name = self._broker.config.broker_name
+        try:
+            while True:
+                await tell(NAMESPACE, name, self.address)
+                await asyncio.sleep(_ANNOUNCE_S)
+        finally:
+            await tell(NAMESPACE, name, None)
 
     async def _scan(self) -> None:
         while True:

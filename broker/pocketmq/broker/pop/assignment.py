@@ -109,15 +109,20 @@ class TopicRoutes:
         self._clock = clock
         self._addresses = addresses
         self._local = local
-        self._kept: dict[str, tuple[int, list[MessageQueue]]] = {}
+        self._kept: dict[str, tuple[int, Mapping[str, Any]]] = {}
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All readable queues, sorted; empty when nobody serves the topic."""
+        route = await self.route(topic)
+        return self._own(topic) if route is None else queues_of_route(topic, route)
+
+    async def route(self, topic: str) -> Mapping[str, Any] | None:
+        """TopicRouteData; empty when nobody serves the topic, None when there is nobody to ask."""
         if self._local is not None:
-            return queues_of_route(topic, self._local.route(topic))
+            return self._local.route(topic) or {}
         addresses = self._addresses()
         if not addresses:
-            return self._own(topic)
+            return None
         now = self._clock.monotonic_ms()
         kept = self._kept.get(topic)
         if kept is not None and now - kept[0] < ROUTE_KEPT_MS:
@@ -131,18 +136,19 @@ class TopicRoutes:
                     self._kept[topic] = now, found
                 return found
         log.warning("no name server answers, an old route or our own is used topic=%s", topic)
-        return kept[1] if kept is not None else self._own(topic)
+        return None if kept is None else kept[1]
 
-    async def _ask(self, address: str, topic: str) -> list[MessageQueue] | None:
+    async def _ask(self, address: str, topic: str) -> Mapping[str, Any] | None:
         """What one name server says; None when it says nothing."""
         ext = GetRouteInfoHeader(topic=topic, accept_standard_json_only=True).ext()
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
         try:
             answer = await self._client.invoke(address, command, _ASK_TIMEOUT_MS)
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return []
+                return {}
             if answer.code == ResponseCode.SUCCESS:
-                return queues_of_route(topic, fastjson.loads(answer.body))
+                route = fastjson.loads(answer.body)
+                return route if isinstance(route, Mapping) else {}
             log.warning(
                 "no route namesrv=%s code=%d remark=%r", address, answer.code, answer.remark
             )

@@ -1,0 +1,84 @@
+"""Neighbours: the queues of a topic that other brokers of the site have, each with that broker's own front.
+
+A client that gets them in a route connects to each front by itself. A broker without such a port, one of
+Apache's for example, is left out. Where the fronts are, the name servers know (broker.announcements).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pocketmq.broker.announcements import Announcements
+from pocketmq.broker.pop.assignment import TopicRoutes
+from pocketmq.grpc.server import NAMESPACE
+from pocketmq.remoting.flags import Perm
+
+log = logging.getLogger(__name__)
+
+_KEPT_MS = 1_000
+
+
+class Elsewhere(NamedTuple):
+    """A topic at another broker."""
+
+    broker: str
+    host: str
+    port: int
+    read_queues: int
+    write_queues: int
+    perm: int
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.perm & Perm.READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.perm & Perm.WRITE)
+
+
+class Neighbours:
+    """Of the broker of this name."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        routes: TopicRoutes,
+        announcements: Announcements,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self._broker_name = broker_name
+        self._routes = routes
+        self._announcements = announcements
+        self._monotonic_ms = monotonic_ms
+        self._fronts: Mapping[str, str] = {}
+        self._asked_ms: int | None = None
+
+    async def of(self, topic: str) -> list[Elsewhere]:
+        """In the order of the brokers' names."""
+        fronts = await self._known_fronts()
+        if not fronts.keys() - {self._broker_name}:
+            return []
+        route = await self._routes.route(topic) or {}
+        found = [each for data in route.get("queueDatas") or () for each in self._at(data, fronts)]
+        return sorted(found)
+
+    def _at(self, data: Any, fronts: Mapping[str, str]) -> list[Elsewhere]:
+        try:
+            name = str(data["brokerName"])
+            host, _, port = fronts.get(name, "").rpartition(":")
+            if name == self._broker_name or not host:
+                return []
+            counts = int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
+            return [Elsewhere(name, host.strip("[]"), int(port), *counts)]
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("a route's queue data is broken reason=%r", error)
+            return []
+
+    async def _known_fronts(self) -> Mapping[str, str]:
+        now_ms = self._monotonic_ms()
+        if self._asked_ms is None or now_ms - self._asked_ms >= _KEPT_MS:
+            self._asked_ms = now_ms
+            found = await self._announcements.announced(NAMESPACE)
+            self._fronts = self._fronts if found is None else found
+        return self._fronts

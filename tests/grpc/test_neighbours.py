@@ -1,0 +1,92 @@
+"""Several brokers: a client sees the queues of all, each with the front of its broker."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.broker.serving import serving
+from tests.grpc.asking import Asking, asking
+from tests.kit.waiting import until_async as until
+
+from pocketmq.broker.broker import Broker
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import Code
+from pocketmq.grpc.server import NAMESPACE, GrpcServer
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
+
+
+@asynccontextmanager
+async def site(
+    folder: Path, *names: str
+) -> AsyncIterator[tuple[NameServer, list[tuple[Broker, GrpcServer]]]]:
+    """Brokers of these names with a port each, which know each other by a name server over the wire."""
+    async with AsyncExitStack() as stack:
+        config = NamesrvConfig(listen_port=0, bind_address="127.0.0.1")
+        name_server = await stack.enter_async_context(NameServer(config, SystemClock()))
+        address = await name_server.listen()
+        found = []
+        for name in names:
+            settings: dict[str, Any] = {"broker_name": name, "namesrv_addr": address}
+            broker = await stack.enter_async_context(serving(folder / name, **settings))
+            front = GrpcServer(broker, GrpcConfig(port=0))
+            found.append((broker, await stack.enter_async_context(front)))
+        yield name_server, found
+
+
+async def route(client: Asking, topic: str) -> list[tuple[str, int, int]]:
+    """(broker, port, queue) of each queue."""
+    asked = classes["QueryRouteRequest"](topic={"name": topic})
+    answer = await client.ask("QueryRoute", asked)
+    return [
+        (queue.broker.name, queue.broker.endpoints.addresses[0].port, queue.id)
+        for queue in answer.message_queues
+    ]
+
+
+async def test_a_route_names_the_queues_of_all_brokers_with_their_own_fronts(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path, "a", "b") as (names, [(a, front_a), (b, front_b)]):
+        for broker, queues in ((a, 2), (b, 1)):
+            broker.parts.tables.topics.update(TopicConfig("T", queues, queues))
+        b.parts.tables.topics.update(TopicConfig("OnlyB", 1, 1))
+        for broker in (a, b):
+            broker.parts.tables.groups.update(GroupConfig("g"))
+
+        async def known() -> bool:
+            both = await a.announcements.announced(NAMESPACE) or {}
+            told = [names.local.route(topic) or {} for topic in ("T", "OnlyB")]
+            served = [len(each.get("queueDatas", ())) for each in told]
+            return set(both) == {"a", "b"} and served == [2, 1]
+
+        async with asking(front_a.address) as client, asking(front_b.address) as other:
+            await until(known, "the name server to know both")
+            expected = [("a", front_a.port, 0), ("a", front_a.port, 1), ("b", front_b.port, 0)]
+            assert sorted(await route(client, "T")) == sorted(await route(other, "T")) == expected
+            assert await route(client, "OnlyB") == [("b", front_b.port, 0)]
+            named: dict[str, Any] = {"topic": {"name": "T"}, "group": {"name": "g"}}
+            asked = classes["QueryAssignmentRequest"](**named)
+            answer = await client.ask("QueryAssignment", asked)
+            assigned = [each.message_queue for each in answer.assignments]
+            assert [(each.broker.name, each.id) for each in assigned] == [("a", -1), ("b", -1)]
+            nowhere = classes["QueryRouteRequest"](topic={"name": "Nowhere"})
+            answer = await client.ask("QueryRoute", nowhere)
+            assert answer.status.code == Code.TOPIC_NOT_FOUND
+
+
+async def test_a_front_that_stops_is_no_longer_announced(tmp_path: Path) -> None:
+    async with site(tmp_path, "a", "b") as (_, [(a, _), (_, front_b)]):
+
+        async def announced() -> set[str]:
+            return set(await a.announcements.announced(NAMESPACE) or {})
+
+        async def both() -> bool:
+            return await announced() == {"a", "b"}
+
+        await until(both, "both fronts")
+        await front_b.__aexit__(None, None, None)
+        assert await announced() == {"a"}
