@@ -3,6 +3,7 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.console.console_peer import Site, User, site
 from tests.console.test_api_groups import member
 from tests.kit.waiting import until_async
 
+from pocketmq.cli.message_files import read_messages
 from pocketmq.client import (
     ConsumeContext,
     ConsumeResult,
@@ -19,6 +21,7 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.console.message_json import BODY_SIZE_MAX
+from pocketmq.remoting.clock import SystemClock
 
 BINARY = bytes(range(256))
 
@@ -201,6 +204,13 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
         letters = (await user.read("/dlq/D"))["items"]
         assert sorted(each["body"]["text"] for each in letters) == ["dead 0", "dead 1", "dead 2"]
         assert {each["origin"]["topic"] for each in letters} == {"T"}
+        for each in letters:
+            assert (each["reconsumeTimes"], each["retryMaxTimes"], each["sentAgain"]) == (1, 16, [])
+            assert each["reason"].startswith("to %DLQ%D: it failed 1 times, which is the limit")
+            for msg_id in (each["msgId"], each["offsetMsgId"]):
+                [found] = (await user.read("/dlq/D", id=msg_id))["items"]
+                assert found == each
+        assert (await user.read("/dlq/D", id="none"))["items"] == []
         exported = await user.get("/dlq/D/export")
         lines = [json.loads(line) for line in exported.content.splitlines()]
         assert sorted(b64decode(each["body"]["base64"]) for each in lines) == [
@@ -214,6 +224,12 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
         result = await user.do("POST", "/dlq/D/resend", {"ids": [*ids, "no such id"]})
         assert (result["sent"], result["failed"]) == (2, 1)
         assert result["results"][2]["error"]
+
+        async def marked() -> set[str]:
+            items = (await user.read("/dlq/D"))["items"]
+            return {each["offsetMsgId"] for each in items if each["sentAgain"]}
+
+        await until_async(lambda: _equal(marked, set(ids)), "those that were sent again are marked")
         got: list[str] = []
 
         async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
@@ -235,6 +251,59 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
             return [each["subject"] for each in rows if each["kind"] == "DEAD_LETTERS"] == ["D"]
 
         await until_async(warned)
+
+
+async def _equal(found: Callable[[], Awaitable[Any]], wanted: Any) -> bool:
+    return bool(await found() == wanted)
+
+
+async def test_what_a_search_found_is_exported_and_can_be_imported(tmp_path: Path) -> None:
+    """Export by time and by key; the command line reads the file back, byte for byte."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        await _send(user, "T", BINARY, keys="binary")
+        await _send(user, "T", "text", keys="text", tag="t")
+        file = tmp_path / "found.jsonl"
+        for query, bodies in (
+            ({}, [BINARY, b"text"]),
+            ({"key": "binary"}, [BINARY]),
+            ({"end": 1}, []),
+        ):
+            exported = await user.get("/messages/export", topic="T", **query)
+            assert "T.jsonl" in exported.headers["content-disposition"]
+            file.write_bytes(exported.content)
+            assert [each["body"] for each in read_messages(str(file))] == bodies
+        assert (await user.get("/messages/export", topic="None")).status == 404
+
+
+async def test_a_message_for_a_time_of_its_own_is_found_and_taken_back(tmp_path: Path) -> None:
+    """Delays: the record that waits is shown, and after a recall it waits no more."""
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        async with Producer("P", name_server=running.name_server) as producer:
+            due_ms = SystemClock().now_ms() + 3_600_000
+            await producer.send(Message("T", b"later"), deliver_at_ms=due_ms)
+
+        async def waiting() -> list[Any]:
+            [broker] = (await user.read("/delays"))["brokers"]
+            return list(broker["timer"]["next"])
+
+        [row] = await until_async(waiting, "the message waits")
+        stored = await user.read(f"/messages/{row['offsetMsgId']}")
+        assert stored["properties"]["REAL_TOPIC"] == "T"
+        body = {"broker": "b", "topic": "T", "recallHandle": row["recallHandle"]}
+        asked = await user.ask("POST", "/delays/recall", body)
+        assert "nobody will get it" in asked["willDo"]
+        assert (await user.do("POST", "/delays/recall", body))["msgId"] == row["msgId"]
+        await until_async(lambda: _equal(waiting, []), "nothing waits")
+        wrong = {**body, "recallHandle": "nonsense"}
+        reply = await user.call("POST", "/delays/recall", wrong)
+        reply = await user.call(
+            "POST", "/delays/recall", wrong, {"X-Confirm": reply.json["confirm"]}
+        )
+        assert reply.status == 502
 
 
 async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ async def test_topics_are_made_changed_listed_by_type_and_deleted(tmp_path: Path
         listed = await user.read("/topics", type="NORMAL")
         assert [each["name"] for each in listed["items"]] == ["One", "T"]
         assert listed["counts"]["SYSTEM"] > 3
+        assert (await user.get("/topics", sort="odd")).status == 400
         page = await user.read("/topics", size=1, page=2, type="NORMAL")
         assert ([each["name"] for each in page["items"]], page["total"]) == (["T"], 2)
         assert (await user.read("/topics", q="on", type="NORMAL"))["items"][0]["name"] == "One"
@@ -164,6 +165,13 @@ accounts:
 - accessKey: adminkey
   secretKey: adminsecret
   admin: true
+- accessKey: readerkey
+  secretKey: readersecret
+  whiteRemoteAddress: 192.0.2.*
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [T=SUB, U=PUB|SUB]
+  groupPerms: [secret=DENY]
 """
 
 
@@ -190,6 +198,34 @@ async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_
             overview = await user.read("/overview")
             assert [each["reachable"] for each in overview["brokers"]] == [True]
             await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+            await user.do("PUT", "/topics/Other", {"readQueues": 1, "writeQueues": 1})
+            for group in ("open", "secret"):
+                await user.do("PUT", f"/groups/{group}", {})
+            [told] = (await user.read("/acl"))["brokers"]
+            assert told["enabled"]
+            admin, reader = told["accounts"]
+            assert (admin["accessKey"], admin["admin"]) == ("adminkey", True)
+            assert reader["topicPerms"] == ["T=SUB", "U=PUB|SUB"]
+            assert reader["groupPerms"] == ["secret=DENY"]
+            assert (reader["whiteAddress"], reader["defaultGroupPerm"]) == ("192.0.2.*", "SUB")
+            assert "readersecret" not in json.dumps(told)
+            rights = await user.read("/acl/b/readerkey", size=200)
+            may = {each["name"]: (each["publish"], each["subscribe"]) for each in rights["items"]}
+            assert may["T"] == (False, True)
+            assert may["Other"] == (False, False)
+            assert (may["open"], may["secret"]) == ((None, True), (None, False))
+            rights = await user.read("/acl/b/adminkey", q="Other")
+            assert [(each["publish"], each["subscribe"]) for each in rights["items"]] == [
+                (True, True)
+            ]
+            assert rights["admin"]
+            assert (await user.get("/acl/b/nobody")).status == 404
+
+
+async def test_without_accounts_the_console_says_that_nobody_is_checked(tmp_path: Path) -> None:
+    async with site(tmp_path) as running:
+        [told] = (await running.user.read("/acl"))["brokers"]
+        assert (told["enabled"], told["accounts"], told["error"]) == (False, [], None)
 
 
 async def test_the_name_servers_table_is_shown_and_changed(tmp_path: Path) -> None:

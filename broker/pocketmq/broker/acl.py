@@ -87,6 +87,7 @@ _WORDS = {
 }
 
 _EITHER = Permission.PUB | Permission.SUB
+_NO_SECRET = "******"
 MessageAt = Callable[[int], memoryview | None]
 Need = tuple[str, Permission]
 """A topic, or %RETRY%group for a group, and what is needed there."""
@@ -217,6 +218,26 @@ class Account:
             perms,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """A PlainAccessConfig of RocketMQ 4.9; Account.parse reads it back. The secret is not told."""
+        groups = {name for name in self.perms if is_retry_topic(name)}
+        return {
+            "accessKey": self.access_key,
+            "secretKey": _NO_SECRET,
+            "whiteRemoteAddress": self.white_address.text,
+            "admin": self.admin,
+            "defaultTopicPerm": _word(self.topic_default),
+            "defaultGroupPerm": _word(self.group_default),
+            "topicPerms": [
+                f"{name}={_word(held)}" for name, held in self.perms.items() if name not in groups
+            ],
+            "groupPerms": [
+                f"{name.removeprefix(RETRY_PREFIX)}={_word(self.perms[name])}"
+                for name in self.perms
+                if name in groups
+            ],
+        }
+
     def check(self, request: RemotingCommand, access: Access | None, message_at: MessageAt) -> None:
         """access None: for administrators only. Raises: AccessDenied (invariant 2)."""
         if access is None and not self.admin:
@@ -258,6 +279,10 @@ class Account:
 def _permission(word: object) -> Permission:
     """As Java reads it: a word that is none denies."""
     return _WORDS.get(str(word or "").strip(), Permission.DENY)
+
+
+def _word(permission: Permission) -> str:
+    return next(word for word, held in _WORDS.items() if held == permission)
 
 
 def _perms(listed: object, prefix: str) -> Iterator[tuple[str, Permission]]:
@@ -360,6 +385,14 @@ class PlainAccessValidator:
             log.error("ACL files changed but not taken up, the old accounts stay reason=%s", error)
         else:
             log.info("ACL files taken up accounts=%d", len(self._accounts.by_key))
+
+    def to_json(self) -> dict[str, Any]:
+        """The AclConfig of RocketMQ 4.9, without secrets."""
+        accounts = self._accounts
+        return {
+            "globalWhiteAddrs": [each.text for each in accounts.white_addresses],
+            "plainAccessConfigs": [each.to_json() for each in accounts.by_key.values()],
+        }
 
     # ------------------------------------------------------------ requests
 

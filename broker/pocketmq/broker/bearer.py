@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.peer import Peer
@@ -25,6 +25,10 @@ class BearerAccess(Protocol):
         self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
     ) -> None:
         """holds: whether the request is signed with that secret key. Raises: AccessDenied."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The accounts, as GET_BROKER_CLUSTER_ACL_CONFIG tells them."""
         ...
 
     def note(self, peer: Peer, access_key: str) -> None:

@@ -12,6 +12,7 @@ from pocketmq.admin.site import Site
 from pocketmq.client.errors import RequestNotSupported
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.names import TOOLS_GROUP
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 
 _LEVEL_KEY = "scheduleMessageOffset_"
@@ -19,7 +20,10 @@ _LEVEL_KEY = "scheduleMessageOffset_"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One message that waits. Times are ms since 1970; recall_handle takes it back (Producer.recall)."""
+    """One message that waits. Times are ms since 1970; recall_handle takes it back (Producer.recall).
+
+    offset_msg_id: of the record that waits; empty when the broker does not tell it.
+    """
 
     broker: str
     topic: str
@@ -30,6 +34,7 @@ class Timed:
     store_size: int
     roll_times: int
     recall_handle: str
+    offset_msg_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,14 @@ class Delays:
             )
         return found
 
+    async def recall(self, broker: str, topic: str, handle: str) -> str:
+        """Take a message back that waits for a time of its own; returns its id.
+
+        Raises: BrokerRefused when it is due or gone, or the broker takes none back; NoMaster.
+        """
+        [master, *_] = await self._site.masters(None, broker)
+        return await self._site.api.recall(master.address, topic, TOOLS_GROUP, handle)
+
     async def _counts(self, address: str) -> dict[str, int] | None:
         try:
             answer = await self._site.api.ask(address, RequestCode.GET_TIMER_METRICS)
@@ -122,4 +135,5 @@ def _timed(broker: str, each: dict[str, Any]) -> Timed:
         int(each["storeSize"]),
         int(each["rollTimes"]),
         str(each["recallHandle"]),
+        str(each.get("offsetMsgId") or ""),
     )

@@ -22,6 +22,8 @@ from pocketmq.remoting.record import read_records
 from pocketmq.remoting.unique_key import UniqueKeys
 
 SENDER_GROUP = "TOOLS_PRODUCER"
+# Ours: the property of a dead letter's copy that names the letter by its offset message id.
+RESENT_FROM = "DLQ_RESENT_FROM"
 _FOREVER_MS = (1 << 63) - 1
 _PULL_COUNT = 32
 _CALL_TIMEOUT_MS = 15_000
@@ -277,7 +279,8 @@ class Messages:
     async def resend_dead(self, message: MessageExt, group: str) -> SendResult:
         """Give a dead letter to its group again, and to no other: by the group's retry topic.
 
-        Its count of failures begins anew. The dead letter itself stays where it is.
+        Its count of failures begins anew. The dead letter itself stays where it is; the copy names it
+        (RESENT_FROM), so that `sent_again` finds it.
         """
         topic = RETRY_PREFIX + group
         addresses = dict(await self._site.masters_of(topic))
@@ -286,6 +289,7 @@ class Messages:
             key: value for key, value in message.properties.items() if key not in _NOT_RESENT
         }
         properties.setdefault("RETRY_TOPIC", message.topic)
+        properties[RESENT_FROM] = message.offset_msg_id
         header = headers.SendMessageV2Header(
             producer_group=TOOLS_GROUP,
             topic=topic,
@@ -308,6 +312,23 @@ class Messages:
             queue=MessageQueue(topic, name, 0),
             timeout_ms=_CALL_TIMEOUT_MS,
         )
+
+    async def sent_again(self, message: MessageExt, group: str) -> list[int]:
+        """When a dead letter was given to its group again (ms), as far as the copies are still stored."""
+        key = message.properties.get("UNIQ_KEY")
+        if not key:
+            return []
+        try:
+            copies = await self.by_unique_key(RETRY_PREFIX + group, key)
+        except NoRoute:
+            return []
+        # A copy that fails leaves its properties to the next one, whose count of failures is higher.
+        return [
+            each.store_timestamp
+            for each in copies
+            if each.properties.get(RESENT_FROM) == message.offset_msg_id
+            and each.reconsume_times == 0
+        ]
 
     # ------------------------------------------------------------ what became of it
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from pocketmq.admin.site import Site
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
@@ -38,6 +39,14 @@ class SiteSettings:
         """A broker's settings."""
         answer = await self._api.ask(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8"))
+
+    async def accounts(self, address: str) -> dict[str, Any]:
+        """A broker's accounts: globalWhiteAddrs, plainAccessConfigs as RocketMQ 4.9 names their fields.
+
+        Raises: BrokerFailed where access is not checked; RequestNotSupported by brokers of 5.x.
+        """
+        answer = await self._api.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        return dict(fastjson.loads(answer.body))
 
     async def update_broker(self, address: str, **settings: str) -> None:
         """Change settings that may change while it runs. Raises: NoPermission, BrokerFailed."""

@@ -6,9 +6,9 @@ raises ApiError. Nothing here knows HTTP's bytes.
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pocketmq.console.errors import ApiError, bad_request
 from pocketmq.console.security import CONFIRM_MS, Security, Session
@@ -16,6 +16,7 @@ from pocketmq.console.security import CONFIRM_MS, Security, Session
 SIZE_DEFAULT = 20
 SIZE_MAX = 200
 _INTEGER_MAX = 1 << 63
+Row = TypeVar("Row")
 
 
 class Fields:
@@ -178,6 +179,26 @@ class Call:
         """Number of the page, from 1, and its size."""
         return self.query.number("page", 1, low=1, high=1_000_000), self.size()
 
+    def sorted(
+        self, rows: Sequence[Row], figures: Mapping[str, Callable[[Row], float | None]]
+    ) -> list[Row]:
+        """By the figure that `sort` names, `desc` the highest first; what is not known comes last.
+
+        Raises: ApiError 400 for another name. Without one the rows stay as they are.
+        """
+        by = self.query.text_or_none("sort")
+        if by is None:
+            return list(rows)
+        if by not in figures:
+            raise bad_request(f"sort is one of {', '.join(figures)}, not {by!r}")
+        figure, sign = figures[by], -1 if self.query.flag("desc") else 1
+
+        def place(row: Row) -> tuple[bool, float]:
+            value = figure(row)
+            return value is None, sign * (value or 0)
+
+        return sorted(rows, key=place)
+
     def size(self) -> int:
         return self.query.number("size", SIZE_DEFAULT, low=1, high=SIZE_MAX)
 
@@ -196,6 +217,16 @@ class EventStream:
     """Server-Sent Events, already in their text form."""
 
     events: AsyncIterator[bytes]
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is.
+
+    >>> total([1, None, 2]), total([None])
+    (3, None)
+    """
+    known = [each for each in values if each is not None]
+    return round(sum(known), 2) if known else None
 
 
 def paged(items: Sequence[Any], page: int, size: int) -> dict[str, Any]:

@@ -64,6 +64,13 @@ class ConsoleConfig(Settings):
         "the store's folder unless set. Empty: in memory only.",
     )
 
+    alarm_file: str = key(
+        "",
+        name="consoleAlarmFile",
+        help="TOML file of alarm rules about groups and the web hooks that are told; read again when it "
+        "changes.",
+    )
+
     @property
     def is_off(self) -> bool:
         return self.port == OFF

@@ -1,19 +1,18 @@
 """Dead letters: groups that have some, the letters, give them to their group again, export them."""
 
-from base64 import b64encode
-from collections.abc import AsyncIterator
+import asyncio
 from typing import Any
 
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import SIZE_MAX, Call, Download, paged
-from pocketmq.console.errors import bad_request, not_found
-from pocketmq.console.message_api import find, window
-from pocketmq.console.message_json import message_json
+from pocketmq.console.errors import ApiError, bad_request, not_found
+from pocketmq.console.message_api import find, message_lines, origin_of, window_of
+from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
-from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import MessageCodecError, PocketMQError
 from pocketmq.remoting.message import MessageExt
 from pocketmq.remoting.names import DLQ_PREFIX, dlq_topic
+from pocketmq.remoting.track import Verdict
 
 
 async def list_groups(console: Console, call: Call) -> dict[str, Any]:
@@ -40,25 +39,81 @@ async def _count(console: Console, topic: str) -> int | None:
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:
-    group = call.path["group"]
+    group, topic = call.path["group"], dlq_topic(call.path["group"])
+    msg_id = call.query.text_or_none("id")
     try:
-        content = await window(console, call, dlq_topic(group))
+        if msg_id is None:
+            letters, content = await window_of(console, call, topic)
+        else:
+            letters = await _by_id(console, msg_id, topic)
+            content = {"cursor": None, "total": len(letters)}
     except NoRoute:
         raise not_found(
             f"group {group!r} has no dead letters",
             "a message becomes one when the group has failed to consume it retryMaxTimes times",
         ) from None
-    for item in content["items"]:
-        item["origin"] = _origin(item["properties"])
-    return content
+    limit = await _retries_max(console, group)
+    async with asyncio.TaskGroup() as tasks:
+        rows = [tasks.create_task(_row(console, group, each, limit)) for each in letters]
+    return {**content, "items": [row.result() for row in rows]}
 
 
-def _origin(properties: dict[str, str]) -> dict[str, str | None]:
-    """Where a dead letter came from, by what 5.x or else 4.9 writes into it."""
-    return {
-        "topic": properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC"),
-        "msgId": properties.get("DLQ_ORIGIN_MESSAGE_ID") or properties.get("ORIGIN_MESSAGE_ID"),
-    }
+async def _by_id(console: Console, msg_id: str, topic: str) -> list[MessageExt]:
+    """By the id of the message that died, which its letters keep, or by a letter's own; newest first."""
+    found = await console.admin.messages.by_unique_key(topic, msg_id)
+    if found:
+        return found[::-1]
+    try:
+        message = await find(console, msg_id, None)
+    except (ApiError, PocketMQError, MessageCodecError):
+        return []
+    return [message] if message.topic == topic else []
+
+
+async def _retries_max(console: Console, group: str) -> int | None:
+    """How often the group may fail before a message dies, as its brokers have it."""
+    try:
+        tables = await console.admin.groups.configs()
+    except PocketMQError:
+        return None
+    return max(
+        (table[group].retry_max_times for table in tables.values() if group in table), default=None
+    )
+
+
+async def _row(
+    console: Console, group: str, letter: MessageExt, limit: int | None
+) -> dict[str, Any]:
+    row = message_json(letter, LIST_BODY_SIZE)
+    origin = row["origin"] = origin_of(row["properties"])
+    row["retryMaxTimes"] = limit
+    row["reason"], row["sentAgain"] = None, []
+    try:
+        row["reason"] = await _reason(console, group, letter, origin)
+        row["sentAgain"] = await console.admin.messages.sent_again(letter, group)
+    except PocketMQError:
+        # A broker that does not answer: the letter itself is still worth showing.
+        pass
+    return row
+
+
+async def _reason(
+    console: Console, group: str, letter: MessageExt, origin: dict[str, str | None]
+) -> str | None:
+    """Why it died, in the words of the broker that has recorded it; None where none has."""
+    if origin["topic"] is None:
+        return None
+    told = await console.admin.doctor.track(
+        msg_id=letter.properties.get("UNIQ_KEY") or origin["msgId"],
+        topic=origin["topic"],
+        group=group,
+    )
+    for each in () if told is None else told["tracks"]:
+        if each["group"] == group and each["verdict"] == Verdict.DEAD_LETTERED:
+            text = str(each["text"])
+            # Behind the sentence that says where the letter lies.
+            return text.partition(f"{letter.offset_msg_id}: ")[2] or text
+    return None
 
 
 async def resend(console: Console, call: Call) -> dict[str, Any]:
@@ -101,14 +156,4 @@ async def export(console: Console, call: Call) -> Download:
     # Asked before the answer begins, while an error can still be told.
     await console.admin.topics.route(topic)
     found = console.admin.messages.between(topic, begin_ms=begin, end_ms=end)
-    return Download(f"{group}.dead-letters.jsonl", "application/x-ndjson", _lines(console, found))
-
-
-async def _lines(console: Console, messages: AsyncIterator[MessageExt]) -> AsyncIterator[bytes]:
-    async for message in messages:
-        if console.closing.is_set():
-            return
-        row = message_json(message, len(message.body))
-        row["body"]["base64"] = b64encode(message.body).decode("ascii")
-        row["origin"] = _origin(row["properties"])
-        yield json_codec.dumps(row) + b"\n"
+    return message_lines(console, f"{group}.dead-letters", found)

@@ -85,6 +85,8 @@ async def _timers(console: Console) -> dict[str, dict[str, Any]]:
                     "topic": message.topic,
                     "queueId": message.queue_id,
                     "msgId": message.msg_id,
+                    "offsetMsgId": message.offset_msg_id or None,
+                    "recallHandle": message.recall_handle,
                     "due": message.deliver_ms,
                     "storeTimestamp": message.store_ms,
                     "storeSize": message.store_size,
@@ -95,6 +97,18 @@ async def _timers(console: Console) -> dict[str, dict[str, Any]]:
         for each in found
         if each.counts is not None
     }
+
+
+async def recall(console: Console, call: Call) -> dict[str, Any]:
+    """Take one back that waits for a time of its own."""
+    broker, topic, handle = (call.body.text(name) for name in ("broker", "topic", "recallHandle"))
+    call.confirm(
+        "delay.recall",
+        {"broker": broker, "topic": topic},
+        f"A message that waits for topic {topic!r} on broker {broker} will be taken back: nobody will "
+        "get it. That cannot be undone.",
+    )
+    return {"msgId": await console.admin.delays.recall(broker, topic, handle)}
 
 
 async def level(console: Console, call: Call) -> dict[str, Any]:

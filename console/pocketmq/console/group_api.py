@@ -9,7 +9,7 @@ from pocketmq.admin.checkup import check_group
 from pocketmq.admin.views import group_row, member_count, subscriptions_of, users_first
 from pocketmq.broker.groups.mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.call import Call, paged
+from pocketmq.console.call import Call, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.group_members import member_rows, verdict
 from pocketmq.console.json_rows import (
@@ -55,7 +55,12 @@ async def list_groups(console: Console, call: Call) -> dict[str, Any]:
     chosen = [
         name for name in names if (not wanted or _type(name) in wanted) and part in name.lower()
     ]
-    content = paged(chosen, page, size)
+    figures = {
+        each: lambda name, each=each: _figures(console, name)[each]
+        for each in ("members", "lag", "out")
+    }
+    content = paged(call.sorted(chosen, figures), page, size)
+    content["totals"] = {each: total(map(figure, chosen)) for each, figure in figures.items()}
     differing = {each["group"] for groups in sample.findings.values() for each in groups}
     async with asyncio.TaskGroup() as tasks:
         rows = [
@@ -63,6 +68,14 @@ async def list_groups(console: Console, call: Call) -> dict[str, Any]:
         ]
     content["items"] = [row.result() for row in rows]
     return {**content, "counts": counts}
+
+
+def _figures(console: Console, name: str) -> dict[str, float | None]:
+    """Those of the last look: a list is sorted by them, and they make its totals."""
+    found = console.sampler.groups.get(name)
+    if found is None:
+        return dict.fromkeys(("members", "lag", "out"))
+    return {"members": found.members, "lag": found.lag, "out": round(found.rate, 2)}
 
 
 async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
@@ -75,13 +88,10 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
         "consumeType": found.consume_type,
         "messageModel": found.message_model,
         "lag": found.lag,
-        "out": None,
+        "out": _figures(console, name)["out"],
         "differs": differs if console.sampler.last.findings else None,
         "state": _state(console, name),
     }
-    figures = console.sampler.groups.get(name)
-    if figures is not None:
-        row["out"] = round(figures.rate, 2)
     told = await console.admin.doctor.groups(name)
     row["mode"] = next((groups[0]["mode"] for groups in told.values() if groups), None)
     return row
@@ -101,7 +111,6 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     checkup = await check_group(admin, name)
     view = checkup.view
     connection = view.connection
-    figures = console.sampler.groups.get(name)
     rows = sorted(view.progress, key=lambda row: users_first(row.queue))
     if not configs and connection is None and not rows:
         if view.failure is not None:
@@ -123,7 +132,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
         "verdict": verdict(view),
         "queues": [progress_row(row) for row in rows],
         "lag": view.lag,
-        "out": None if figures is None else round(figures.rate, 2),
+        "out": _figures(console, name)["out"],
         "subGroups": [
             {
                 "broker": broker,

@@ -1,6 +1,6 @@
 """Messages: by time, key, place or id; the whole body; what became of one; hand one to a member."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from pocketmq.console.call import Call, Download
@@ -8,6 +8,7 @@ from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.message_window import MessageWindow
 from pocketmq.console.state import Console
+from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id
@@ -15,6 +16,7 @@ from pocketmq.remoting.track import Verdict
 
 _KEY_COUNT_MAX = 64
 _CHUNK_SIZE = 1 << 16
+EXPORT_MAX = 100_000
 
 
 async def list_messages(console: Console, call: Call) -> dict[str, Any]:
@@ -28,6 +30,14 @@ async def list_messages(console: Console, call: Call) -> dict[str, Any]:
 
 async def window(console: Console, call: Call, topic: str) -> dict[str, Any]:
     """A page of a topic's messages between two times, newest first."""
+    items, content = await window_of(console, call, topic)
+    return {"items": [message_json(each, LIST_BODY_SIZE) for each in items], **content}
+
+
+async def window_of(
+    console: Console, call: Call, topic: str
+) -> tuple[list[MessageExt], dict[str, Any]]:
+    """The messages of such a page, and what else its answer holds."""
     query = call.query
     size = call.size()
     end_ms = query.number_or_none("end")
@@ -35,11 +45,7 @@ async def window(console: Console, call: Call, topic: str) -> dict[str, Any]:
     await found.open(query.text_or_none("cursor"))
     total = found.total
     items = await found.page(size)
-    return {
-        "items": [message_json(each, LIST_BODY_SIZE) for each in items],
-        "cursor": found.cursor,
-        "total": total,
-    }
+    return items, {"cursor": found.cursor, "total": total}
 
 
 async def _by_key(console: Console, topic: str, key: str) -> dict[str, Any]:
@@ -97,6 +103,56 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
                 "if it is a unique key, give its topic, too",
             )
     return await console.admin.messages.by_id(msg_id, topic)
+
+
+async def export(console: Console, call: Call) -> Download:
+    """What a search finds, as a file: by key, or all of a topic between two times, oldest first by queue."""
+    query, topic = call.query, call.query.text("topic")
+    # Asked before the answer begins, while an error can still be told.
+    await console.admin.topics.route(topic)
+    if "key" in query:
+        by_key = await console.admin.messages.by_key(
+            topic, query.text("key"), count_max=_KEY_COUNT_MAX
+        )
+        return message_lines(console, topic, _each(by_key))
+    found = console.admin.messages.between(
+        topic, begin_ms=query.number("begin", 0), end_ms=query.number_or_none("end")
+    )
+    return message_lines(console, topic, found)
+
+
+async def _each(messages: Iterable[MessageExt]) -> AsyncIterator[MessageExt]:
+    for each in messages:
+        yield each
+
+
+def message_lines(console: Console, name: str, found: AsyncIterator[MessageExt]) -> Download:
+    """Messages as JSON lines, which `pocketmq message import` and `dlq import` read, too.
+
+    Not more than EXPORT_MAX: who takes a whole topic along uses the command line.
+    """
+    return Download(f"{name}.jsonl", "application/x-ndjson", _lines(console, found))
+
+
+async def _lines(console: Console, messages: AsyncIterator[MessageExt]) -> AsyncIterator[bytes]:
+    count = 0
+    async for message in messages:
+        if console.closing.is_set() or count == EXPORT_MAX:
+            return
+        count += 1
+        row = message_json(message, len(message.body))
+        # As the command line names it.
+        row["bodyBase64"] = row["body"]["base64"]
+        row["origin"] = origin_of(row["properties"])
+        yield json_codec.dumps(row) + b"\n"
+
+
+def origin_of(properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Where a dead letter came from, by what 5.x or else 4.9 writes into it."""
+    return {
+        "topic": properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC"),
+        "msgId": properties.get("DLQ_ORIGIN_MESSAGE_ID") or properties.get("ORIGIN_MESSAGE_ID"),
+    }
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:

@@ -42,6 +42,8 @@ MENU = (
     ("/delays", "delays", False),
     ("/trace", "trace", False),
     ("/settings", "settings", True),
+    ("/acl", "acl", False),
+    ("/alarms", "alarms", False),
     ("/name-server", "nameServer", False),
 )
 # Pages that are reached from others, by a name in their query.

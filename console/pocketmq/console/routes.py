@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.console import (
+    acl_api,
+    alarm_api,
     cluster_api,
     dead_letter_api,
     delay_api,
@@ -66,6 +68,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/groups/{group}/members/{clientId}", group_api.member),
     ApiRoute("GET", "/producers", producer_api.producers),
     ApiRoute("GET", "/messages", message_api.list_messages),
+    ApiRoute("GET", "/messages/export", message_api.export),
     ApiRoute("GET", "/messages/{id}", message_api.show),
     ApiRoute("GET", "/messages/{id}/body", message_api.body),
     ApiRoute("GET", "/messages/{id}/track", message_api.track),
@@ -76,6 +79,10 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/dlq/{group}/export", dead_letter_api.export),
     ApiRoute("GET", "/delays", delay_api.overview),
     ApiRoute("GET", "/delays/{level}", delay_api.level),
+    ApiRoute("POST", "/delays/recall", delay_api.recall),
+    ApiRoute("GET", "/acl", acl_api.show),
+    ApiRoute("GET", "/acl/{broker}/{accessKey}", acl_api.may),
+    ApiRoute("GET", "/alarms", alarm_api.show),
     ApiRoute("GET", "/trace", trace_api.show),
     ApiRoute("GET", "/nameservers", cluster_api.name_servers),
     ApiRoute("GET", "/kv", kv_api.show),

@@ -152,6 +152,10 @@ class Sampler:
         await self._sampled.wait()
         return self.last
 
+    async def sampled(self) -> None:
+        """Wait for the next sample, without being one who watches."""
+        await self._sampled.wait()
+
     def wake(self) -> None:
         """End every wait for the next sample: the console closes."""
         self._sampled.set()

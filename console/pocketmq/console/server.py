@@ -55,9 +55,13 @@ class ConsoleServer:
         """options: of an Admin: name server, TLS, credentials. here: brokers of this process; elsewhere:
         those of others whose figures and health are asked for here.
 
-        Raises: IllegalArgument for a half-set login.
+        Raises: IllegalArgument for a half-set login or alarm rules with a fault.
         """
         config.secret()
+        if config.alarm_file:
+            from pocketmq.console.alarm_hook import read_rules
+
+            read_rules(config.alarm_file)
         self._config = config
         self._options = options
         self._clock: Clock = clock or SystemClock()
@@ -117,10 +121,12 @@ class ConsoleServer:
                 asyncio.TaskGroup() as tasks,
             ):
                 sampling = tasks.create_task(console.sampler.run(), name="console samples")
+                watching = tasks.create_task(console.watch.run(), name="console alarms")
                 await _first_connection(listening, stop)
                 if not stop.is_set():
                     await self._serve(console, listening, stop)
                 sampling.cancel()
+                watching.cancel()
         except* Exception:
             log.exception("the console has failed and is closed; the broker goes on")
         finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
+from pocketmq.console.alarm_hook import AlarmWatch
 from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.history_file import kept_history
@@ -38,6 +39,7 @@ class Console:
     admin: Admin
     security: Security
     sampler: Sampler
+    watch: AlarmWatch
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[BrokerElsewhere]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,12 +64,14 @@ async def opened(
     async with AsyncExitStack() as stack:
         history = stack.enter_context(kept_history(config.folder, config.sample_interval_ms))
         await stack.enter_async_context(admin)
+        sampler = Sampler(admin, clock, history)
         yield Console(
             config,
             clock,
             admin,
             Security(config, clock, machine_name=socket.gethostname()),
-            Sampler(admin, clock, history),
+            sampler,
+            AlarmWatch(config.alarm_file, sampler, clock),
             here,
             elsewhere,
         )

@@ -5,7 +5,7 @@ from typing import Any
 from pocketmq.admin import TopicConfig
 from pocketmq.admin.views import lag_of
 from pocketmq.client.errors import NoRoute
-from pocketmq.console.call import Call, paged
+from pocketmq.console.call import Call, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
 from pocketmq.console.name_kinds import TOPIC_TYPES, kind_of_topic
@@ -43,11 +43,17 @@ async def list_topics(console: Console, call: Call) -> dict[str, Any]:
         kind = kind_of_topic(name, types.get(name), system)
         counts[kind] += 1
         if (not wanted or kind in wanted) and part in name.lower():
-            rows.append(
-                {"name": name, "type": kind, "dynamic": rates.get(name, {"in": None, "out": None})}
-            )
+            rows.append({"name": name, "type": kind, "dynamic": rates.get(name, _UNKNOWN)})
     rows.sort(key=lambda row: (TOPIC_TYPES.index(row["type"]) >= _FIRST_SYSTEM, row["name"]))
-    return {**paged(rows, page, size), "counts": counts}
+    figures = {each: lambda row, each=each: row["dynamic"][each] for each in _UNKNOWN}
+    return {
+        **paged(call.sorted(rows, figures), page, size),
+        "counts": counts,
+        "totals": {each: total(map(figure, rows)) for each, figure in figures.items()},
+    }
+
+
+_UNKNOWN: dict[str, float | None] = dict.fromkeys(("in", "out", "lag"))
 
 
 # Users' own topics come first in a list, then those that belong to groups and to the system.
@@ -83,7 +89,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     configs = await _configs(console, name)
     status = await admin.topics.status(name, partial=True)
     await console.sampler.fresh()
-    rates = console.sampler.topic_rates().get(name, {"in": None, "out": None})
+    rates = console.sampler.topic_rates().get(name, _UNKNOWN)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
         "name": name,

@@ -4,14 +4,15 @@
    none (RocketMQ refuses a list of names and takes the rest: CVE-2023-33246). The change holds until the
    broker stops; the configuration file is the operator's and is never written.
 2. What is secret is shown as asterisks (CVE-2024-23321).
-3. The ACL codes of 4.x are refused in words: access is configured in files, and RocketMQ itself answers
-   some of them with silence when ACL is off.
+3. Accounts are told without their secrets (RocketMQ tells them). The other ACL codes of 4.x are refused in
+   words: access is configured in files, and RocketMQ itself answers some with silence when ACL is off.
 Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 """
 
 import logging
 
 from pocketmq.broker.parts import Node
+from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -45,10 +46,13 @@ class AdminConfigProcessor:
         self._groups: tuple[Settings, ...] = (node.config, store_config)
         self._now_ms = node.clock.now_ms
         self._events = node.events
+        self._accounts = node.accounts
         self._version = DataVersion(self._now_ms())
 
     def handlers(self) -> dict[int, Handler]:
         table: dict[int, Handler] = dict.fromkeys(_ACL_REFUSALS, self.refuse_acl)
+        if self._accounts is not None:
+            table[RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG] = self.get_accounts
         table[RequestCode.UPDATE_BROKER_CONFIG] = self.update_config
         table[RequestCode.GET_BROKER_CONFIG] = self.get_config
         return table
@@ -101,6 +105,10 @@ class AdminConfigProcessor:
             ext={"version": fastjson.dumps(self._version.to_json()).decode()},
             body=format_properties(table).encode("utf-8"),
         )
+
+    def get_accounts(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        assert self._accounts is not None
+        return json_answer(request, self._accounts.to_json())
 
     def refuse_acl(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return request.answer(

@@ -63,6 +63,7 @@ class TimerProcessor:
         return {
             "deliverTimestamp": waiting.due_ms,
             "msgId": waiting.unique_key,
+            "offsetMsgId": waiting.msg_id,
             "queueId": waiting.queue_id,
             "recallHandle": handle.encode(),
             "rollTimes": waiting.roll_times,

@@ -17,7 +17,7 @@ const MODULES = {
   "/": "overview", "/cluster": "cluster", "/broker": "broker", "/topics": "topics", "/topic": "topic",
   "/groups": "groups", "/group": "group", "/producers": "producers", "/messages": "messages",
   "/message": "message", "/dead-letters": "dead_letters", "/delays": "delays", "/trace": "trace",
-  "/settings": "settings", "/name-server": "name_server", "/login": "login",
+  "/settings": "settings", "/acl": "acl", "/alarms": "alarms", "/name-server": "name_server", "/login": "login",
 };
 const place = document.getElementById("page");
 const pauseButton = document.getElementById("pause");

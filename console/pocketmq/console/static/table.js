@@ -3,8 +3,11 @@
 import { code, h } from "./dom.js";
 import { named, number, t } from "./text.js";
 
-/** columns: [{label, number}]; rows: arrays of cells, or {key, cells, marked}. The first cell names the row. */
-export function table({ caption, columns, rows, showCaption = false }) {
+/** columns: [{label, number, sort}]; rows: arrays of cells, or {key, cells, marked}. The first cell names the row.
+ *
+ * A column with `sort` sorts the list of `page` by that figure. totals: cells of a last row.
+ */
+export function table({ caption, columns, rows, showCaption = false, page, totals }) {
   const kind = (at) => (columns[at].number ? "number" : null);
   return h(
     "div",
@@ -19,11 +22,11 @@ export function table({ caption, columns, rows, showCaption = false }) {
         h(
           "tr",
           {},
-          columns.map(({ label, number: right, quiet }) =>
+          columns.map(({ label, number: right, quiet, sort }) =>
             h(
               "th",
-              { scope: "col", class: right ? "number" : null },
-              quiet ? h("span", { class: "hidden-text" }, label) : label,
+              { scope: "col", class: right ? "number" : null, "aria-sort": sort && order(page, sort) },
+              sort ? sorter(page, sort, label) : quiet ? h("span", { class: "hidden-text" }, label) : label,
             ),
           ),
         ),
@@ -44,8 +47,33 @@ export function table({ caption, columns, rows, showCaption = false }) {
           );
         }),
       ),
+      totals &&
+        h(
+          "tfoot",
+          {},
+          h(
+            "tr",
+            {},
+            totals.map((cell, at) => (at === 0 ? h("th", { scope: "row" }, cell) : h("td", { class: kind(at) }, cell))),
+          ),
+        ),
     ),
   );
+}
+
+/** How the list is sorted by a figure, for aria-sort. */
+const order = (page, figure) =>
+  page.get("sort") !== figure ? "none" : page.get("desc") ? "descending" : "ascending";
+
+/** Presses: the highest first, the lowest first, as it was. */
+function sorter(page, figure, label) {
+  const [next, mark] = {
+    none: [{ sort: figure, desc: "true" }, ""],
+    descending: [{ sort: figure, desc: null }, " ↓"],
+    ascending: [{ sort: null, desc: null }, " ↑"],
+  }[order(page, figure)];
+  const click = () => page.set({ ...next, page: null });
+  return h("button", { type: "button", class: "sort", on: { click } }, label, h("span", { "aria-hidden": "true" }, mark));
 }
 
 /** Buttons at the foot of a list that has page, size and total. */

@@ -82,6 +82,15 @@ export function duration(ms) {
   return `${few.format(ms / (24 * HOUR_MS))} d`;
 }
 
+/** How long ago, or in how long; the moment itself when pointed at. 0: never. */
+export function age(ms) {
+  if (!ms || ms < 0) return h("span", {}, t("never"));
+  const past = Date.now() - ms;
+  const text = t(past < 0 ? "in" : "ago", { time: duration(Math.abs(past)) });
+  const at = new Date(ms);
+  return h("time", { datetime: at.toISOString(), title: `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}` }, text);
+}
+
 /** For <input type="datetime-local">, and back. */
 export function toInput(ms) {
   const at = new Date(ms);

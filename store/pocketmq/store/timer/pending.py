@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.message_codec import get_property, offset_msg_id
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
@@ -33,7 +33,10 @@ _SECONDS_MAX = 3 * 24 * 3600
 
 
 class Waiting(NamedTuple):
-    """One message that waits. due_ms: the second in which it comes begins at OUT_MS, and is over then."""
+    """One message that waits. due_ms: the second in which it comes begins at OUT_MS, and is over then.
+
+    msg_id: of the record that waits, an offset message id.
+    """
 
     topic: str
     queue_id: int
@@ -42,6 +45,7 @@ class Waiting(NamedTuple):
     store_ms: int
     roll_times: int
     size: int
+    msg_id: str
 
 
 def waiting_record(store: MessageStore, position: int) -> Record | None:
@@ -199,4 +203,5 @@ def _waiting(record: Record, unit: Unit) -> Waiting:
         record.store_ms,
         number(ROLL_TIMES),
         unit.size,
+        offset_msg_id(record.store_host, record.position),
     )

@@ -3,8 +3,8 @@
 import { change, get, path } from "../api.js";
 import { say } from "../dialog.js";
 import { data, h } from "../dom.js";
-import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table } from "../table.js";
-import { fromInput, number, t, toInput } from "../text.js";
+import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table, tag } from "../table.js";
+import { age, fromInput, number, t, toInput } from "../text.js";
 import { messageTable } from "./messages.js";
 
 export default {
@@ -13,7 +13,7 @@ export default {
   load(page, signal) {
     const group = page.get("group");
     if (!group) return get(path("/api/dlq", [], { page: page.get("page"), size: 20 }), signal);
-    const query = { begin: page.get("begin"), end: page.get("end"), cursor: page.state.cursor, size: 20 };
+    const query = { id: page.get("id"), begin: page.get("begin"), end: page.get("end"), cursor: page.state.cursor, size: 20 };
     return get(path("/api/dlq/{}", [group], query), signal);
   },
   view: (page, list) => (page.get("group") ? letters(page, list) : groups(page, list)),
@@ -59,6 +59,10 @@ function letters(page, list) {
     const at = (name) => String(fromInput(form.elements[name].value) ?? "");
     page.set({ begin: at("begin"), end: at("end") });
   };
+  const byId = (event, form) => {
+    event.preventDefault();
+    page.set({ id: form.elements.id.value.trim() });
+  };
   const times = { begin: page.get("begin"), end: page.get("end") };
   const time = (name, label) =>
     h("label", {}, label, h("input", { type: "datetime-local", step: 1, name, value: times[name] && toInput(Number(times[name])) }));
@@ -75,11 +79,19 @@ function letters(page, list) {
     card(
       null,
       h("form", { class: "row", on: { submit: range } }, time("begin", t("from")), time("end", t("until")), h("button", {}, t("search"))),
+      h(
+        "form",
+        { class: "row", role: "search", "aria-label": t("deadLetters.byId"), on: { submit: byId } },
+        h("label", {}, t("deadLetters.byId"), h("input", { type: "search", name: "id", value: page.get("id"), translate: "no", autocomplete: "off", spellcheck: "false" })),
+        h("button", {}, t("search")),
+      ),
       list.items.length
         ? [
             h("p", {}, h("label", {}, h("input", { type: "checkbox", checked: whole, on: { change: all } }), t("resend.all"))),
             messageTable(t("deadLetters"), list.items, (each) => [
               [t("origin"), each.origin?.topic ? link("/message", { id: each.origin.msgId, topic: each.origin.topic }, each.origin.topic) : "–"],
+              [t("deadLetters.reason"), reason(each)],
+              [t("deadLetters.sentAgain"), each.sentAgain.length ? each.sentAgain.map((at) => h("div", {}, tag(t("deadLetters.sent"), "good"), " ", age(at))) : "–"],
               [
                 t("resend"),
                 h(
@@ -91,10 +103,17 @@ function letters(page, list) {
               ],
             ]),
           ]
-        : empty(t("deadLetters.none"), t("deadLetters.none.text")),
+        : empty(t(page.get("id") ? "filter.none" : "deadLetters.none"), t(page.get("id") ? "messages.none.do" : "deadLetters.none.text")),
       cursorPager(page, list),
     ),
   ];
+}
+
+/** How often it failed, and why it is here: the broker's words, or what the counts tell. */
+function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
+  const times = t("deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
+  const derived = t(reconsumeTimes > retryMaxTimes ? "deadLetters.limit" : "deadLetters.early");
+  return [h("div", {}, times), told ? h("div", { class: "soft small", lang: "en", translate: "no" }, told) : h("div", { class: "soft small" }, derived)];
 }
 
 async function resend(page, group, ids) {

@@ -1,9 +1,9 @@
 /* Delayed messages that wait: how many at each level, and which are due next. */
 
-import { get, path } from "../api.js";
-import { data, h } from "../dom.js";
-import { card, cursorPager, empty, head, href, link, table } from "../table.js";
-import { duration, moment, number, size, t } from "../text.js";
+import { change, get, path } from "../api.js";
+import { code, data, h } from "../dom.js";
+import { card, cursorPager, doer, empty, head, link, table, topicLink } from "../table.js";
+import { age, duration, moment, number, size, t } from "../text.js";
 import { messageTable } from "./messages.js";
 
 export default {
@@ -14,10 +14,10 @@ export default {
     if (!level) return get("/api/delays", signal);
     return get(path("/api/delays/{}", [level], { broker: page.get("broker"), cursor: page.state.cursor, size: 20 }), signal);
   },
-  view: (page, found) => (page.get("level") ? waiting(page, found) : levels(found)),
+  view: (page, found) => (page.get("level") ? waiting(page, found) : levels(page, found)),
 };
 
-function levels({ brokers }) {
+function levels(page, { brokers }) {
   return [
     head(t("delays"), { about: t("delays.about") }),
     brokers.map(({ broker, levels: list, timer }) => {
@@ -33,33 +33,47 @@ function levels({ brokers }) {
               key: each.level,
               cells: [
                 each.waiting > 0 ? link("/delays", { level: each.level, broker }, `${each.level}`) : data(each.level),
-                duration(each.delayMs),
+                each.waiting > 0 ? link("/delays", { level: each.level, broker }, duration(each.delayMs)) : duration(each.delayMs),
                 number(each.waiting),
               ],
             })),
           }),
         timer?.waiting != null && h("p", {}, t("delays.timer", { count: number(timer.waiting) })),
-        timer?.next?.length > 0 && next(timer.next),
+        timer?.next?.length > 0 && next(page, broker, timer.next),
       );
     }),
   ];
 }
 
-function next(list) {
+function next(page, broker, list) {
   return table({
     caption: t("delays.next"), showCaption: true,
-    columns: [{ label: t("messageId") }, { label: t("topic") }, { label: t("due") }, { label: t("stored") }, { label: t("storeSize"), number: true }],
+    columns: [
+      { label: t("messageId") }, { label: t("topic") }, { label: t("due") }, { label: t("due.in") }, { label: t("stored") },
+      { label: t("storeSize"), number: true }, { label: t("actions"), quiet: true },
+    ],
     rows: list.map((each) => ({
       key: `${each.msgId} ${each.due}`,
-      cells: [data(each.msgId, { class: "mono" }), data(each.topic), moment(each.due, { millis: true }), moment(each.storeTimestamp), size(each.storeSize)],
+      cells: [
+        each.offsetMsgId ? link("/message", { id: each.offsetMsgId }, code(each.msgId)) : code(each.msgId),
+        topicLink(each.topic), moment(each.due, { millis: true }), age(each.due), age(each.storeTimestamp), size(each.storeSize),
+        h("div", { class: "actions" }, doer(page, t("recall"), () => recall(page, broker, each), { danger: true })),
+      ],
     })),
   });
+}
+
+async function recall(page, broker, { topic, recallHandle, msgId }) {
+  const title = t("recall.title", { id: msgId });
+  const url = "/api/delays/recall";
+  await page.act(() => change("POST", url, { broker, topic, recallHandle }, { title, label: t("recall") }), t("recall.done"));
 }
 
 function waiting(page, list) {
   const extra = (each) => [
     [t("due"), moment(each.due)],
-    [t("topic"), each.realTopic ? h("a", { href: href("/topic", { name: each.realTopic }), translate: "no" }, each.realTopic) : "–"],
+    [t("topic"), each.realTopic ? topicLink(each.realTopic) : "–"],
+    [t("due.in"), age(each.due)],
   ];
   return [
     head(t("delays.level", { level: page.get("level") }), { crumb: ["/delays", t("delays")] }),

@@ -5,7 +5,7 @@ import { form, show } from "../dialog.js";
 import { code, data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
-import { language, moment, named, number, rate, sentence, t } from "../text.js";
+import { age, duration, language, moment, named, number, rate, sentence, size, t } from "../text.js";
 import { editGroup } from "./groups.js";
 import { warnings } from "./overview.js";
 
@@ -192,23 +192,43 @@ async function running(page, group, client) {
   const url = (stack) => path("/api/groups/{}/members/{}", [group, client], { stack });
   const found = await page.act(() => get(url(true)));
   if (!found) return;
-  const rows = found.queues.map(({ topic, broker, queueId, fields }) => [
+  const queues = found.queues.map(({ topic, broker, queueId, fields: it }) => [
     data(`${topic} ${broker} ${queueId}`),
-    data(Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" "), { class: "small" }),
+    held(it),
+    number(it.commitOffset),
+    age(it.lastPullTimestamp),
+    age(it.lastConsumeTimestamp),
+    it.droped ? tag(t("running.dropped"), "warn") : it.locked ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
   ]);
-  const statuses = Object.entries(found.statuses).map(([topic, values]) => [
-    data(topic),
-    data(Object.entries(values).map(([name, value]) => `${name}=${value}`).join(" "), { class: "small" }),
+  const statuses = Object.entries(found.statuses).map(([topic, it]) => [
+    data(topic), rate(it.pullTPS), duration(it.pullRT), rate(it.consumeOKTPS), rate(it.consumeFailedTPS), duration(it.consumeRT), number(it.consumeFailedMsgs),
   ]);
-  const two = (caption, first, second, list) => [h("h3", {}, caption), table({ caption, columns: [{ label: first }, { label: second }], rows: list })];
+  const part = (caption, columns, rows) => [
+    h("h3", {}, caption),
+    table({ caption, columns: columns.map((label, at) => ({ label, number: at > 0 && typeof rows[0]?.[at] === "string" })), rows }),
+  ];
   await show(t("running.title", { client }), [
     found.subscriptions.map(asks),
-    two(t("queues"), t("queue"), t("running.fields"), rows),
-    two(t("running.statuses"), t("topic"), t("running.fields"), statuses),
-    two(t("properties"), t("name"), t("value"), Object.entries(found.properties).map(([name, value]) => [code(name), data(value)])),
+    part(t("queues"), [t("queue"), t("running.held"), t("running.committed"), t("running.pulled"), t("running.finished"), t("state")], queues),
+    part(t("running.statuses"), [t("topic"), t("running.pulls"), t("running.pullTime"), t("running.done"), t("running.failed"), t("running.doneTime"), t("running.failedHour")], statuses),
+    part(t("properties"), [t("name"), t("value")], Object.entries(found.properties).map(([name, value]) => [code(name), property(name, value)])),
     found.stack && [h("h3", {}, t("running.stack")), h("pre", { translate: "no", tabindex: 0 }, found.stack)],
   ]);
 }
+
+/** What a member has fetched of a queue and not finished: waiting, and in the hands of its listener. */
+function held(it) {
+  const count = Number(it.cachedMsgCount ?? 0);
+  const busy = Number(it.transactionMsgCount ?? 0);
+  if (!count && !busy) return t("running.nothing");
+  return [
+    count > 0 && t("running.messages", { count: number(count), size: size(Number(it.cachedMsgSizeInMiB ?? 0) * 1024 * 1024), from: number(it.cachedMsgMinOffset), until: number(it.cachedMsgMaxOffset) }),
+    busy > 0 && h("div", {}, t("running.busy", { count: number(busy), from: number(it.transactionMsgMinOffset), until: number(it.transactionMsgMaxOffset) })),
+  ];
+}
+
+const property = (name, value) =>
+  name.endsWith("TIMESTAMP") && Number(value) > 0 ? [moment(Number(value)), " ", age(Number(value))] : data(value);
 
 // ---------------------------------------------------------------- queues and offsets
 

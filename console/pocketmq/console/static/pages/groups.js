@@ -11,7 +11,7 @@ export default {
   live: 5000,
   load(page, signal) {
     const type = page.get("type") || "NORMAL";
-    const query = { q: page.get("q"), page: page.get("page"), size: 20, type: type === "ALL" ? null : type };
+    const query = { q: page.get("q"), page: page.get("page"), size: 20, sort: page.get("sort"), desc: page.get("desc"), type: type === "ALL" ? null : type };
     return get(path("/api/groups", [], query), signal);
   },
   view(page, list) {
@@ -32,10 +32,12 @@ export default {
         list.items.length
           ? table({
               caption: t("groups"),
+              page,
               columns: [
-                { label: t("group") }, { label: t("state") }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true },
-                { label: t("messageModel") }, { label: t("lag"), number: true }, { label: t("rate.out"), number: true },
+                { label: t("group") }, { label: t("state") }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true, sort: "members" },
+                { label: t("messageModel") }, { label: t("lag"), number: true, sort: "lag" }, { label: t("rate.out"), number: true, sort: "out" },
               ],
+              totals: [t("total", { count: number(list.total) }), "", "", "", number(list.totals.members), "", number(list.totals.lag), rate(list.totals.out)],
               rows: list.items.map((each) => ({ key: each.name, marked: each.differs, cells: row(each) })),
             })
           : page.get("q")

@@ -8,6 +8,11 @@ import { fromInput, moment, size, t, toInput } from "../text.js";
 const HOUR_MS = 3_600_000;
 const WAYS = ["time", "key", "id", "queue"];
 const PRINTED_MAX = 90;
+// What of the address says what was searched, by the way of searching.
+const EXPORTED = {
+  time: (page) => ({ topic: page.get("topic"), begin: page.get("begin"), end: page.get("end") }),
+  key: (page) => ({ topic: page.get("topic"), key: page.get("key") }),
+};
 
 export default {
   title: "messages",
@@ -31,6 +36,7 @@ export default {
       head(t("messages"), { about: t("messages.about") }),
       tabs(t("messages.how"), choices, by),
       card(null, search(page, by, topics)),
+      list?.items.length > 0 && by in EXPORTED && h("p", {}, h("a", { class: "button", href: path("/api/messages/export", [], EXPORTED[by](page)), download: "" }, t("messages.export"))),
       list && card(null, list.items.length ? messageTable(t("messages"), list.items) : none(page, by), cursorPager(page, list)),
     ];
   },

@@ -12,7 +12,7 @@ export default {
   live: 5000,
   load(page, signal) {
     const type = page.get("type") || "NORMAL,FIFO,DELAY,TRANSACTION,UNSPECIFIED";
-    const query = { type: type === "ALL" ? null : type, q: page.get("q"), page: page.get("page"), size: 20 };
+    const query = { type: type === "ALL" ? null : type, q: page.get("q"), page: page.get("page"), size: 20, sort: page.get("sort"), desc: page.get("desc") };
     return get(path("/api/topics", [], query), signal);
   },
   view(page, list) {
@@ -27,10 +27,13 @@ export default {
         list.items.length
           ? table({
               caption: t("topics"),
+              page,
               columns: [
-                { label: t("topic") }, { label: t("type") }, { label: t("rate.in"), number: true },
-                { label: t("rate.out"), number: true }, { label: t("actions"), quiet: true },
+                { label: t("topic") }, { label: t("type") }, { label: t("rate.in"), number: true, sort: "in" },
+                { label: t("rate.out"), number: true, sort: "out" }, { label: t("lag"), number: true, sort: "lag" },
+                { label: t("actions"), quiet: true },
               ],
+              totals: [t("total", { count: number(list.total) }), "", rate(list.totals.in), rate(list.totals.out), number(list.totals.lag), ""],
               rows: list.items.map((each) => ({ key: each.name, cells: row(page, each) })),
             })
           : none(page),
@@ -44,7 +47,7 @@ function row(page, { name, type, dynamic }) {
   const send = ["RETRY", "DLQ", "SYSTEM"].includes(type)
     ? null
     : doer(page, t("send"), () => sendForm(page, name));
-  return [topicLink(name), topicKind(type), rate(dynamic?.in), rate(dynamic?.out), h("div", { class: "actions" }, send)];
+  return [topicLink(name), topicKind(type), rate(dynamic?.in), rate(dynamic?.out), number(dynamic?.lag), h("div", { class: "actions" }, send)];
 }
 
 function none(page) {

@@ -1,0 +1,91 @@
+"""Access: the accounts that brokers check signatures with, and what each may do with which topic and group.
+
+The rules are the broker's own (broker.acl); secrets are neither told nor kept here.
+"""
+
+from typing import Any
+
+from pocketmq.broker.acl import Account, Permission
+from pocketmq.console.call import Call, paged
+from pocketmq.console.errors import in_words, not_found
+from pocketmq.console.name_kinds import kind_of_topic
+from pocketmq.console.state import Console
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.names import is_system_group, retry_topic
+
+# Account.parse wants one; it is never compared with anything.
+_UNKNOWN_SECRET = "unknown-here"
+
+
+async def show(console: Console, call: Call) -> dict[str, Any]:
+    """Each master with its accounts; why there are none, where it does not tell."""
+    rows: list[dict[str, Any]] = []
+    for master in await console.admin.site.masters():
+        row: dict[str, Any] = {"broker": master.name, "enabled": None, "error": None}
+        row.update(whiteAddresses=[], accounts=[])
+        try:
+            settings = await console.admin.settings.broker(master.address)
+            row["enabled"] = settings.get("aclEnable") == "true"
+            if row["enabled"]:
+                told = await console.admin.settings.accounts(master.address)
+                row["whiteAddresses"] = list(told.get("globalWhiteAddrs") or ())
+                row["accounts"] = [_account(each) for each in told.get("plainAccessConfigs") or ()]
+        except PocketMQError as error:
+            row["error"] = in_words(error)
+        rows.append(row)
+    return {"brokers": rows}
+
+
+def _account(told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "accessKey": str(told.get("accessKey")),
+        "admin": told.get("admin") is True,
+        "whiteAddress": told.get("whiteRemoteAddress") or None,
+        "defaultTopicPerm": told.get("defaultTopicPerm") or "DENY",
+        "defaultGroupPerm": told.get("defaultGroupPerm") or "DENY",
+        "topicPerms": list(told.get("topicPerms") or ()),
+        "groupPerms": list(told.get("groupPerms") or ()),
+    }
+
+
+async def may(console: Console, call: Call) -> dict[str, Any]:
+    """What an account of a broker may do with each topic and group of the site; `q`: a part of the name."""
+    page, size = call.page()
+    part = call.query.text("q", "").lower()
+    account = await _find(console, call.path["broker"], call.path["accessKey"])
+    topics = [
+        each for each in await console.admin.topics.names() if kind_of_topic(each) == "NORMAL"
+    ]
+    groups = [each for each in await console.admin.groups.names() if not is_system_group(each)]
+    rows: list[dict[str, Any]] = [
+        {
+            "kind": "TOPIC",
+            "name": name,
+            "publish": account.has(name, Permission.PUB),
+            "subscribe": account.has(name, Permission.SUB),
+        }
+        for name in sorted(topics)
+    ]
+    rows += [
+        {
+            "kind": "GROUP",
+            "name": name,
+            "publish": None,
+            "subscribe": account.has(retry_topic(name), Permission.SUB),
+        }
+        for name in sorted(groups)
+    ]
+    chosen = [row for row in rows if part in row["name"].lower()]
+    return {**paged(chosen, page, size), "admin": account.admin}
+
+
+async def _find(console: Console, broker: str, access_key: str) -> Account:
+    [master, *_] = await console.admin.site.masters(None, broker)
+    told = await console.admin.settings.accounts(master.address)
+    for each in told.get("plainAccessConfigs") or ():
+        if each.get("accessKey") == access_key:
+            try:
+                return Account.parse({**each, "secretKey": _UNKNOWN_SECRET})
+            except IllegalArgument:
+                break
+    raise not_found(f"broker {broker!r} has no account {access_key!r}")

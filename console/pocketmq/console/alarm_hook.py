@@ -1,0 +1,181 @@
+"""AlarmWatch: looks at the rules after each sample, and tells a web hook what has begun and ended.
+
+1. The rules' file is read again when it changes; one with a fault leaves the rules as they were, says why in
+   the log and on the page.
+2. A notice is sent as JSON by POST and counts as told with an answer 2xx. Else it is sent again, after 1 s
+   and then twice as long each time, TRIES in all; an answer 4xx but 408 and 429 is not tried again.
+3. Each rule has a line of its own, of WAITING_MAX notices, in their order: a hook that hangs holds up no
+   other, and what does not fit is dropped and counted.
+"""
+
+import asyncio
+import http.client
+import logging
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketmq.console.alarms import Alarms, Facts, Rule, parse_rules
+from pocketmq.console.sampler import Sampler
+from pocketmq.remoting import json_codec
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import IllegalArgument
+
+log = logging.getLogger(__name__)
+
+TRIES = 6
+WAITING_MAX = 100
+_REMEMBERED = 50
+_TIMEOUT_S = 3.0
+_BREATH_S = 0.1
+_TRY_AGAIN = frozenset({408, 429})
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One notice on its way. state: trying, delivered, given up or dropped."""
+
+    rule: Rule
+    notice: Mapping[str, Any]
+    state: str = "trying"
+    tries: int = 0
+    error: str | None = None
+
+
+def read_rules(path: str) -> list[Rule]:
+    """The rules of a file; none without one. Raises: IllegalArgument that names the file."""
+    if not path:
+        return []
+    try:
+        return parse_rules(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, IllegalArgument) as error:
+        raise IllegalArgument(f"the alarm rules of {path}: {error}") from error
+
+
+class AlarmWatch:
+    """Owner of the alarms and of what is being told. fault: why the file's last change was not taken up."""
+
+    def __init__(self, path: str, sampler: Sampler, clock: Clock, *, pause_ms: int = 1_000) -> None:
+        """pause_ms: before the second try. Raises: IllegalArgument."""
+        self.path = path
+        self._sampler = sampler
+        self._clock = clock
+        self._pause_ms = pause_ms
+        self._stamp = self._stamped()
+        self.alarms = Alarms(read_rules(path))
+        self.fault: str | None = None
+        self.deliveries: deque[Delivery] = deque(maxlen=_REMEMBERED)
+        self._lines: dict[str, asyncio.Queue[Delivery]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self.path:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._sampler.sampled()
+                self._take_up()
+                for rule, notice in self._look():
+                    self._put(tasks, Delivery(rule, notice))
+                # While the console closes nobody is made to wait for a sample.
+                await asyncio.sleep(_BREATH_S)
+
+    # ------------------------------------------------------------ looking
+
+    def _stamped(self) -> tuple[int, int] | None:
+        try:
+            stat = Path(self.path).stat() if self.path else None
+        except OSError:
+            return None
+        return None if stat is None else (stat.st_mtime_ns, stat.st_size)
+
+    def _take_up(self) -> None:
+        """Invariant 1."""
+        stamp = self._stamped()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.alarms.replace(read_rules(self.path))
+        except IllegalArgument as error:
+            self.fault = str(error)
+            log.error("alarm rules stay as they were reason=%s", error)
+        else:
+            self.fault = None
+            log.info("alarm rules taken up count=%d", len(self.alarms.rules))
+
+    def _look(self) -> list[tuple[Rule, dict[str, Any]]]:
+        sampler = self._sampler
+        if sampler.last.failure is not None or not any(
+            each["reachable"] for each in sampler.last.brokers
+        ):
+            return []
+        found: dict[str, Facts] = {}
+        for name, figures in sampler.groups.items():
+            symptoms = sampler.symptoms.get(name)
+            kinds = None if symptoms is None else [str(each.kind) for each in symptoms]
+            found[name] = Facts(figures.lag, figures.latency_ms, figures.members, kinds)
+        return self.alarms.look(self._clock.now_ms(), found)
+
+    # ------------------------------------------------------------ telling
+
+    def _put(self, tasks: asyncio.TaskGroup, delivery: Delivery) -> None:
+        """Into its rule's line (invariant 3)."""
+        self.deliveries.append(delivery)
+        name = delivery.rule.name
+        notice = delivery.notice
+        log.warning("alarm %s name=%r group=%s", notice["status"], name, notice["group"])
+        if name not in self._lines:
+            self._lines[name] = asyncio.Queue(WAITING_MAX)
+            tasks.create_task(self._tell_all(self._lines[name]), name=f"alarm {name}")
+        try:
+            self._lines[name].put_nowait(delivery)
+        except asyncio.QueueFull:
+            delivery.state = "dropped"
+            log.error("alarm not told name=%r group=%s: too many wait", name, notice["group"])
+
+    async def _tell_all(self, line: "asyncio.Queue[Delivery]") -> None:
+        while True:
+            await self._tell(await line.get())
+
+    async def _tell(self, delivery: Delivery) -> None:
+        """Invariant 2."""
+        data = json_codec.dumps(dict(delivery.notice))
+        pause_ms = self._pause_ms
+        while delivery.state == "trying":
+            delivery.tries += 1
+            status, delivery.error = await asyncio.to_thread(_post, delivery.rule, data)
+            if delivery.error is None:
+                delivery.state = "delivered"
+            elif (400 <= status < 500 and status not in _TRY_AGAIN) or delivery.tries == TRIES:
+                delivery.state = "given up"
+                name, group = delivery.rule.name, delivery.notice["group"]
+                log.error("alarm not told name=%r group=%s: %s", name, group, delivery.error)
+            else:
+                await asyncio.sleep(pause_ms / 1_000)
+                pause_ms *= 2
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A POST that is sent elsewhere would become a GET without its body."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
+    """The status, 0 where there is none, and why it does not count as told. In a thread."""
+    headers = {"Content-Type": "application/json", "User-Agent": "PocketMQ", **rule.headers}
+    try:
+        request = urllib.request.Request(rule.url, data, headers, method="POST")
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as answer:
+            return answer.status, None
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code, f"the hook answered {error.code} {error.reason}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return 0, f"the hook cannot be reached: {error}"
