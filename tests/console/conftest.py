@@ -31,6 +31,23 @@ CONFIG = {
     "groupGuardGraceTime": 1_000,
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
 }
+# Nobody listens at port 1.
+RULES = f'''
+[[alarm]]
+name = "members differ"
+group = "{GROUP[:6]}*"
+symptoms = ["GROUP_DIFFERS"]
+url = "http://127.0.0.1:1/hook"
+
+[[alarm]]
+name = "nobody reads"
+group = "nobody-*"
+lag = 10_000
+waiting_s = 600
+members = 1
+for_s = 60
+url = "http://127.0.0.1:1/hook"
+'''
 PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
 
 
@@ -89,7 +106,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("console")
     with ExitStack() as leave:
         remember_a_week(folder / "console")
-        config = {**CONFIG, "consoleFolder": folder / "console"}
+        rules = folder / "alarms.toml"
+        rules.write_text(RULES)
+        config = {**CONFIG, "consoleFolder": folder / "console", "consoleAlarmFile": rules}
         broker = PocketBroker(folder / "broker", config=config)
         leave.enter_context(broker)
         java = or_missing(lambda: drivers.java_client("4.9.8", folder))

@@ -75,6 +75,10 @@ async def test_settings_are_shown_with_their_meaning_and_changed_within_it(
         found = await user.read("/brokers/b")
         settings = {each["name"]: each for each in found["settings"]}
         assert settings["longPollingEnable"]["changeable"] is True
+        assert settings["longPollingEnable"]["helpLanguage"] == "en"
+        chinese = await user.read("/brokers/b", language="zh")
+        [row] = [each for each in chinese["settings"] if each["name"] == "longPollingEnable"]
+        assert (row["help"], row["helpLanguage"]) == ("没有消息时挂起拉取请求。", "zh")
         assert settings["longPollingEnable"]["choices"] == ["true", "false"]
         assert settings["storePathRootDir"]["changeable"] is False
         assert settings["shortPollingTimeMills"]["unit"] == "ms"

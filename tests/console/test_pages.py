@@ -10,7 +10,10 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 from starlette.applications import Starlette
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.console import pages
+from pocketmq.console.languages import LANGUAGES, meanings
+from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[2]
 CONSOLE = ROOT / "console" / "pocketmq" / "console"
@@ -33,12 +36,26 @@ def placeholders(sentence: str) -> set[str]:
 def test_every_language_says_everything_that_english_says() -> None:
     """Same keys, same values to fill in, nothing empty."""
     english = pages.sentences("en")
-    for language in pages.LANGUAGES:
+    for language in LANGUAGES:
         table = pages.sentences(language)
         assert list(table) == list(english)
         for key, sentence in table.items():
             assert sentence.strip(), key
             assert placeholders(sentence) == placeholders(english[key]), (language, key)
+
+
+def test_nearly_every_setting_has_a_meaning_in_every_language() -> None:
+    """Those that the settings page shows; a new one is shown in English until somebody has written it."""
+    known = {**StoreConfig.keys(), **BrokerConfig.keys()}
+    assert meanings("en") == meanings("../en") == {}
+    for language in LANGUAGES.keys() - {"en"}:
+        table = meanings(language)
+        assert len(known.keys() ^ table.keys()) <= len(known) // 10
+        for name in known.keys() & table.keys():
+            assert table[name].strip() != known[name].help, name
+            # Names of values are the same in each language.
+            for word in re.findall(r"\b(?:[A-Z]{3,}_[A-Z_]+|%[A-Z]+%\w+)", table[name]):
+                assert word in known[name].help, (name, word)
 
 
 def test_every_sentence_that_a_script_asks_for_is_written_and_none_is_idle() -> None:

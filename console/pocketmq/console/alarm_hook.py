@@ -9,10 +9,7 @@
 """
 
 import asyncio
-import http.client
 import logging
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -160,22 +157,26 @@ class AlarmWatch:
                 pause_ms *= 2
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A POST that is sent elsewhere would become a GET without its body."""
-
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
 def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
     """The status, 0 where there is none, and why it does not count as told. In a thread."""
+    # Most consoles tell nobody anything: a client for HTTP and TLS is loaded when it is needed.
+    from http.client import HTTPException
+    from urllib import request as client
+    from urllib.error import HTTPError
+
+    class NoRedirect(client.HTTPRedirectHandler):
+        """A POST that is sent elsewhere would become a GET without its body."""
+
+        def redirect_request(self, *args: Any) -> None:
+            return None
+
     headers = {"Content-Type": "application/json", "User-Agent": "PocketMQ", **rule.headers}
     try:
-        request = urllib.request.Request(rule.url, data, headers, method="POST")
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as answer:
+        request = client.Request(rule.url, data, headers, method="POST")
+        with client.build_opener(NoRedirect).open(request, timeout=_TIMEOUT_S) as answer:
             return answer.status, None
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         error.close()
         return error.code, f"the hook answered {error.code} {error.reason}"
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         return 0, f"the hook cannot be reached: {error}"

@@ -7,6 +7,7 @@ from pocketmq.admin import ClusterBroker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.console.call import Call
 from pocketmq.console.errors import ApiError, bad_request, not_found
+from pocketmq.console.languages import meanings
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.settings import Key, nearest
@@ -73,7 +74,10 @@ async def broker(console: Console, call: Call) -> dict[str, Any]:
     return {
         "summary": summary,
         "runtime": dict(sorted(runtime.items())),
-        "settings": [_setting(name, value, ours=ours) for name, value in sorted(settings.items())],
+        "settings": [
+            _setting(name, value, call.query.text("language", "en"), ours=ours)
+            for name, value in sorted(settings.items())
+        ],
     }
 
 
@@ -86,21 +90,23 @@ def _keys() -> dict[str, Key]:
     return {**StoreConfig.keys(), **BrokerConfig.keys()}
 
 
-def _setting(name: str, value: str, *, ours: bool) -> dict[str, Any]:
+def _setting(name: str, value: str, language: str, *, ours: bool) -> dict[str, Any]:
     key = _keys().get(name)
+    told = meanings(language).get(name)
     if not ours or key is None:
         return {
             "name": name,
             "value": value,
             "changeable": False if ours else None,
-            **dict.fromkeys(("default", "help", "unit", "min", "max", "choices")),
+            **dict.fromkeys(("default", "help", "helpLanguage", "unit", "min", "max", "choices")),
         }
     return {
         "name": name,
         "value": value,
         "changeable": key.runtime,
         "default": key.format(key.default),
-        "help": key.help,
+        "help": told or key.help,
+        "helpLanguage": language if told else "en",
         "unit": key.unit or None,
         "min": key.min,
         "max": key.max,

@@ -24,7 +24,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-LANGUAGES = {"en": "English", "zh": "中文"}
+from pocketmq.console.languages import LANGUAGES
+
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "pocketmq_language"
 THEME_COOKIE = "pocketmq_theme"

@@ -184,6 +184,7 @@ function drawPause() {
 
 /** Who is signed in, or that nothing may be changed. */
 export function drawSession() {
+  document.getElementById("version").textContent = session.version ? `PocketMQ ${session.version}` : "";
   const leave = async () => {
     Object.assign(session, await change("POST", "/api/logout"));
     drawSession();

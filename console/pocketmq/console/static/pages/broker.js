@@ -4,7 +4,7 @@ import { change, get, path } from "../api.js";
 import { code, data } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, facts, figures, head, href, tabs, tag } from "../table.js";
-import { moment, named, number, rate, t } from "../text.js";
+import { language, moment, named, number, rate, t } from "../text.js";
 import { settingsTable } from "./settings.js";
 
 export default {
@@ -12,7 +12,7 @@ export default {
   live: 5000,
   load(page, signal) {
     const name = page.get("name");
-    const figures = get(path("/api/brokers/{}", [name], { brokerId: page.get("id") }), signal);
+    const figures = get(path("/api/brokers/{}", [name], { brokerId: page.get("id"), language }), signal);
     return withHistory(page, signal, [["brokers", name]], figures);
   },
   view(page, { summary, runtime, settings }) {

@@ -4,7 +4,7 @@ import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
 import { card, doer, empty, filter, head, table, tag } from "../table.js";
-import { sentence, t } from "../text.js";
+import { language, sentence, t } from "../text.js";
 
 export default {
   title: "settings",
@@ -13,7 +13,7 @@ export default {
     const { clusters } = await get("/api/cluster", signal);
     const masters = clusters.flatMap(({ brokers }) => brokers).filter(({ role }) => role === "MASTER");
     const name = page.get("broker") || masters[0]?.name;
-    const found = name ? await get(path("/api/brokers/{}", [name]), signal) : null;
+    const found = name ? await get(path("/api/brokers/{}", [name], { language }), signal) : null;
     return { masters, name, settings: found?.settings ?? [] };
   },
   view(page, { masters, name, settings }) {
@@ -71,7 +71,7 @@ function setting(page, broker, each) {
   const edit = async () => {
     const found = await form({
       title: t("settings.change", { name: each.name }),
-      intro: each.help && data(each.help, { lang: "en" }),
+      intro: each.help && meaning(each),
       label: t("next"),
       fields: [
         {
@@ -87,10 +87,12 @@ function setting(page, broker, each) {
   return [
     code(each.name),
     [code(each.value), differs && [" ", tag(t("settings.own"), "accent")]],
-    [each.help && data(each.help, { lang: "en" }), bounds(each) && h("div", { class: "soft small" }, bounds(each))],
+    [each.help && meaning(each), bounds(each) && h("div", { class: "soft small" }, bounds(each))],
     each.changeable ? h("div", { class: "actions" }, doer(page, t("change"), edit)) : null,
   ];
 }
+
+const meaning = ({ help, helpLanguage }) => data(help, { lang: helpLanguage });
 
 function bounds({ default: usual, min, max, unit }) {
   const known = (value) => value !== null && value !== undefined && value !== "";
