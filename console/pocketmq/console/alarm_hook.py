@@ -179,4 +179,4 @@ def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
         error.close()
         return error.code, f"the hook answered {error.code} {error.reason}"
     except (OSError, HTTPException, ValueError) as error:
-        return 0, f"the hook cannot be reached: {error}"
+        return 0, f"the hook cannot be reached: {getattr(error, 'reason', error)}"

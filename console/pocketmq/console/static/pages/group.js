@@ -198,7 +198,7 @@ async function running(page, group, client) {
     number(it.commitOffset),
     age(it.lastPullTimestamp),
     age(it.lastConsumeTimestamp),
-    it.droped ? tag(t("running.dropped"), "warn") : it.locked ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
+    isTrue(it.droped) ? tag(t("running.dropped"), "warn") : isTrue(it.locked) ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
   ]);
   const statuses = Object.entries(found.statuses).map(([topic, it]) => [
     data(topic), rate(it.pullTPS), duration(it.pullRT), rate(it.consumeOKTPS), rate(it.consumeFailedTPS), duration(it.consumeRT), number(it.consumeFailedMsgs),
@@ -226,6 +226,9 @@ function held(it) {
     busy > 0 && h("div", {}, t("running.busy", { count: number(busy), from: number(it.transactionMsgMinOffset), until: number(it.transactionMsgMaxOffset) })),
   ];
 }
+
+// Some clients send texts.
+const isTrue = (value) => String(value) === "true";
 
 const property = (name, value) =>
   name.endsWith("TIMESTAMP") && Number(value) > 0 ? [moment(Number(value)), " ", age(Number(value))] : data(value);
