@@ -43,6 +43,7 @@ class Asker:
     """A peer of no connection at all: it keeps what it is told. Equal only to itself."""
 
     address: str = "10.0.0.1:4711"
+    protocol: str = "remoting"
     closed: bool = False
     told: list[tuple[int, dict[str, str]]] = field(default_factory=list)
 

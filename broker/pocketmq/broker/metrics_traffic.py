@@ -15,9 +15,9 @@ from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFI
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
+    from pocketmq.broker.client_channel import ClientChannel
 
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
-_PROTOCOL = "remoting"
 _TOPIC_LABELS = ("topic", "message_type", "is_system")
 _GROUP_LABELS = ("consumer_group", "topic", "is_retry", "is_system")
 
@@ -81,28 +81,23 @@ def _sent_back(broker: "Broker") -> Iterator[Sample]:
 
 
 def _producers(broker: "Broker") -> Iterator[Sample]:
-    sums: Counter[tuple[str, int]] = Counter()
-    for _, channel in broker.parts.members.producers.channels():
-        sums[channel.language, channel.version] += 1
-    for (language, version), count in sums.items():
-        yield (language.lower(), version_name(version).lower(), _PROTOCOL), count
+    channels = (channel for _, channel in broker.parts.members.producers.channels())
+    yield from Counter(map(_kind, channels)).items()
+
+
+def _kind(channel: "ClientChannel") -> tuple[str, str, str]:
+    """What a client is: language, version, protocol."""
+    version = version_name(channel.version).lower()
+    return channel.language.lower(), version, channel.connection.protocol
 
 
 def _consumers(broker: "Broker") -> Iterator[Sample]:
     for name, group in broker.parts.members.consumers.groups.items():
-        sums = Counter((each.language, each.version) for each in group.channels.values())
         mode = _MODES.get(group.consume_type, group.consume_type.lower())
         system = _flag(_is_system_group(name))
-        for (language, version), count in sums.items():
-            labels = (
-                name,
-                language.lower(),
-                version_name(version).lower(),
-                mode,
-                _PROTOCOL,
-                system,
-            )
-            yield labels, count
+        kinds = Counter(map(_kind, group.channels.values()))
+        for (language, version, protocol), count in kinds.items():
+            yield (name, language, version, mode, protocol, system), count
 
 
 # ---------------------------------------------------------------- lag

@@ -74,6 +74,10 @@ class GrpcClient:
         return f"<GrpcClient {self.client_id}>"
 
     @property
+    def protocol(self) -> str:
+        return "grpc"
+
+    @property
     def address(self) -> str:
         return self.connection.peer
 

@@ -448,6 +448,10 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ as a Peer
 
     @property
+    def protocol(self) -> str:
+        return "remoting"
+
+    @property
     def address(self) -> str:
         """`ip:port` of the other end."""
         return self.peer

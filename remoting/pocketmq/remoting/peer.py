@@ -33,6 +33,11 @@ class Peer(Protocol):
         ...
 
     @property
+    def protocol(self) -> str:
+        """What it speaks, in the word of RocketMQ's metrics: remoting, grpc."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether it is gone."""
         ...

@@ -1,0 +1,90 @@
+"""Clients over gRPC stand where classic ones do: metrics, tracks, console, command line."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.servers import Server
+from tests.console.console_peer import site
+from tests.grpc.asking import asking
+from tests.grpc.test_front import message, receive, send
+
+from pocketmq.admin import Admin
+from pocketmq.broker.metrics import snapshot
+from pocketmq.cli.app import run
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import ClientType, Code
+from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.tables import TopicConfig
+
+
+async def test_a_member_over_grpc_is_seen_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who has a message, and until when; that it speaks gRPC."""
+    async with site(tmp_path) as place:
+        broker = place.brokers["b"]
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
+        async with (
+            GrpcServer(broker, GrpcConfig(port=0)) as front,
+            asking(front.address, "sdk@7") as client,
+        ):
+            settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
+            settings.subscription.group.name = "g"
+            settings.subscription.subscriptions.add(
+                topic={"name": "T"}, expression={"expression": "*"}
+            )
+            await client.talk(settings)
+            other = classes["Settings"](publishing={"topics": [{"name": "T"}]})
+            await client.talk(other)
+            sent = await send(client, message())
+            [got] = await receive(client)
+
+            families = {each.metric.name: each.samples for each in snapshot(broker)}
+            [labels] = [labels for labels, _ in families["rocketmq_consumer_connections"]]
+            assert {"g", "python", "grpc"} <= set(labels)
+            [labels] = [labels for labels, _ in families["rocketmq_producer_connections"]]
+            assert {"python", "grpc"} <= set(labels)
+
+            async with Admin(name_server=place.name_server) as admin:
+                track: Any = await admin.doctor.track(
+                    topic="T", msg_id=sent.entries[0].message_id, group="g"
+                )
+            [found] = track["tracks"]
+            assert (found["verdict"], "sdk@7" in found["text"]) == ("IN_FLIGHT", True)
+            assert "it comes again at" in found["text"]
+            assert got.body == b"hello"
+
+            shown = await place.user.read("/groups/g")
+            assert "sdk@7" in json.dumps(shown)
+            words = ["group", "show", "g", "--namesrv", place.name_server, "--json"]
+            assert await asyncio.to_thread(run, words) == 0
+            [member] = json.loads(capsys.readouterr().out)["members"]
+            assert member["client"] == "sdk@7"
+
+
+async def test_the_port_costs_nothing_before_its_first_client(tmp_path: Path) -> None:
+    """What serves it is not even mapped; a broker with the port is as small as one without it."""
+    server = Server(
+        tmp_path,
+        "up",
+        *("--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "0"),
+        *("--data", "store", "--no-console"),
+    )
+    try:
+        ready = await asyncio.to_thread(server.ready)
+        process = Path(f"/proc/{server.process.pid}")
+        status = process.joinpath("status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        assert int(line.split()[1]) * 1024 <= 60e6
+        assert "upb" not in process.joinpath("maps").read_text()
+        async with asking(ready["grpc"]) as client:
+            request = classes["QueryRouteRequest"](topic={"name": "T"})
+            answer = await client.ask("QueryRoute", request)
+            assert answer.status.code == Code.TOPIC_NOT_FOUND
+        assert "upb" in process.joinpath("maps").read_text()
+    finally:
+        server.kill()
