@@ -62,6 +62,7 @@ unit: $(VENV)/.dev
 bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
 	$(BIN)/python -m benchmarks.bench_brokers
+	$(BIN)/python -m benchmarks.bench_replicas
 
 bench-brokers: setup
 	$(BIN)/python -m benchmarks.bench_brokers $(ARGS)

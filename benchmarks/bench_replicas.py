@@ -107,9 +107,10 @@ def follows(pair: Pair) -> None:
     until(lambda: end_of(slave) == end_of(master), "the slave has caught up", 600)
 
 
-def sends(pair: Pair, count: int) -> tuple[float, float]:
-    """(sends/s, us of CPU of all brokers for one)."""
+def sends(pair: Pair, count: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(sends/s, us of CPU of all brokers for one), and the same with the master's CPU alone."""
     assert pair.master is not None
+    pid = pair.master.process.pid
     frames = raw_load.Frames(TOPIC, QUEUES, BODY).frames
 
     def load(requests: int) -> float:
@@ -119,11 +120,12 @@ def sends(pair: Pair, count: int) -> tuple[float, float]:
         )
 
     load(count // 2)
-    before = pair.cpu_s
-    seconds = load(count)
+    before, master_before = pair.cpu_s, cpu_seconds(pid)
+    rate = count / load(count)
     if len(pair.running) > 1:
         follows(pair)
-    return count / seconds, (pair.cpu_s - before) / count * 1e6
+    price = (pair.cpu_s - before) / count * 1e6
+    return (rate, price), (rate, (cpu_seconds(pid) - master_before) / count * 1e6)
 
 
 def measure(kind: str, size: Size) -> dict[str, tuple[float, float]]:
@@ -131,7 +133,7 @@ def measure(kind: str, size: Size) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     with pair(kind) as alone:
         alone.start("ASYNC_MASTER")
-        found["alone, sends/s"] = sends(alone, size.sends)
+        found["alone, sends/s"], _ = sends(alone, size.sends)
     with pair(kind) as copied:
         master = copied.start("ASYNC_MASTER")
         frames = raw_load.Frames(TOPIC, QUEUES, 4_000).frames
@@ -147,7 +149,7 @@ def measure(kind: str, size: Size) -> dict[str, tuple[float, float]]:
             mib / (time.perf_counter() - begin),
             (copied.cpu_s - before) / max(mib, 1) * 1e6,
         )
-        found["copied, sends/s"] = sends(copied, size.sends)
+        found["copied, sends/s"], found["of it the master"] = sends(copied, size.sends)
         before = copied.cpu_s
         time.sleep(IDLE_S)
         found["idle, % of a core"] = (100 * (copied.cpu_s - before) / IDLE_S, 0)
@@ -155,7 +157,7 @@ def measure(kind: str, size: Size) -> dict[str, tuple[float, float]]:
         master = waited.start("SYNC_MASTER")
         waited.start("SLAVE")
         until(lambda: raw_load.first_send(master.address), "the slave acknowledges")
-        found["waited for, sends/s"] = sends(waited, size.sends)
+        found["waited for, sends/s"], found["of it that master"] = sends(waited, size.sends)
     return found
 
 

@@ -24,6 +24,7 @@ from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
 
 PRODUCERS = 4
+PAUSE_S = 0.005
 FILE = 1 << 18
 _STORED = {
     ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -160,8 +161,10 @@ class ReplicaPair:
                 end = master.get("masterCommitLogMaxOffset")
             if not isinstance(follows, dict) or not isinstance(end, int):
                 return False
+            rows = master["haConnectionInfo"]
+            assert isinstance(rows, list)
             return (
-                master["inSyncSlaveNums"] == 1
+                any(row["inSync"] and row["lagMs"] < 1_000 for row in rows)
                 and bool(follows["isActivated"])
                 and int(follows["maxOffset"]) >= end
             )
@@ -192,6 +195,8 @@ class ReplicaPair:
         self, client: RemotingClient, address: str, queue_id: int
     ) -> None:
         while self._leads.is_set() and address == self.master.address:
+            # Some hundred a second in all: a log that is read in the end, and a machine with other work.
+            await asyncio.sleep(PAUSE_S)
             body = b"<%d-%d>" % (queue_id, next(self._numbers)) + b"x" * self._chance.randrange(800)
             self.sent.add(body)
             try:

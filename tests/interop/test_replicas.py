@@ -83,10 +83,17 @@ def table(broker: RunningBroker, file: str, name: str) -> dict[str, object]:
 
 
 def send(broker: RunningBroker, count: int, topic: str = "Replicated") -> None:
+    # Many messages are small ones: the logs are compared again and again.
+    size_max = 3_000 if count < 10_000 else 100
     with Producer("replicas", name_server=broker.namesrv) as producer:
-        for number in range(count):
-            body = b"%d " % number + b"x" * (number % 3_000)
-            producer.send(Message(topic, body, tags=f"t{number % 3}"))
+        sent = [
+            producer.begin_send(
+                Message(topic, b"%d " % number + b"x" * (number % size_max), tags=f"t{number % 3}")
+            )
+            for number in range(count)
+        ]
+        for each in sent:
+            each.result()
 
 
 def consume(broker: RunningBroker, topic: str = "Replicated") -> None:
