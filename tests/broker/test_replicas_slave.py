@@ -1,5 +1,6 @@
 """A slave of ours at a master of ours: log, tables, silence, reads, promotion."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.ha.follower import fetched
 from pocketmq.broker.ha.metadata import signer
+from pocketmq.broker.ha.wire import head
 from pocketmq.broker.health import readiness
 from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.refused import Refused
@@ -460,3 +463,19 @@ async def test_a_role_is_changed_by_a_request(tmp_path: Path) -> None:
             await caught_up(master, slave)
             assert (await other.ask(code, {"act": "resync"})).code == 0
             assert (await other.ask(code, {"act": "nonsense"})).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_the_first_bytes_of_a_master_that_takes_0_for_its_last_file() -> None:
+    """RocketMQ's does; byte 0 of a log is always 0, and the rest is asked for from 1 on."""
+    log = bytes(range(200))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = int.from_bytes(await reader.readexactly(8), "big") or 100
+        writer.write(head(asked, len(log) - asked) + log[asked:])
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        assert await fetched(f"{host}:{port}", 0, 20) == log[:20]
+        assert await fetched(f"{host}:{port}", 150, 20) == log[150:170]

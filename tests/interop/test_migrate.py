@@ -1,5 +1,6 @@
 """A broker's place is taken while official clients produce and consume: nothing is lost or comes twice."""
 
+import asyncio
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -9,10 +10,16 @@ from pathlib import Path
 
 import pytest
 from tests.interop.brokers import JavaBroker, PocketBroker
-from tests.interop.conftest import or_missing
-from tests.interop.driver import Producer, PushConsumer, Session, message
+from tests.interop.conftest import Shared, or_missing
+from tests.interop.driver import PeerError, Producer, PushConsumer, Session, message
 from tests.interop.processes import Process, free_ports
 from tests.kit.waiting import until
+
+from pocketmq.admin import Admin
+from pocketmq.cli.migration.source import Source
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import RegisterBrokerHeader
+from pocketmq.remoting.names import MASTER_ID
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 # Clients look up routes and beat once a second; as they come, every 30 s.
@@ -42,7 +49,7 @@ class Traffic:
         self.producer: Producer = java.producer(namesrv, f"{group}-p", settings=patient)
         self.producer.send(message(topic, f"{group}-first"))
         self.consumer = self._consumer()
-        self._flood = self.producer.begin_flood(topic, prefix=group, size=200)
+        self._flood = self.producer.begin_flood(topic, prefix=group, size=1_500)
 
     def _consumer(self) -> PushConsumer:
         settings = {**FIRST, **QUICK}
@@ -157,7 +164,9 @@ def test_from_rocketmq_to_us(
     group: str,
 ) -> None:
     count = int(pytestconfig.getoption("--migrate-messages"))
-    source = or_missing(lambda: JavaBroker(tmp_path / "java", version=version))
+    # Several files, for a real master treats the first one in its own way.
+    small = {"mappedFileSizeCommitLog": 1 << 20}
+    source = or_missing(lambda: JavaBroker(tmp_path / "java", version=version, config=small))
     leave.callback(source.kill)
     source.start()
     traffic = Traffic(java_498, source.namesrv, topic, group)
@@ -178,3 +187,36 @@ def test_from_rocketmq_to_us(
     assert {"brokerRole=ASYNC_MASTER", "brokerId=0", f"listenPort={port}"} <= set(conf)
     print(moving.printed(), f"pause {traffic.pause_ms} ms", sep="\n")  # noqa: T201
     assert count < FIGURES or traffic.pause_ms <= 5_000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_keeps_a_real_broker_from_storing(
+    shared: Shared, java_498: Session, version: str, topic: str, group: str
+) -> None:
+    """Not its write permission, for a producer that has the route; its time of accepting does, at once."""
+    broker = shared.broker(f"rocketmq-{version}")
+    producer = java_498.producer(broker.namesrv, group)
+    producer.send(message(topic, "before"))
+
+    async def steps() -> None:
+        async with Admin(name_server=broker.namesrv) as admin:
+            source = await Source.found(admin, broker.broker_name)
+            await admin.settings.update_broker(source.address, brokerPermission="4")
+            producer.send(message(topic, "not to be written"))
+            await admin.settings.update_broker(source.address, brokerPermission="6")
+            await source.refuse_sends()
+            with pytest.raises(PeerError, match="code=1: Send"):
+                producer.send(message(topic, "refused"))
+            await source.accept_sends()
+            producer.send(message(topic, "after"))
+            # A broker that names itself as the master takes the place back at once.
+            other = "127.0.0.1:1"
+            header = RegisterBrokerHeader(
+                source.name, other, source.cluster, other, MASTER_ID, compressed=False, body_crc32=0
+            )
+            await admin.site.api.ask(broker.namesrv, RequestCode.REGISTER_BROKER, header)
+            assert await source.is_routed_to(other)
+            await source.register()
+            assert await source.is_routed_to(source.address)
+
+    asyncio.run(steps())

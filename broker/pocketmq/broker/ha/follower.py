@@ -252,9 +252,10 @@ class Follower:
 async def fetched(address: str, position: int, size: int) -> bytes:
     """Bytes of a master's log, over a connection of their own. Raises: OSError, EOFError, HaWireError."""
     slices = Slices()
-    found = bytearray()
+    # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
+    found = bytearray(0 if position else 1)
     async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):
-        writer.write(report(position))
+        writer.write(report(position + len(found)))
         while len(found) < size:
             data = await reader.read(_READ_SIZE)
             if not data:
