@@ -309,6 +309,31 @@ def _has(broker: Broker, body: bytes) -> bool:
     return any(body in bytes(buffer) for buffer in result.buffers)
 
 
+async def test_what_came_and_is_no_record_is_led_past_only_by_force(tmp_path: Path) -> None:
+    """Refused, it goes on as the slave that it was."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 3)
+            await caught_up(slave, master)
+        await brokers.stop("m")
+        await until(lambda: not state_of(slave).connected)
+        replication, store = slave.parts.services.replication, slave.parts.messages.store
+        assert store.following is not None
+        end = end_of(slave)
+        store.following.receive(b"\x01" * 200)
+        with pytest.raises(Refused, match="force the promotion"):
+            await replication.promote()
+        assert replication.follower is not None
+        assert slave.config.broker_role == "SLAVE"
+        await replication.promote(force=True)
+        async with await Peer.at(slave) as peer:
+            assert (await peer.produce("T", b"new")).code == ResponseCode.SUCCESS
+        assert end_of(slave) > end
+        assert slave.parts.messages.store.max_offset("T", 0) == 2
+
+
 async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
     async with pair(tmp_path) as brokers:
         master = await brokers.master()

@@ -32,6 +32,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.store.errors import Diverged
 
 log = logging.getLogger(__name__)
 
@@ -217,10 +218,16 @@ class Replication:
                 await self._check_old_master()
             await self.end_following()
             store = self._store
-            following = store.following
-            if following is not None:
-                while following.step():
+            try:
+                while store.following is not None and store.following.step():
                     await asyncio.sleep(0)
+            except Diverged as error:
+                if not force:
+                    self._follow()
+                    raise Refused(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"{error}. To lead with what comes before it, force the promotion",
+                    ) from error
             store.lead()
             # What a slave will be sent must not be lost to a power cut here.
             await store.on_disk()

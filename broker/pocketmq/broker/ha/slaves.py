@@ -202,10 +202,12 @@ class Slaves:
 
     def acked_by(self, count: int) -> int:
         """The position up to which so many slaves in sync have the log; -1 when there are not so many."""
-        acked = sorted(
-            (slave.acked for slave in self.connected if self.is_in_sync(slave)), reverse=True
-        )
-        return acked[count - 1] if count <= len(acked) else -1
+        # Asked at every send of a SYNC_MASTER: the end of the log is looked up once.
+        low = self._store.commit_log_max_position - self._config.ha_max_gap_not_in_sync
+        acked = [each.acked for each in self.connected if each.acked >= low and each.served]
+        if len(acked) < count:
+            return -1
+        return max(acked) if count == 1 else sorted(acked, reverse=True)[count - 1]
 
     @property
     def refused(self) -> list[Slave]:
