@@ -28,6 +28,7 @@ from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
+from pocketmq.broker.latencies import UNTIMED
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
@@ -229,6 +230,9 @@ class Broker:
         sends = SendActs(parts.node, parts.tables, parts.messages)
         send = SendMessageProcessor(parts.node, parts.messages, sends)
         handlers = handlers_of(parts, sends, send, routes)
+        latencies = parts.messages.stats.latencies
+        for code in handlers.keys() - UNTIMED:
+            handlers[code] = latencies.timed(handlers[code])
         default: Handler = not_supported
         if acl is not None:
             message_at = parts.messages.store.message_at

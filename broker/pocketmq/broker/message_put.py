@@ -103,6 +103,7 @@ class MessagePut:
         counter = self._stats.put_counter(topic, queue_id)
         counter.nums += 1
         counter.size += appended.size
+        counter.sizes[(appended.size - 1).bit_length()] += 1
         return Put(appended, topic, queue_id)
 
     def _at_a_time(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:

@@ -13,8 +13,9 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -28,21 +29,31 @@ Sample = tuple[tuple[str, ...], float]
 """Values of the labels, in their order, and the figure."""
 
 
+class Spread(NamedTuple):
+    """A sample of a histogram. bounds: the greatest figures of each count; counts has one more, the rest."""
+
+    values: tuple[str, ...]
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One row of the tables.
 
     name: of a counter with _total, as it is shown. unit: RocketMQ's word for it ("milliseconds", "bytes"):
     Prometheus' text carries it in the name from RocketMQ 5.3 on, and did not before, so that both
-    are shown. read: the samples, labels in the order of `labels`.
+    are shown. read: the samples, labels in the order of `labels`; spread: those of a histogram.
     """
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
     help: str
     labels: tuple[str, ...]
     read: "Callable[[Broker], Iterable[Sample]]"
     unit: str = ""
+    spread: "Callable[[Broker], Iterable[Spread]] | None" = None
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -59,6 +70,7 @@ class Family:
     metric: Metric
     labels: tuple[str, ...]
     samples: tuple[Sample, ...]
+    spreads: tuple[Spread, ...] = ()
     overflow: float | None = None
 
 
@@ -81,6 +93,10 @@ def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> li
     folded = 0
     for metric in metrics():
         family, beyond = _family(metric, node, metric.read(broker), limit)
+        if metric.spread is not None:
+            spreads = islice(metric.spread(broker), limit)
+            of_node = tuple(each._replace(values=(*node, *each.values)) for each in spreads)
+            family = replace(family, spreads=of_node)
         folded += beyond
         found.append(family)
     found.append(_family(_OVERFLOW, node, [((), folded)], limit)[0])
@@ -100,7 +116,8 @@ def _family(
             overflow += figure
             beyond += 1
     labels = (*NODE_LABELS, *metric.labels)
-    return Family(metric, labels, tuple(kept), overflow if beyond else None), beyond
+    found = Family(metric, labels, tuple(kept), overflow=overflow if beyond else None)
+    return found, beyond
 
 
 _OVERFLOW = Metric(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Settings, key
 
-PROM = "PROM"
+PROM, OTLP = "PROM", "OTLP_HTTP"
 _NOT_HERE = ("OTLP_GRPC", "LOG")
 
 
@@ -16,9 +16,10 @@ class MetricsConfig(Settings):
     exporter_type: str = key(
         "DISABLE",
         name="metricsExporterType",
-        choices=("DISABLE", PROM, *_NOT_HERE),
-        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_GRPC and LOG are "
-        "RocketMQ's only: they refuse to start.",
+        choices=("DISABLE", PROM, OTLP, *_NOT_HERE),
+        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_HTTP (ours): send "
+        "the figures to an OpenTelemetry collector. OTLP_GRPC and LOG are RocketMQ's only: they refuse to "
+        "start.",
     )
     prom_exporter_port: int = key(
         5557,
@@ -32,6 +33,18 @@ class MetricsConfig(Settings):
         name="metricsPromExporterHost",
         help="Address that it listens on; by default the one that the broker listens on (bindAddress).",
     )
+    otlp_endpoint: str = key(
+        "http://127.0.0.1:4318/v1/metrics",
+        name="otlpEndpoint",
+        help="URL of the collector that OTLP_HTTP sends to. Ours.",
+    )
+    otlp_interval: int = key(
+        60_000,
+        name="otlpInterval",
+        min=1_000,
+        unit="ms",
+        help="Pause between two times. Ours.",
+    )
     cardinality_limit: int = key(
         50_000,
         name="metricsOtelCardinalityLimit",
@@ -42,10 +55,11 @@ class MetricsConfig(Settings):
     def __post_init__(self) -> None:
         if self.exporter_type in _NOT_HERE:
             raise IllegalArgument(
-                f"metricsExporterType={self.exporter_type} is not supported: use PROM, and let a collector "
-                "fetch from that port"
+                f"metricsExporterType={self.exporter_type} is not supported: use OTLP_HTTP, or PROM, and "
+                "let a collector fetch from that port"
             )
 
     @property
     def is_on(self) -> bool:
+        """Whether there is a port."""
         return self.exporter_type == PROM

@@ -7,10 +7,13 @@ that has offsets, online or not, where RocketMQ 5 tells that of groups online on
 
 from collections import Counter
 from collections.abc import Iterator
+from enum import IntEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pocketmq.broker.metrics import Metric, Sample
-from pocketmq.remoting.codes import version_name
+from pocketmq.broker.latencies import BOUNDS_MS
+from pocketmq.broker.metrics import Metric, Sample, Spread
+from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from pocketmq.broker.client_channel import ClientChannel
 
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
+# 1, 4, 512 KiB, 1, 2, 4 MiB.
+_SIZE_POWERS = (10, 12, 19, 20, 21, 22)
 _TOPIC_LABELS = ("topic", "message_type", "is_system")
 _GROUP_LABELS = ("consumer_group", "topic", "is_retry", "is_system")
 
@@ -189,6 +194,42 @@ def _ready(broker: "Broker") -> Iterator[Sample]:
 def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
     for (group, topic), age in _oldest(broker, _pulled(broker)).items():
         yield _group_labels(broker, group, topic), age
+
+
+# ---------------------------------------------------------------- histograms
+
+
+def _none(broker: "Broker") -> Iterator[Sample]:
+    """A histogram has spreads, and no samples."""
+    return iter(())
+
+
+def _latencies(broker: "Broker") -> Iterator[Spread]:
+    for (code, answer), row in broker.parts.messages.stats.latencies.rows.items():
+        names = (_code_name(RequestCode, code), _code_name(ResponseCode, answer))
+        values = ("remoting", *names, "false", "success")
+        yield Spread(values, BOUNDS_MS, tuple(row[:-1]), row[-1])
+
+
+def _code_name(kind: type[IntEnum], code: int) -> str:
+    try:
+        return kind(code).name.lower()
+    except ValueError:
+        return str(code)
+
+
+def _sizes(broker: "Broker") -> Iterator[Spread]:
+    stats = broker.parts.messages.stats
+    sums: Counter[str] = Counter()
+    for (topic, _), counter in stats.put.items():
+        sums[topic] += counter.size
+    for topic, powers in stats.sizes.items():
+        counts = tuple(
+            sum(powers[begin:end])
+            for begin, end in pairwise((0, *(power + 1 for power in _SIZE_POWERS), len(powers)))
+        )
+        values = (topic, _message_type(broker, topic), _is_system(broker, topic))
+        yield Spread(values, tuple(1 << power for power in _SIZE_POWERS), counts, sums[topic])
 
 
 # ---------------------------------------------------------------- groups
@@ -372,6 +413,23 @@ TRAFFIC_METRICS = (
         lambda broker: [((), broker.parts.members.guard.raised_count)],
     ),
     Metric("pocketmq_groups", "gauge", "Consumer groups by mode", ("mode",), _modes),
+    Metric(
+        "rocketmq_message_size",
+        "histogram",
+        "Incoming messages size",
+        _TOPIC_LABELS,
+        _none,
+        spread=_sizes,
+    ),
+    Metric(
+        "rocketmq_rpc_latency",
+        "histogram",
+        "Rpc latency of what is answered at once, but for sends",
+        ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+        _none,
+        "milliseconds",
+        _latencies,
+    ),
     Metric(
         "rocketmq_topic_number",
         "gauge",

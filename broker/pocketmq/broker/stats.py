@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple
 
+from pocketmq.broker.latencies import Latencies
 from pocketmq.remoting.clock import Clock
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -30,18 +31,22 @@ BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
 _SECOND = 1_000
+# A record's size has 31 bits.
+_POWERS = 32
 _RATE_POINTS = 601
 _PERIODS = (10, 60, 600)
 
 
 class PutCounter:
     """Messages put into one queue: their number, their bytes, and how many came behind the first of a
-    batch (so that a single message costs two additions)."""
+    batch (so that a single message costs three additions). sizes: of its topic's messages, by the powers of
+    two that they do not exceed."""
 
-    __slots__ = ("batched", "nums", "size")
+    __slots__ = ("batched", "nums", "size", "sizes")
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: list[int]) -> None:
         self.nums = self.size = self.batched = 0
+        self.sizes = sizes
 
     @property
     def calls(self) -> int:
@@ -121,7 +126,9 @@ class BrokerStats:
         self._clock = clock
         self._cluster = cluster
         self._totals = totals
+        self.latencies = Latencies(clock)
         self.put: dict[tuple[str, int], PutCounter] = {}
+        self.sizes: dict[str, list[int]] = {}
         self.got: dict[tuple[str, str, int], GetCounter] = {}
         self.sent_back: dict[tuple[str, str], int] = {}
         self._items: dict[tuple[str, str], _Item] = {}
@@ -140,7 +147,8 @@ class BrokerStats:
         """The counter of a queue; keep it, and add to it."""
         found = self.put.get((topic, queue_id))
         if found is None:
-            found = self.put[topic, queue_id] = PutCounter()
+            sizes = self.sizes.setdefault(topic, [0] * _POWERS)
+            found = self.put[topic, queue_id] = PutCounter(sizes)
         return found
 
     def get_counter(self, group: str, topic: str, queue_id: int) -> GetCounter:
@@ -156,6 +164,7 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
+        self.sizes.pop(topic, None)
         self.put = {key: counter for key, counter in self.put.items() if key[0] != topic}
         self.got = {key: counter for key, counter in self.got.items() if key[1] != topic}
         self.sent_back = {key: n for key, n in self.sent_back.items() if key[1] != topic}

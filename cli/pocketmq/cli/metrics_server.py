@@ -1,10 +1,10 @@
-"""The metrics port beside `up` and `broker` (metricsExporterType=PROM)."""
+"""Metrics beside `up` and `broker`: a port of their own (metricsExporterType=PROM) or a collector."""
 
 import importlib.util
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.metrics_config import OTLP, MetricsConfig
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.server import cannot_listen
 
@@ -20,10 +20,19 @@ def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:
 async def metrics_port(
     stack: AsyncExitStack, config: MetricsConfig, host: str, broker: Broker
 ) -> str:
-    """Serve the port until `stack` ends. Returns: its URL, "" when it is not asked for.
+    """Serve the port, or send the figures, until `stack` ends. Returns: the port's URL, "" without one.
 
     host: where the broker listens. Raises: CannotBegin.
     """
+    if config.exporter_type == OTLP:
+        if importlib.util.find_spec("opentelemetry.exporter") is None:
+            raise CannotBegin(
+                "metricsExporterType=OTLP_HTTP needs OpenTelemetry, which is not installed: "
+                'pip install "pocketmq[otel]"'
+            )
+        from pocketmq.console.metrics_push import MetricsPush
+
+        await stack.enter_async_context(MetricsPush(config, broker))
     if not config.is_on:
         return ""
     if importlib.util.find_spec("prometheus_client") is None:

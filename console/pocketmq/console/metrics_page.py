@@ -15,10 +15,11 @@ import binascii
 import logging
 import urllib.request
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.health import Health, health, readiness
-from pocketmq.broker.metrics import CARDINALITY_LIMIT, OVERFLOW, Family, snapshot
+from pocketmq.broker.metrics import CARDINALITY_LIMIT, OVERFLOW, Family, Spread, snapshot
 from pocketmq.remoting import json_codec
 
 if TYPE_CHECKING:
@@ -42,20 +43,27 @@ def render(*brokers: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> by
 
 def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
     """Prometheus' text of snapshots; in any thread."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client import core
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
 
+    kinds = {
+        "counter": core.CounterMetricFamily,
+        "gauge": core.GaugeMetricFamily,
+        "histogram": core.HistogramMetricFamily,
+    }
     families: dict[str, Any] = {}
     for family in (family for each in snapshots for family in each):
         metric = family.metric
-        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        kind: Any = kinds[metric.kind]
         for name in metric.shown_names:
             shown = families.get(name)
             if shown is None:
                 shown = families[name] = kind(name, metric.help, labels=family.labels)
             for values, figure in family.samples:
                 shown.add_metric(values, figure)
+            for spread in family.spreads:
+                shown.add_metric(spread.values, _buckets(spread), spread.sum)
             if family.overflow is not None:
                 shown.add_sample(name, {OVERFLOW: "true"}, family.overflow)
 
@@ -64,6 +72,12 @@ def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
             return families.values()
 
     return bytes(generate_latest(Snapshot()))
+
+
+def _buckets(spread: Spread) -> list[tuple[str, float]]:
+    """Bounds and what is not beyond them, as Prometheus counts."""
+    names = [*(str(float(bound)) for bound in spread.bounds), "+Inf"]
+    return list(zip(names, accumulate(spread.counts), strict=True))
 
 
 def merged(texts: Sequence[bytes]) -> bytes:

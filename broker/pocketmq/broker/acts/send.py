@@ -325,6 +325,8 @@ class SendActs:
         counter.nums += batch.count
         counter.batched += batch.count - 1
         counter.size += end - end_before
+        # Those of a batch are taken to be alike.
+        counter.sizes[((end - end_before) // batch.count - 1).bit_length()] += batch.count
         waits = end if wait and self._promise.waits else None
         return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
 

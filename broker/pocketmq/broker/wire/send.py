@@ -175,6 +175,7 @@ class SendMessageProcessor:
             counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
         counter.nums += 1
         counter.size += size
+        counter.sizes[(size - 1).bit_length()] += 1
         reply = self._answers.one(request, position, queue_id, queue_offset)
         if wait and self._promise.waits:
             return self._kept.when_kept(request, connection, position + size, reply)

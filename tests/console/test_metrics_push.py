@@ -1,0 +1,108 @@
+"""Figures for an OpenTelemetry collector, read back with OpenTelemetry's own messages."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from tests.cli.servers import Server
+
+from pocketmq.broker.metrics_config import OTLP, MetricsConfig
+from pocketmq.console.metrics_push import MetricsPush
+from pocketmq.testing import InProcess
+
+
+class Collector(HTTPServer):
+    """Keeps what it is sent; status: what it answers."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.taken: list[ExportMetricsServiceRequest] = []
+
+    @property
+    def config(self) -> MetricsConfig:
+        url = f"http://127.0.0.1:{self.server_port}/v1/metrics"
+        return MetricsConfig(exporter_type=OTLP, otlp_endpoint=url)
+
+    def newest(self) -> dict[str, Any]:
+        """Metrics by name."""
+        [resource] = self.taken[-1].resource_metrics
+        [scope] = resource.scope_metrics
+        return {metric.name: metric for metric in scope.metrics}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.taken.append(ExportMetricsServiceRequest.FromString(body))
+        self.send_response(self.server.status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_collector_gets_the_figures_of_the_metrics_page(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counters, gauges and histograms, with RocketMQ's names and labels; the last at the end."""
+    with InProcess() as broker:
+        broker.send("T", "x")
+
+        async def push() -> None:
+            async with MetricsPush(collector.config, broker.running) as pushed:
+                assert await pushed.push()
+                collector.status = 404
+                assert not await pushed.push()
+                collector.status = 200
+
+        broker.call(push())
+    assert len(collector.taken) == 3
+    found = collector.newest()
+    [point] = [
+        each
+        for each in found["rocketmq_messages_in_total"].sum.data_points
+        if {"T"} & {label.value.string_value for label in each.attributes}
+    ]
+    assert point.as_double == 1 or point.as_int == 1
+    assert point.start_time_unix_nano <= point.time_unix_nano
+    [size] = found["rocketmq_message_size"].histogram.data_points
+    assert (size.count, list(size.bucket_counts)) == (1, [1, 0, 0, 0, 0, 0, 0])
+    assert found["rocketmq_topic_number"].gauge.data_points[0].attributes[0].key == "cluster"
+    assert "did not take the figures" in caplog.text
+
+
+def test_a_broker_sends_its_figures_when_it_is_told_to(
+    collector: Collector, tmp_path: Path
+) -> None:
+    words = ["up", "--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    for key, value in {
+        "metricsExporterType": "OTLP_HTTP",
+        "otlpEndpoint": collector.config.otlp_endpoint,
+    }.items():
+        words += ["--set", f"{key}={value}"]
+    server = Server(tmp_path, *words)
+    try:
+        server.ready()
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    assert "rocketmq_broker_permission" in collector.newest()
