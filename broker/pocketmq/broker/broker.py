@@ -28,7 +28,6 @@ from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
-from pocketmq.broker.latencies import UNTIMED
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
@@ -36,6 +35,7 @@ from pocketmq.broker.role import Role, Service
 from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
+from pocketmq.broker.wire.timed import Timed
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Handler, not_supported
@@ -230,9 +230,7 @@ class Broker:
         sends = SendActs(parts.node, parts.tables, parts.messages)
         send = SendMessageProcessor(parts.node, parts.messages, sends)
         handlers = handlers_of(parts, sends, send, routes)
-        latencies = parts.messages.stats.latencies
-        for code in handlers.keys() - UNTIMED:
-            handlers[code] = latencies.timed(handlers[code])
+        Timed(parts.messages.stats.latencies, self.clock).wrap(handlers)
         default: Handler = not_supported
         if acl is not None:
             message_at = parts.messages.store.message_at

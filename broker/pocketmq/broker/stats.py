@@ -126,7 +126,7 @@ class BrokerStats:
         self._clock = clock
         self._cluster = cluster
         self._totals = totals
-        self.latencies = Latencies(clock)
+        self.latencies = Latencies()
         self.put: dict[tuple[str, int], PutCounter] = {}
         self.sizes: dict[str, list[int]] = {}
         self.got: dict[tuple[str, str, int], GetCounter] = {}

@@ -1,0 +1,68 @@
+"""Timed: handlers whose requests are counted by how long they took, from the read to the answer.
+
+They are wrapped once, when the broker starts, so that the connection knows nothing of it. A request that is
+held (a pull that waits for messages) is not counted: its time says how long nothing came. Nor are sends, of
+which a look at the clock would cost more than a hundredth.
+"""
+
+import inspect
+from collections.abc import Coroutine, Generator
+from typing import Any, cast
+
+from pocketmq.broker.latencies import Latencies
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler, Reply
+
+_UNTIMED = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class Timed:
+    """Counts into `latencies`."""
+
+    def __init__(self, latencies: Latencies, clock: Clock) -> None:
+        self._latencies = latencies
+        self._monotonic_ms = clock.monotonic_ms
+
+    def wrap(self, handlers: dict[int, Handler]) -> None:
+        """Have the requests of these handlers counted, but for sends."""
+        for code in handlers.keys() - _UNTIMED:
+            handlers[code] = self._timed(handlers[code])
+
+    def _timed(self, handler: Handler) -> Handler:
+        def timed(request: RemotingCommand, connection: Connection) -> Reply:
+            began_ms = connection.last_read_ms
+            reply: Any = handler(request, connection)
+            if reply is None:
+                return None
+            if inspect.iscoroutine(reply):
+                return cast(Reply, self._when_awaited(request, began_ms, reply))
+            if inspect.isgenerator(reply):
+                return cast(Reply, self._when_through(request, began_ms, reply))
+            self._answered(request, began_ms, reply)
+            return cast(Reply, reply)
+
+        return timed
+
+    def _answered(self, request: RemotingCommand, began_ms: int, reply: Any) -> None:
+        answer = reply.code if isinstance(reply, RemotingCommand) else ResponseCode.SUCCESS
+        self._latencies.add(request.code, int(answer), self._monotonic_ms() - began_ms)
+
+    async def _when_awaited(
+        self, request: RemotingCommand, began_ms: int, waiting: Coroutine[Any, Any, Any]
+    ) -> Any:
+        reply = await waiting
+        if reply is not None:
+            self._answered(request, began_ms, reply)
+        return reply
+
+    def _when_through(
+        self, request: RemotingCommand, began_ms: int, steps: Generator[Any, Any, Any]
+    ) -> Generator[Any, Any, Any]:
+        reply = yield from steps
+        if inspect.iscoroutine(reply):
+            return self._when_awaited(request, began_ms, reply)
+        if reply is not None:
+            self._answered(request, began_ms, reply)
+        return reply
