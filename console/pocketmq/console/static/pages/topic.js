@@ -6,7 +6,7 @@ import { code, data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, groupLink, head, href, link, table, tabs, topicKind } from "../table.js";
 import { moment, named, number, rate, sentence, t } from "../text.js";
-import { queueTable, resetOffsets, skip } from "./group.js";
+import { queueTable, resetOffsets, skip } from "./offsets.js";
 import { editTopic } from "./topics.js";
 
 export default {
