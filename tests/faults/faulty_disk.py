@@ -5,12 +5,13 @@
     disk.fail(7, errno.EROFS, lasting=True)    it and all that follow, until disk.heal()
     disk.fail_call(call, errno.EIO)            the next one like a call of an earlier run
 
-What goes through a map is not seen: room for it is asked for first (posix_fallocate), and fsync tells
-the rest.
+Making a map for writing is such a call ("mmap"), and so is making a hole ("punch"). What goes through a map
+is none and cannot fail as one: torn_maps.py.
 """
 
 import builtins
 import errno
+import mmap
 import os
 import sys
 import threading
@@ -20,9 +21,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pocketmq.store import mapped_file
+
 BY_PATH = ("mkdir", "unlink", "remove", "rename", "replace", "link", "truncate", "rmdir")
 BY_DESCRIPTOR = ("ftruncate", "posix_fallocate", "pwrite", "fsync", "fdatasync")
-_ALL = (*BY_PATH, *BY_DESCRIPTOR, "open")
+_ALL = (*BY_PATH, *BY_DESCRIPTOR, "open", "mmap", "punch")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -53,6 +56,9 @@ class FaultyDisk:
             monkeypatch.setattr(os, name, self._by_path(name, getattr(os, name)))
         for name in BY_DESCRIPTOR:
             monkeypatch.setattr(os, name, self._by_descriptor(name, getattr(os, name)))
+        monkeypatch.setattr(mmap, "mmap", self._map(mmap.mmap))
+        punch = mapped_file._punch
+        monkeypatch.setattr(mapped_file, "_punch", self._by_descriptor("punch", punch))
         monkeypatch.setattr(os, "open", self._open(os.open))
         monkeypatch.setattr(builtins, "open", self._builtin(builtins.open))
 
@@ -82,7 +88,7 @@ class FaultyDisk:
         if not path.startswith(self._root):
             return
         with self._lock:
-            call = Call(name, _kind(path[len(self._root) :]), _site())
+            call = Call(name, _kind(path[len(self._root) :]), site())
             if not call.site:
                 # The test itself.
                 return
@@ -109,6 +115,15 @@ class FaultyDisk:
         def call(descriptor: int, *args: Any) -> Any:
             self._look(name, os.readlink(f"/proc/self/fd/{descriptor}"))
             return real(descriptor, *args)
+
+        return call
+
+    def _map(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(descriptor: int, *args: Any, **how: Any) -> Any:
+            # With `how` it is for reading only, without a descriptor it is no file.
+            if descriptor >= 0 and not how:
+                self._look("mmap", os.readlink(f"/proc/self/fd/{descriptor}"))
+            return real(descriptor, *args, **how)
 
         return call
 
@@ -144,10 +159,10 @@ def _kind(path: str) -> str:
     return parts[0]
 
 
-def _site() -> str:
+def site() -> str:
     """Which functions of the product have led here, innermost first."""
     found: list[str] = []
-    frame = sys._getframe(2)
+    frame = sys._getframe(1)
     while frame is not None and len(found) < 4:
         file = frame.f_code.co_filename
         if "/pocketmq/" in file:

@@ -135,6 +135,10 @@ def remember(cluster: "Cluster", name: str) -> None:
         known = cluster.known.setdefault(node.broker, {})
         for place, key in _stored_at(cluster, name, node.store, known).items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+    if not cluster.story.sync_flush:
+        # Acknowledgements are in the log like all else.
+        for group in cluster.ledger.groups.values():
+            group.acked.clear()
 
 
 def _asked_for(cluster: "Cluster", group: str, key: str) -> bool:

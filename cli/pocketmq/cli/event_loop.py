@@ -1,6 +1,7 @@
 """run: a coroutine until SIGTERM, Ctrl-C or the end of its input, on uvloop where it is installed."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -18,6 +19,9 @@ def run(
 
     until_input_ends: the end of standard input sets `stop` too; it must be a pipe.
     """
+    # A file of the store that somebody cut off, or a disk that cannot read a page of it, ends the process
+    # amid a store to memory (SIGBUS): this says where.
+    faulthandler.enable()
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop

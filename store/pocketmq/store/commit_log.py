@@ -92,8 +92,9 @@ class CommitLog:
         last.reserved = max(last.reserved, self.at)
 
     def _use(self, file: MappedFile) -> None:
-        self._file = file
+        """Raises: StoreUnreadable; then nothing has changed."""
         self.map = file.map
+        self._file = file
         self.base = file.start
         self.at = 0
         self.limit = 0
@@ -138,6 +139,8 @@ class CommitLog:
             )
             self._ahead = following
         _reserve(following, 1)
+        # Mapped now, while nothing has changed yet, should that be refused.
+        _ = following.map
         free = file.size - self.at
         if free >= BLANK.size:
             file.reserve(self.at + BLANK.size)
