@@ -6,6 +6,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
+from tests.kit.waiting import until
 
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 
@@ -39,6 +40,8 @@ def test_a_person_makes_a_topic_sends_to_it_and_sees_what_became_of_the_message(
 
     browser.click("Messages")
     [row] = browser.wait_for_rows("Messages", lambda rows: len(rows) == 1)
+    exported = browser.find("a[download]").get_attribute("href") or ""
+    assert exported.endswith("/api/messages/export?topic=orders")
     assert row[1:3] == ["new", "k-1 k-2"]
     assert HOSTILE.replace('"', "'")[:40] in row[5]
     browser.click("By key")
@@ -67,7 +70,7 @@ def test_a_person_makes_a_topic_sends_to_it_and_sees_what_became_of_the_message(
 
 
 def test_dead_letters_are_seen_and_sent_again_to_their_group(
-    browser: Browser, stage: Stage
+    browser: Browser, stage: Stage, picture_folder: Path
 ) -> None:
     """A group gives up three messages; two are chosen and come again; nothing else does."""
     make_topic(stage.broker, "payments")
@@ -89,6 +92,17 @@ def test_dead_letters_are_seen_and_sent_again_to_their_group(
     rows = browser.wait_for_rows("Dead letters", lambda rows: len(rows) == 3)
     assert {row[2] for row in rows} == {"pay-0", "pay-1", "pay-2"}
     assert {row[6] for row in rows} == {"payments"}
+    # Why, how often, and whether it was sent again; one is found by its message id.
+    assert all(
+        row[7].startswith("failed 1 times, the group's limit of retries is 16") for row in rows
+    )
+    assert all("it failed 1 times, which is the limit" in row[7] for row in rows)
+    assert not any(row[8].startswith("sent again") for row in rows)
+    browser.fill("id", rows[1][0], "main")
+    browser.find("form[role=search] button").click()
+    browser.wait_for_rows("Dead letters", lambda found: [row[0] for row in found] == [rows[1][0]])
+    browser.open("/dead-letters?group=accounts")
+    browser.wait_for_rows("Dead letters", lambda found: len(found) == 3)
     failing.behave(result="success")
     for box in browser.driver.find_elements("css selector", "td input[type=checkbox]")[:2]:
         box.click()
@@ -97,6 +111,14 @@ def test_dead_letters_are_seen_and_sent_again_to_their_group(
     browser.wait_for("Sent again: 2")
     failing.wait(5)
     assert [each.success for each in failing.consumed].count(True) == 2
+
+    def marked() -> bool:
+        browser.click("Refresh", ".bar")
+        found = browser.rows("Dead letters")
+        return [row[8].startswith("sent again") for row in found].count(True) == 2
+
+    until(marked, "two letters are marked")
+    browser.picture(picture_folder / "dead-letters.png")
 
 
 def test_offsets_are_reset_after_the_dialog_has_shown_each_queue(

@@ -95,16 +95,28 @@ def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage
     browser.wait_for("Stored at")
     browser.open("/delays")
     browser.wait_for_rows("Delayed messages", lambda rows: ["18", "2 h", "1"] in rows)
-    browser.wait_for_rows(
+    rows = browser.wait_for_rows(
         "Next messages with a time of their own",
         lambda rows: [row[:2] for row in rows] == [[timed.msg_id, "later"]],
     )
+    assert rows[0][3].startswith("in ")
     browser.click("18")
     [row] = browser.wait_for_rows("Delayed messages", lambda rows: len(rows) == 1)
     assert row[7] == "later"
+    assert row[8].startswith("in ")
     due = time.mktime(time.strptime(row[6], "%Y-%m-%d %H:%M:%S"))
     stored = time.mktime(time.strptime(row[4], "%Y-%m-%d %H:%M:%S"))
     assert abs(due - stored - 7_200) <= 1
+    # The one with a time of its own is a link to its record, and is taken back.
+    browser.open("/delays")
+    browser.click(timed.msg_id)
+    browser.wait_for("TIMER_DELIVER_MS", str(due_ms))
+    browser.open("/delays")
+    browser.click("Take back")
+    browser.wait_for("nobody will get it")
+    browser.dialog("Take back")
+    browser.wait_for("The message was taken back")
+    browser.run_until("return !document.body.innerText.includes('Next messages with a time')")
 
 
 def test_a_traced_message_is_drawn_on_a_line_of_time(browser: Browser, stage: Stage) -> None:
