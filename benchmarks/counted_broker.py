@@ -18,8 +18,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 _INDEX_EVERY = 1_000
 
@@ -47,13 +48,12 @@ class _Sink(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def _find(module: str, name: str) -> Any:
-    """The newest object of a class; the broker has frozen what it began with."""
-    kind = getattr(sys.modules[module], name)
+def _find(kind: type, fits: Callable[[Any], bool] = lambda each: True) -> Any:
+    """The newest object of a class, or None; the broker freezes what it began with."""
     gc.unfreeze()
-    found = [each for each in gc.get_objects() if isinstance(each, kind)][-1]
+    found = [each for each in gc.get_objects() if isinstance(each, kind) and fits(each)]
     gc.freeze()
-    return found
+    return found[-1] if found else None
 
 
 async def _handle(connection: Any, index: Any, reads: list[bytes], count: int) -> None:
@@ -78,16 +78,14 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
             time.sleep(0.1)
     # Its first byte decides that it is plain; the request that it begins never comes.
     client.sendall(b"\0")
+    peer = f"{host}:{client.getsockname()[1]}"
     connection = None
     while connection is None:
         time.sleep(0.1)
         remoting = sys.modules["pocketmq.remoting.connection"]
-        peer = f"{host}:{client.getsockname()[1]}"
-        for found in gc.get_objects():
-            if isinstance(found, remoting.Connection) and found.peer == peer:
-                connection = cast(Any, found)
+        connection = _find(remoting.Connection, lambda each: bool(each.peer == peer))
     loop = connection._loop
-    index = _find("pocketmq.store.index_service", "IndexService")
+    index = _find(sys.modules["pocketmq.store.index_service"].IndexService)
     remoting.TURN_MS = 1 << 40  # type: ignore[attr-defined]
     opened = threading.Event()
 

@@ -31,8 +31,10 @@ from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand, decode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
+from pocketmq.remoting.json_shape import Shaped, learn
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.pop_receipt import Receipt
@@ -348,6 +350,34 @@ def test_the_short_way_stores_what_the_act_stores(
     middle = shared.store.commit_log_max_position
     ask = SendMessageHeader("pg", "T", "TBW102", 4, 1, 0, shared.clock.now_ms(), flag, text)
     shared.sends.send(ask, shared.sends.check(ask, shared.asker), body, shared.asker)
+    end = shared.store.commit_log_max_position
     both = [shared.store.record_at(position) for position in (begin, middle)]
     one, two = (read_record(each) for each in both if each is not None)
     assert one == two._replace(queue_offset=one.queue_offset, position=one.position)
+    _quick_way_stores_it_too(shared, short, ext, body, connection)
+    third = shared.store.record_at(end)
+    if third is not None:
+        three = read_record(third)
+        assert one == three._replace(queue_offset=one.queue_offset, position=one.position)
+
+
+def _quick_way_stores_it_too(
+    shared: Site,
+    short: SendMessageProcessor,
+    ext: dict[str, str],
+    body: bytes,
+    connection: Connection,
+) -> None:
+    """The header cut by the shape of another; what that does not take has stored nothing."""
+    handler = short.handlers()[RequestCode.SEND_MESSAGE_V2]
+    assert isinstance(handler, Shaped)
+    frame = encode(RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**ext, "i": "a\x01b"}, b"", 1))[4:]
+    shape = learn(frame, decode(frame), handler)
+    assert shape is not None
+    before = shared.store.commit_log_max_position
+    frame = encode(RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body, 2))[4:]
+    reply = shape.answer(frame, connection)
+    if reply is None:
+        assert shared.store.commit_log_max_position == before
+    else:
+        assert decode(reply[4:]).opaque == 2

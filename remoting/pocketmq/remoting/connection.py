@@ -10,8 +10,8 @@
 4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded. A client
    reads on (`read_on`): what it sends is bounded by its callers, and two ends that both wait never end.
 5. A ONEWAY request is never answered.
-6. Its requests hold up the event loop for TURN_MS at a time: what is not handled then waits for the next
-   turn of the loop, and nothing more is read before. While an answer comes in steps, nothing else is handled.
+6. Its requests hold up the event loop for TURN_MS at a time, or little more: what is not handled then waits
+   for the next turn, and nothing more is read before. While an answer comes in steps, nothing else is.
 Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
 """
 
@@ -21,7 +21,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
 from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
@@ -29,16 +29,16 @@ from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
     ProtocolError,
-    RemotingError,
     RequestTimeout,
     TooManyRequests,
 )
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.json_shape import JsonShape, Shaped, learn_again
+from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, JOIN_SIZE_MAX, Buffer, Outbox
-from pocketmq.remoting.peer import TURN_MS, PeerAnswer
+from pocketmq.remoting.peer import TURN_MS, PeerAnswer, Waiter
 from pocketmq.remoting.shares import Shares
-from pocketmq.remoting.tls import ServerTls, TlsLayer
+from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,9 @@ Steps = Generator[None, None, RemotingCommand | Later | None]
 Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 
 
-class Waiter(Protocol):
-    """Who waits for an answer: a future, or what behaves like one."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: RemotingCommand, /) -> None: ...
-
-    def set_exception(self, exception: RemotingError, /) -> None: ...
-
-
-_TLS_HANDSHAKE = 0x16
+# So many small requests that are answered at once take well under a millisecond: the clock is not read.
+_LITTLE_MAX = 16
+_LITTLE_SIZE = 4_096
 
 
 class Connection(asyncio.Protocol):
@@ -103,6 +95,9 @@ class Connection(asyncio.Protocol):
         self._pending: dict[int, Waiter] = {}
         self._in_flight_max = in_flight_max
         self._opaque = 0
+        # How this peer writes the requests that it sends most, and how many were written otherwise.
+        self._shape: JsonShape | None = None
+        self._misses = 0
         self._outbox = Outbox(self._count_unread)
         self._corked = False
         self._shares = shares
@@ -135,8 +130,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._outbox.open(self._transport)
-        self.peer, self.peer_host = _address(transport.get_extra_info("peername"))
-        self.local, _ = _address(transport.get_extra_info("sockname"))
+        self.peer, self.peer_host = socket_name(transport.get_extra_info("peername"))
+        self.local, _ = socket_name(transport.get_extra_info("sockname"))
         self.last_read_ms = self.last_write_ms = self._monotonic_ms()
         if self._on_open is not None:
             self._on_open(self)
@@ -176,19 +171,24 @@ class Connection(asyncio.Protocol):
     def _work(self, frames: list[bytes], began_ms: int) -> None:
         """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
-        outbox, monotonic_ms = self._outbox, self._monotonic_ms
+        outbox = self._outbox
+        # What little was done since the clock was read.
+        little = 0
         try:
             for place, frame in enumerate(frames):
                 if outbox.size > BUFFER_HIGH:
                     self._flush()
-                is_over = place and monotonic_ms() - began_ms >= TURN_MS
+                is_over = False
+                if little >= _LITTLE_MAX:
+                    little = 0
+                    is_over = self._monotonic_ms() - began_ms >= TURN_MS
                 if is_over or outbox.is_blocked or self._steps is not None:
                     if is_over:
                         self._go_on_soon()
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
-                self._handle(decode(frame, self._header_size_max))
+                little += 1 if self._handle(frame) else _LITTLE_MAX
         except ProtocolError as error:
             self._refuse(error)
         finally:
@@ -256,32 +256,53 @@ class Connection(asyncio.Protocol):
         log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
         self.close()
 
-    def _handle(self, command: RemotingCommand) -> None:
+    def _handle(self, frame: bytes) -> bool:
+        """Handle one frame. Returns: whether that was little work. Raises: FrameError."""
+        shape = self._shape
+        if shape is not None and self._handlers.get(shape.code) is shape.handler:
+            try:
+                quick = shape.answer(frame, self)
+            except Exception as error:  # noqa: BLE001 - as below
+                self._fail(decode(frame, self._header_size_max), error)
+                return False
+            if quick is not None:
+                self._outbox.add(quick)
+                return len(frame) < _LITTLE_SIZE
+        command = decode(frame, self._header_size_max)
         flag = command.flag
         if flag & 1:
             future = self._pending.pop(command.opaque, None)
             if future is not None and not future.done():
                 future.set_result(command)
-            return
+            return True
         handler = self._handlers.get(command.code, self._default_handler)
+        if isinstance(handler, Shaped):
+            self._misses += 1
+            self._shape = learn_again(shape, self._misses, frame, command, handler)
+            handler = handler.handle
         try:
             reply = handler(command, self)
         except Exception as error:  # noqa: BLE001 - a bug answers, and is logged with its trace
             self._fail(command, error)
-            return
-        if reply is None:
-            return
+            return False
         if isinstance(reply, bytes):
             if not flag & 2:
                 self._outbox.add(reply)
-        elif inspect.iscoroutine(reply):
+            return len(frame) < _LITTLE_SIZE
+        if reply is not None:
+            self._answer(command, reply)
+        return False
+
+    def _answer(self, command: RemotingCommand, reply: Reply | Later | Steps) -> None:
+        """Send what a handler gave, now or later."""
+        if inspect.iscoroutine(reply):
             self._spawn(self._run(command, reply))
         elif inspect.isgenerator(reply):
             self._steps = command, cast(Steps, reply)
             if not self._step(self._monotonic_ms()):
                 self._go_on_soon()
                 self._update_reading()
-        elif not flag & 2:
+        elif not command.is_oneway:
             self.send(reply)  # type: ignore[arg-type]
 
     async def _run(
@@ -314,7 +335,7 @@ class Connection(asyncio.Protocol):
         waiting, self._waiting = self._waiting, []
         try:
             for frame in waiting:
-                self._handle(decode(frame, self._header_size_max))
+                self._handle(frame)
         except ProtocolError as error:
             self._refuse(error)
 
@@ -493,28 +514,18 @@ class Connection(asyncio.Protocol):
             self.closed or self._ending or self._transport is None or self._transport.is_closing()
         )
 
-    # ------------------------------------------------------------ TLS by the first byte
-
     def _sniff(self, data: bytes) -> bool:
         """Decide by the first byte between TLS and plain; False when the peer was refused."""
         self._sniffed = True
-        wants_tls = data[0] == _TLS_HANDSHAKE
-        server_tls = self._server_tls
-        if wants_tls:
-            context = None if server_tls is None else server_tls.context()
-            if context is not None:
-                self._tls = TlsLayer(context)
-                self._outbox.encrypt_by(self._tls)
-                return True
-        elif server_tls is None or server_tls.plain_allowed:
-            return True
-        log.warning(
-            "connection closed: peer=%s speaks %s, which this server does not accept",
-            self.peer,
-            "TLS" if wants_tls else "without TLS",
-        )
-        self.abort()
-        return False
+        try:
+            self._tls = layer_for(data, self._server_tls)
+        except NotAccepted as refusal:
+            log.warning("connection closed: peer=%s speaks %s", self.peer, refusal)
+            self.abort()
+            return False
+        if self._tls is not None:
+            self._outbox.encrypt_by(self._tls)
+        return True
 
     def _decrypt(self, data: bytes) -> bytes:
         assert self._tls is not None
@@ -536,14 +547,3 @@ def not_supported(request: RemotingCommand, connection: Connection) -> RemotingC
     return request.answer(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
     )
-
-
-def _address(name: Any) -> tuple[str, bytes]:
-    """`ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
-    if not isinstance(name, tuple) or len(name) < 2:
-        return "", b"\0" * 8
-    ip, port = str(name[0]), int(name[1])
-    if ip.startswith("::ffff:") and "." in ip:
-        ip = ip[7:]
-    text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-    return text, pack_address(ip, port)

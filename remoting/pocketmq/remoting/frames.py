@@ -8,9 +8,12 @@
 2. A length beyond that, or too small for a mark, ends the connection: nothing is buffered for it.
 """
 
+import struct
+
 from pocketmq.remoting.errors import FrameError, FrameTooLarge
 
 FRAME_SIZE_MAX = 16_777_216
+_SIZE = struct.Struct(">I").unpack_from
 
 
 class FrameDecoder:
@@ -53,7 +56,7 @@ class FrameDecoder:
         size = len(data)
         while size - at >= 4:
             start = at + 4
-            end = start + int.from_bytes(data[at:start], "big")
+            end: int = start + _SIZE(data, at)[0]
             if end - at > self._frame_size_max:
                 raise FrameTooLarge(end - at, self._frame_size_max)
             if end - start < 4:

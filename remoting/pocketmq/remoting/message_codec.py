@@ -100,6 +100,17 @@ def pack_address(ip: str, port: int) -> bytes:
         raise MessageCodecError(f"{ip!r}:{port} is not an IP address and a port") from error
 
 
+def socket_name(name: Any) -> tuple[str, bytes]:
+    """`ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "", b"\0" * 8
+    ip, port = str(name[0]), int(name[1])
+    if ip.startswith("::ffff:") and "." in ip:
+        ip = ip[7:]
+    text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return text, pack_address(ip, port)
+
+
 def unpack_host(host: bytes) -> str:
     """8 or 20 bytes -> `ip:port`."""
     family = socket.AF_INET if len(host) == 8 else socket.AF_INET6

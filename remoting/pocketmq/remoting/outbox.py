@@ -54,7 +54,7 @@ class Outbox:
         self._tls = tls
 
     def add(self, frame: bytes) -> None:
-        """Gather a whole frame."""
+        """Gather a whole frame; an empty one is none."""
         self._gathered.append(frame)
         self.size += len(frame)
 
@@ -69,7 +69,7 @@ class Outbox:
     def flush(self) -> bool:
         """Hand over what is gathered; False if there is nothing, or nobody to hand it to."""
         gathered, transport = self._gathered, self._transport
-        if not gathered:
+        if not self.size:
             return False
         size, self.size = self.size, 0
         self._gathered = []

@@ -17,6 +17,11 @@ from pocketmq.remoting.settings import Settings, key, parse_properties
 log = logging.getLogger(__name__)
 
 _CHUNK = 65_536
+_HANDSHAKE = 0x16
+
+
+class NotAccepted(Exception):
+    """A peer speaks what this server does not; the text says what that is."""
 
 
 @dataclass
@@ -228,3 +233,15 @@ def client_context(
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
+
+
+def layer_for(data: bytes, server: "ServerTls | None") -> "TlsLayer | None":
+    """What a connection that begins with `data` needs; None: it is plain. Raises: NotAccepted."""
+    if data[0] == _HANDSHAKE:
+        context = None if server is None else server.context()
+        if context is None:
+            raise NotAccepted("TLS, which this server does not accept")
+        return TlsLayer(context)
+    if server is not None and not server.plain_allowed:
+        raise NotAccepted("without TLS, which this server does not accept")
+    return None

@@ -306,8 +306,6 @@ class MessageStore(OpenStore):
             middle,
             queue.topic_part,
             overhead,
-            queue.key_hash,
-            store_ms,
         )
         data = bytes(batch)
         while True:
@@ -332,22 +330,22 @@ class MessageStore(OpenStore):
         commit_log.store_ms = store_ms
         if queue.special:
             ends = [*made.positions[1:], position + total]
-            for (_, at, _, own), end, code in zip(made.unindexed, ends, made.codes, strict=True):
-                self._put_special(queue, at, end - at, code, store_ms, own)
+            for place, (at, end) in enumerate(zip(made.positions, ends, strict=True)):
+                properties = made.properties(place)
+                self._put_special(queue, at, end - at, made.codes[place], store_ms, properties)
         else:
             queue.put_many(made.entries, position + total)
         self.put_count += count
         self.put_size += total
         if not self._pending:
             self._index.wake()
-        self._pending += made.unindexed
+        self._pending += made.to_index(queue.key_hash, store_ms)
         arrivals = self._arrivals
         if arrivals is not None and arrivals.awaited(topic, queue_id):
             arrived = arrivals.arrived
-            following = first_offset
-            for (_, _, _, own), code in zip(made.unindexed, made.codes, strict=True):
-                following += 1
-                arrived(topic, queue_id, following, code, store_ms, own)
+            for place, code in enumerate(made.codes):
+                following = first_offset + place + 1
+                arrived(topic, queue_id, following, code, store_ms, made.properties(place))
         positions = made.positions
         return AppendedBatch(positions, first_offset, store_ms, count)
 

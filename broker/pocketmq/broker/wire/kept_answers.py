@@ -11,7 +11,7 @@ from functools import partial
 from pocketmq.broker.promise import Promise
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection, Reply
+from pocketmq.remoting.connection import Connection
 from pocketmq.store import MessageStore, StoreClosed
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class KeptAnswers:
 
     def when_kept(
         self, request: RemotingCommand, connection: Connection, end: int, reply: bytes
-    ) -> Reply:
+    ) -> bytes | None:
         """The answer now, or parked until the log is safe up to `end`."""
         if request.is_oneway:
             # Nobody waits for it; the disk is told of it as of any other.

@@ -1,7 +1,8 @@
 """Sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE.
 
-1. A plain message to a known topic takes the short way (`_send`): no header object, no dictionary of
-   properties, an answer made from a template. Anything else takes `_send_checked`, which asks the act.
+1. A plain message to a known topic takes the short way (`_put`): no header object, no dictionary of
+   properties, an answer made from a template. Where the header is like the one before, it is not even parsed
+   (`_quick`). Anything else takes `_send_checked`, which asks the act.
 2. MSG_REGION and TRACE_ON are in every answer; of clients of 5.x they are stored too, as 5.x brokers do,
    whose consumers trace nothing without them.
 """
@@ -9,6 +10,7 @@
 import asyncio
 import logging
 from functools import partial
+from typing import NamedTuple
 
 from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, store_refusal
 from pocketmq.broker.message_put import HOST_V6_FLAGS
@@ -22,10 +24,13 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
+from pocketmq.remoting.json_shape import Shaped, text_of
 from pocketmq.remoting.message_codec import get_property, remove_property
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
 
 
 class _Target:
@@ -36,6 +41,14 @@ class _Target:
     def __init__(self, queue_count: int) -> None:
         self.queue_count = queue_count
         self.counters: list[PutCounter | None] = [None] * queue_count
+
+
+class _Plain(NamedTuple):
+    """What plain messages have in common; as_five: a client of 5.x sent them."""
+
+    sys_flag: int
+    flag: int
+    as_five: bool
 
 
 class SendMessageProcessor:
@@ -56,8 +69,8 @@ class SendMessageProcessor:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.SEND_MESSAGE: self.send_v1,
-            RequestCode.SEND_MESSAGE_V2: self.send_v2,
+            RequestCode.SEND_MESSAGE: Shaped(self.send_v1, _FIELDS_V1, _plain_v1, self._quick),
+            RequestCode.SEND_MESSAGE_V2: Shaped(self.send_v2, _FIELDS_V2, _plain_v2, self._quick),
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
@@ -81,64 +94,94 @@ class SendMessageProcessor:
         ext = request.ext
         try:
             topic = ext["b"]  # type: ignore[index]
-            target = self._targets[topic]
-            queue_id = int(ext["e"])  # type: ignore[index]
-            born_ms = int(ext["g"])  # type: ignore[index]
+            queue_id, born_ms = int(ext["e"]), int(ext["g"])  # type: ignore[index]
             text = ext["i"]  # type: ignore[index]
-            # Most messages have neither flag: a comparison is cheaper than a conversion.
-            word = ext["f"]  # type: ignore[index]
-            sys_flag = 0 if word == "0" else int(word) & ~HOST_V6_FLAGS
-            word = ext["h"]  # type: ignore[index]
-            flag = 0 if word == "0" else int(word)
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        if ext.get("m") == "true" or ext.get("j", "0") != "0":  # type: ignore[union-attr]
-            return self._send_checked(request, connection)
-        return self._send(
-            request, connection, target, topic, queue_id, sys_flag, born_ms, flag, text
-        )
+        plain = _plain_v2(request)
+        return self._send(request, connection, topic, queue_id, born_ms, text, plain)
 
     def send_v1(self, request: RemotingCommand, connection: Connection) -> Reply:
         """SEND_MESSAGE, the code of the Go client."""
         ext = request.ext
         try:
             topic = ext["topic"]  # type: ignore[index]
-            target = self._targets[topic]
             queue_id = int(ext["queueId"])  # type: ignore[index]
-            sys_flag = int(ext["sysFlag"]) & ~HOST_V6_FLAGS  # type: ignore[index]
             born_ms = int(ext["bornTimestamp"])  # type: ignore[index]
-            flag = int(ext["flag"])  # type: ignore[index]
             text = ext["properties"]  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":  # type: ignore[union-attr]
-            return self._send_checked(request, connection)
-        return self._send(
-            request, connection, target, topic, queue_id, sys_flag, born_ms, flag, text
-        )
+        plain = _plain_v1(request)
+        return self._send(request, connection, topic, queue_id, born_ms, text, plain)
 
     def _send(
         self,
         request: RemotingCommand,
         connection: Connection,
-        target: _Target,
         topic: str,
         queue_id: int,
-        sys_flag: int,
         born_ms: int,
-        flag: int,
         text: str,
+        plain: "_Plain | None",
     ) -> Reply:
-        """Append and answer a message whose properties ask for nothing special."""
+        """Append and answer, when neither header nor properties ask for anything special."""
+        if plain is None:
+            return self._send_checked(request, connection)
+        try:
+            put = self._put(topic, queue_id, born_ms, text, request.body, plain, connection)
+        except StoreError as error:
+            return self._refuse(request, connection, store_refusal(error, self._store))
+        if put is None:
+            return self._send_checked(request, connection)
+        position, queue_offset, end = put
+        reply = self._answers.one(request, position, queue_id, queue_offset)
+        if end:
+            return self._kept.when_kept(request, connection, end, reply)
+        return reply
+
+    def _quick(
+        self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
+    ) -> bytes | None:
+        """The same of a request whose header was not parsed (remoting.json_shape)."""
+        topic, queue, born, properties, number = values
+        try:
+            queue_id, text = int(queue), text_of(properties)
+            put = self._put(topic, queue_id, int(born), text, body, plain, connection)
+        except (ValueError, StoreError):
+            return None
+        if put is None:
+            return None
+        position, queue_offset, end = put
+        opaque = int(number)
+        reply = self._answers.one_json(opaque, position, queue_id, queue_offset)
+        if end:
+            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=opaque)
+            return self._kept.when_kept(request, connection, end, reply) or b""
+        return reply
+
+    def _put(
+        self,
+        topic: str,
+        queue_id: int,
+        born_ms: int,
+        text: str,
+        body: Buffer,
+        plain: "_Plain",
+        peer: Connection,
+    ) -> tuple[int, int, int] | None:
+        """Position, queue offset, and the end that the answer has to wait for, or 0; None: nothing was done,
+        for this is no plain message to a known topic. Raises: StoreError."""
+        target = self._targets.get(topic)
         if (
-            "DELAY\x01" in text
+            target is None
+            or not 0 <= queue_id < target.queue_count
+            or "DELAY\x01" in text
             or "TRAN_MSG\x01" in text
             or "CLUSTER\x01" in text
             or "POP_CK\x01" in text
             or "TIMER_D" in text
-            or not 0 <= queue_id < target.queue_count
         ):
-            return self._send_checked(request, connection)
+            return None
         wait = True
         # Where the official client puts WAIT=true, most of the time.
         size = len(text)
@@ -146,40 +189,32 @@ class SendMessageProcessor:
         if "WAIT\x01" in text:
             if len(text) != size or text.count("WAIT\x01") > 1:
                 # Named twice: no client's map does that, and the act knows what it means.
-                return self._send_checked(request, connection)
+                return None
             text, wait = _without_wait(text)
-        if not text:
-            return self._send_checked(request, connection)
+        if not text or (plain.as_five and "MSG_REGION\x01" in text):
+            return None
         properties = text.encode()
-        more = self._cluster
-        if request.version >= Version.V5_0_0_SNAPSHOT:
-            if "MSG_REGION\x01" in text:
-                return self._send_checked(request, connection)
-            more = self._cluster_as_five
+        more = self._cluster_as_five if plain.as_five else self._cluster
         properties += more if properties[-1] != 2 else more[1:]
-        try:
-            position, queue_offset, _, size = self._append(
-                topic,
-                queue_id,
-                request.body,
-                properties,
-                flag,
-                sys_flag,
-                born_ms,
-                connection.peer_host,
-            )
-        except StoreError as error:
-            return self._refuse(request, connection, store_refusal(error, self._store))
+        position, queue_offset, _, size = self._append(
+            topic,
+            queue_id,
+            body,
+            properties,
+            plain.flag,
+            plain.sys_flag,
+            born_ms,
+            peer.peer_host,
+        )
         counter = target.counters[queue_id]
         if counter is None:
             counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1
-        reply = self._answers.one(request, position, queue_id, queue_offset)
-        if wait and self._promise.waits:
-            return self._kept.when_kept(request, connection, position + size, reply)
-        return reply
+        if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
+            return position, queue_offset, position + size
+        return position, queue_offset, 0
 
     def send_batch(self, request: RemotingCommand, connection: Connection) -> Reply:
         """SEND_BATCH_MESSAGE: many messages in one body, for one queue."""
@@ -296,6 +331,32 @@ def parse_send(request: RemotingCommand) -> SendAsk:
     return SendMessageV2Header.parse(request.ext)
 
 
+def _plain_v2(request: RemotingCommand) -> "_Plain | None":
+    ext = request.ext or {}
+    if ext.get("m") == "true" or ext.get("j", "0") != "0":
+        return None
+    return _plain(request, ext.get("f", ""), ext.get("h", ""))
+
+
+def _plain_v1(request: RemotingCommand) -> "_Plain | None":
+    ext = request.ext or {}
+    if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":
+        return None
+    return _plain(request, ext.get("sysFlag", ""), ext.get("flag", ""))
+
+
+def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "_Plain | None":
+    """What plain messages that are alike have in common; None when these are no numbers."""
+    as_five = request.version >= Version.V5_0_0_SNAPSHOT
+    # Most messages have neither flag: a comparison is cheaper than a conversion.
+    if sys_flag == "0" and flag == "0":
+        return _FIVE if as_five else _FOUR
+    try:
+        return _Plain(int(sys_flag) & ~HOST_V6_FLAGS, int(flag), as_five)
+    except ValueError:
+        return None
+
+
 def _without_wait(text: str) -> tuple[str, bool]:
     """The properties without WAIT, and whether it was absent or true.
 
@@ -311,3 +372,8 @@ def _without_wait(text: str) -> tuple[str, bool]:
     properties = text.encode()
     wait = get_property(properties, b"WAIT") in (None, b"true")
     return remove_property(properties, b"WAIT").decode(), wait
+
+
+_FOUR, _FIVE = _Plain(0, 0, False), _Plain(0, 0, True)
+_FIELDS_V1 = ("topic", "queueId", "bornTimestamp", "properties")
+_FIELDS_V2 = ("b", "e", "g", "i")

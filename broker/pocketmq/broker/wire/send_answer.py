@@ -50,8 +50,7 @@ class SendAnswers:
         """The answer to a single message."""
         encoding = request.encoding
         if encoding == _JSON:
-            header = self._json_one % (position, queue_id, queue_offset, request.opaque)
-            return _HEAD.pack(len(header) + 4, len(header)) + header
+            return self.one_json(request.opaque, position, queue_id, queue_offset)
         if encoding == _ROCKETMQ:
             fields = self._binary_one % (
                 position,
@@ -62,6 +61,11 @@ class SendAnswers:
             )
             return _binary(request.opaque, fields)
         return self._other(request, f"{self._host}{position:016X}", queue_id, queue_offset)
+
+    def one_json(self, opaque: int, position: int, queue_id: int, queue_offset: int) -> bytes:
+        """The answer to a single message with this opaque, in JSON."""
+        header = self._json_one % (position, queue_id, queue_offset, opaque)
+        return _HEAD.pack(len(header) + 4, len(header)) + header
 
     def batch(
         self, request: RemotingCommand, positions: Sequence[int], queue_id: int, queue_offset: int

@@ -1,0 +1,150 @@
+"""A client's requests of one code in JSON, cut by the text of an earlier one: a third of the time of a parse.
+
+    {"code":310,"extFields":{"a":"group","b":"  topic  ","c":"TBW102", ... "opaque":  17  , ... "version":401}
+
+1. A client writes the same header again and again but for a few values. A shape is the text between these;
+   where all of it is found in its place, the values are what lies between.
+2. A value must hold no quotation mark: `Shaped.quick` sees to it, by `text_of`, or because it knows what the
+   value may be. So what is found is what a parser would find.
+3. What does not fit is parsed. A shape belongs to one connection, and is learnt from a parsed header.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pocketmq.remoting import json_codec
+from pocketmq.remoting.command import RemotingCommand
+
+# Beyond this many headers that did not fit, a connection learns from some of them only.
+EAGER_MISSES = 8
+LEARN_EVERY = 64
+_OPAQUE_MAX = "2147483647"
+_MARK = struct.Struct(">I").unpack_from
+
+
+class Shaped:
+    """A handler that needs a few fields of requests that are alike in all others.
+
+    fields: names of these. admit(request): what all requests that are alike have in common, to be handed to
+    `quick`, or None when they cannot go the quick way. quick(common, values, body, connection): the answer's
+    frame, b"" when it comes later, or None: then nothing was done, and the request is parsed. values: of
+    `fields`, as they stand there (`text_of` undoes escapes), and the opaque.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[RemotingCommand, Any], Any],
+        fields: Sequence[str],
+        admit: Callable[[RemotingCommand], object],
+        quick: Callable[[Any, list[str], bytes, Any], bytes | None],
+    ) -> None:
+        self.handle = handle
+        self.fields = tuple(fields)
+        self.admit = admit
+        self.quick = quick
+
+    def __call__(self, request: RemotingCommand, connection: Any) -> Any:
+        return self.handle(request, connection)
+
+
+class JsonShape:
+    """See the head of the file. code, handler: whose requests these are; common: see Shaped.admit."""
+
+    def __init__(
+        self, handler: Shaped, code: int, common: object, pieces: list[str], slots: list[int]
+    ) -> None:
+        """pieces: the constant text; slots: which value stands behind each piece but the last."""
+        self.handler = handler
+        self.code = code
+        self.common = common
+        self._quick = handler.quick
+        self._first, self._last = pieces[0], pieces[-1]
+        self._first_size, self._last_size = len(pieces[0]), len(pieces[-1])
+        self._between = list(zip(slots[:-1], pieces[1:-1], strict=True))
+        self._last_slot = slots[-1]
+        self._count = len(slots)
+
+    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+        """What `quick` gives for a frame (without its length word); None for one of another shape."""
+        # The top byte is the encoding, 0 for JSON.
+        end: int = 4 + _MARK(frame)[0]
+        if end > len(frame):
+            return None
+        try:
+            text = frame[4:end].decode()
+        except UnicodeDecodeError:
+            return None
+        last_at = len(text) - self._last_size
+        if text[: self._first_size] != self._first or text[last_at:] != self._last:
+            return None
+        text = text[self._first_size : last_at]
+        values = [""] * self._count
+        for slot, piece in self._between:
+            # Of all that looks for a piece of text partition costs least.
+            values[slot], found, text = text.partition(piece)
+            if not found:
+                return None
+        values[self._last_slot] = text
+        opaque = values[-1]
+        if not opaque.isdecimal() or opaque[0] == "0" or len(opaque) > 10:
+            return None
+        if len(opaque) == 10 and opaque > _OPAQUE_MAX:
+            return None
+        return self._quick(self.common, values, frame[end:], connection)
+
+
+def learn_again(
+    known: JsonShape | None, misses: int, frame: bytes, request: RemotingCommand, handler: Shaped
+) -> JsonShape | None:
+    """The shape to go on with after so many requests that did not fit the known one."""
+    if misses <= EAGER_MISSES or not misses % LEARN_EVERY:
+        return learn(frame, request, handler) or known
+    return known
+
+
+def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape | None:
+    """The shape of this request; None if it has none, or its handler admits none."""
+    ext = request.ext
+    if frame[0] or request.flag or ext is None or request.opaque < 1:
+        return None
+    common = handler.admit(request)
+    if common is None:
+        return None
+    try:
+        header = frame[4 : 4 + _MARK(frame)[0]].decode()
+        places = _places(header, request.opaque, ext, handler.fields)
+    except ValueError:
+        return None
+    pieces: list[str] = []
+    at = 0
+    for start, end, _ in places:
+        pieces.append(header[at:start])
+        at = end
+    pieces.append(header[at:])
+    if any("\\" in piece for piece in pieces) or pieces[-1][:1].isdigit():
+        return None
+    return JsonShape(handler, request.code, common, pieces, [slot for _, _, slot in places])
+
+
+def _places(
+    header: str, opaque: int, ext: Mapping[str, str], fields: Sequence[str]
+) -> list[tuple[int, int, int]]:
+    """Where each value begins and ends, in the order of the text. Raises: ValueError for odd headers."""
+    places: list[tuple[int, int, int]] = []
+    for slot, name in enumerate((*fields, "opaque")):
+        is_field = slot < len(fields)
+        mark = f'"{name}":"' if is_field else f'"{name}":'
+        start = header.index(mark) + len(mark)
+        end = header.index('"', start) if is_field else start + len(str(opaque))
+        value = text_of(header[start:end])
+        # A name that stands there twice, or as a value too, is nothing that a client writes.
+        if header.count(f'"{name}"') != 1 or value != (ext.get(name) if is_field else str(opaque)):
+            raise ValueError(name)
+        places.append((start, end, slot))
+    return sorted(places)
+
+
+def text_of(value: str) -> Any:
+    """What this stands for between quotation marks. Raises: ValueError when it is not one text."""
+    return json_codec.loads(f'"{value}"')

@@ -1,0 +1,79 @@
+"""batch_record: the records of a batch are those that its messages would be one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.files.layout import ENTRY
+from pocketmq.remoting.record import MAGIC_V1, encode_batch, middle_struct, read_record
+from pocketmq.store import MessageIllegal, MessageTooLarge
+from pocketmq.store.batch_record import RecordFrame, batch_records
+from pocketmq.store.index_keys import keys_of
+from pocketmq.store.tags_code import tags_code
+
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+FRAME = RecordFrame(
+    MAGIC_V1, 3, middle_struct(8, 8).pack(0, 5, HOST, 6, HOST, 0, 0), b"\x05Topic", 96
+)
+_OWN = (
+    rb"|a|TAGS=x;|UNIQ_KEY=k1;TAGS=x;|UNIQ_KEY=k2;TAGS=x;|K=v;TAGS=x|K=v;TAGS=y;|K=v;XTAGS=;|TAGS=y;K=v;"
+    rb"|K=v;TAGS=x;TAGS=y;|K=v;TAGS=;"
+)
+PROPERTIES = st.sampled_from(_OWN.replace(b"=", b"\x01").replace(b";", b"\x02").split(b"|"))
+BODIES = st.sampled_from([b"", b"one", b"two", b"longer"])
+MEMBERS = st.lists(st.tuples(st.integers(-5, 5), BODIES, PROPERTIES), min_size=1, max_size=6) | (
+    # Often all alike, as a producer's batches are.
+    st.tuples(st.lists(st.integers(-5, 5), min_size=1, max_size=6), BODIES, PROPERTIES).map(
+        lambda drawn: [(flag, drawn[1], drawn[2]) for flag in drawn[0]]
+    )
+)
+OUTERS = st.sampled_from(
+    [b"", b"CLUSTER\x01c", b"CLUSTER\x01c\x02", b"KEYS\x01all\x02", b"TAGS\x01z\x02"]
+)
+
+
+@given(MEMBERS, OUTERS)
+def test_each_record_holds_its_message_and_the_outer_properties(
+    members: list[tuple[int, bytes, bytes]], outer: bytes
+) -> None:
+    """Alike or not; the queue and the index are told what the records say."""
+    made = batch_records(encode_batch(members), FRAME, outer, 1000, 7)
+    at = 0
+    to_index = list(made.to_index(11, 22))
+    for place, (flag, body, own) in enumerate(members):
+        size = int.from_bytes(made.records[at : at + 4], "big")
+        record = read_record(made.records[at : at + size])
+        whole = own + (b"\x02" + outer if outer and own and own[-1:] != b"\x02" else outer)
+        assert (record.flag, bytes(record.body), bytes(record.properties)) == (flag, body, whole)
+        assert (record.queue_offset, record.position) == (7 + place, 1000 + at)
+        assert made.positions[place] == 1000 + at
+        assert made.properties(place) == whole
+        assert ENTRY.unpack(made.entries[place]) == (1000 + at, size, tags_code(whole))
+        assert made.codes[place] == tags_code(whole)
+        assert to_index[place][:3] == (11, 1000 + at, 22)
+        assert keys_of(to_index[place][3], tags=True) == keys_of(whole, tags=True)
+        at += size
+    assert at == len(made.records)
+
+
+@given(MEMBERS, st.data())
+def test_lengths_that_do_not_add_up_refuse_the_batch(
+    members: list[tuple[int, bytes, bytes]], data: st.DataObject
+) -> None:
+    """A byte less, a byte more, a length changed: refused, or the same number of bytes is understood."""
+    whole = encode_batch(members)
+    for broken in (whole[:-1], whole + b"\0", whole[1:]):
+        with pytest.raises(MessageIllegal):
+            batch_records(broken, FRAME, b"", 0, 0)
+    place = data.draw(st.sampled_from([0, 1, 2, 16, 17, 18]))
+    changed = bytearray(whole)
+    changed[place] ^= 0x81
+    with pytest.raises(MessageIllegal):
+        batch_records(bytes(changed), FRAME, b"", 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_properties_that_are_too_long_with_the_outer_ones(count: int) -> None:
+    batch = encode_batch([(0, b"", b"k\x01" + b"v" * 32_760)] * count)
+    with pytest.raises(MessageTooLarge):
+        batch_records(batch, FRAME, b"CLUSTER\x01c", 0, 0)
