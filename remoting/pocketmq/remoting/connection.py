@@ -36,9 +36,10 @@ from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.json_shape import JsonShape, Shaped, learn_again
 from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, JOIN_SIZE_MAX, Buffer, Outbox
-from pocketmq.remoting.peer import TURN_MS, PeerAnswer, Waiter
+from pocketmq.remoting.peer import TURN_MS, PeerAnswer
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
+from pocketmq.remoting.waiter import Waiter
 
 log = logging.getLogger(__name__)
 
@@ -172,16 +173,13 @@ class Connection(asyncio.Protocol):
         """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
         outbox = self._outbox
-        # What little was done since the clock was read.
-        little = 0
+        little = 0  # what was done since the clock was read
         try:
             for place, frame in enumerate(frames):
                 if outbox.size > BUFFER_HIGH:
                     self._flush()
-                is_over = False
-                if little >= _LITTLE_MAX:
-                    little = 0
-                    is_over = self._monotonic_ms() - began_ms >= TURN_MS
+                is_over = little >= _LITTLE_MAX and self._monotonic_ms() - began_ms >= TURN_MS
+                little %= _LITTLE_MAX
                 if is_over or outbox.is_blocked or self._steps is not None:
                     if is_over:
                         self._go_on_soon()
@@ -286,8 +284,7 @@ class Connection(asyncio.Protocol):
             self._fail(command, error)
             return False
         if isinstance(reply, bytes):
-            if not flag & 2:
-                self._outbox.add(reply)
+            self._outbox.add(b"" if flag & 2 else reply)
             return len(frame) < _LITTLE_SIZE
         if reply is not None:
             self._answer(command, reply)
@@ -317,12 +314,11 @@ class Connection(asyncio.Protocol):
             self.send(reply)
 
     def _fail(self, command: RemotingCommand, error: Exception) -> None:
+        code = command.code
         if isinstance(error, PocketMQError):
-            log.warning(
-                "request failed code=%s peer=%s reason=%r", command.code, self.peer, str(error)
-            )
+            log.warning("request failed code=%s peer=%s reason=%r", code, self.peer, str(error))
         else:
-            log.exception("request failed code=%s peer=%s", command.code, self.peer)
+            log.exception("request failed code=%s peer=%s", code, self.peer)
         if not command.is_oneway:
             remark = f"{type(error).__name__}: {error}"
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))

@@ -7,9 +7,6 @@ stay with whoever talks to them. A connection is one; so may be a session of ano
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import RemotingError
-
 TURN_MS = 5
 
 
@@ -20,16 +17,6 @@ class PeerAnswer(NamedTuple):
     remark: str | None
     fields: dict[str, str] | None
     body: bytes
-
-
-class Waiter(Protocol):
-    """Who waits for an answer: a future, or what behaves like one."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: RemotingCommand, /) -> None: ...
-
-    def set_exception(self, exception: RemotingError, /) -> None: ...
 
 
 class Peer(Protocol):
