@@ -53,6 +53,8 @@ def test_the_program_of_the_page_kills_either_and_loses_nothing(
         capture_output=True,
         text=True,
         check=False,
+        # It reads until it has everything: without this a lost message would hold up the run.
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("acknowledged, none lost\n")
