@@ -145,3 +145,16 @@ async def test_a_bug_on_the_quick_way_is_answered() -> None:
     answer = decode(transport.written[5:])
     assert (answer.opaque, answer.code) == (2, 1)
     assert "KeyError" in str(answer.remark)
+
+
+async def test_requests_that_are_not_answered_now_leave_nothing_behind() -> None:
+    """One-way requests, and those whose answers come later: a client may send no others."""
+    shaped = Shaped(lambda *_: b".", FIELDS, lambda request: True, lambda *_: b"")
+    connection = Connection({CODE: shaped}, spawn=lambda run: None, monotonic_ms=lambda: 0)
+    transport: Any = _Transport()
+    connection.connection_made(transport)
+    one_way = RemotingCommand(CODE, dict(BASE), b"", 1, 2)
+    for command in (one_way, one_way, request(2), request(3)):
+        connection.data_received(encode(command))
+    assert transport.written == b"."
+    assert not connection._outbox._gathered

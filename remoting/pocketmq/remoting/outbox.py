@@ -55,8 +55,9 @@ class Outbox:
 
     def add(self, frame: bytes) -> None:
         """Gather a whole frame; an empty one is none."""
-        self._gathered.append(frame)
-        self.size += len(frame)
+        if frame:
+            self._gathered.append(frame)
+            self.size += len(frame)
 
     def add_buffers(self, buffers: Sequence[Buffer]) -> None:
         """Gather the buffers that make one frame, without a copy."""
@@ -69,7 +70,7 @@ class Outbox:
     def flush(self) -> bool:
         """Hand over what is gathered; False if there is nothing, or nobody to hand it to."""
         gathered, transport = self._gathered, self._transport
-        if not self.size:
+        if not gathered:
             return False
         size, self.size = self.size, 0
         self._gathered = []
