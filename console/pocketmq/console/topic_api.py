@@ -18,7 +18,7 @@ _TYPES_KEPT_MS = 30_000
 _BODY_SIZE_MAX = 4 << 20
 
 
-async def _system_names(console: Console) -> frozenset[str]:
+async def system_names(console: Console) -> frozenset[str]:
     """Names that brokers keep for themselves; a broker's and a cluster's name are topics, too."""
     brokers = await console.admin.brokers()
     return frozenset({each.cluster for each in brokers} | {each.name for each in brokers})
@@ -33,7 +33,7 @@ async def list_topics(console: Console, call: Call) -> dict[str, Any]:
         raise bad_request(f"type is one of {', '.join(TOPIC_TYPES)}, not {min(unknown)!r}")
     admin = console.admin
     names = await admin.topics.names()
-    system = await _system_names(console)
+    system = await system_names(console)
     types = await _message_types(console)
     await console.sampler.fresh()
     rates = console.sampler.topic_rates()
@@ -93,7 +93,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
         "name": name,
-        "type": kind_of_topic(name, next(filter(None, types), None), await _system_names(console)),
+        "type": kind_of_topic(name, next(filter(None, types), None), await system_names(console)),
         "configs": [topic_config_row(broker, each) for broker, each in sorted(configs.items())],
         "route": {
             "queues": [
@@ -248,7 +248,7 @@ def _fewer_queues(old: TopicConfig, new: TopicConfig) -> str:
 
 
 async def _refuse_system(console: Console, name: str) -> None:
-    if kind_of_topic(name, None, await _system_names(console)) == "SYSTEM":
+    if kind_of_topic(name, None, await system_names(console)) == "SYSTEM":
         raise ApiError(
             403,
             "FORBIDDEN",

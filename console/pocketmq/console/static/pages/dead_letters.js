@@ -113,7 +113,7 @@ function letters(page, list) {
 function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
   const times = t("deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
   const derived = t(reconsumeTimes > retryMaxTimes ? "deadLetters.limit" : "deadLetters.early");
-  return [h("div", {}, times), told ? h("div", { class: "soft small", lang: "en", translate: "no" }, told) : h("div", { class: "soft small" }, derived)];
+  return [h("div", { class: "told" }, times), told ? h("div", { class: "soft small", lang: "en", translate: "no" }, told) : h("div", { class: "soft small" }, derived)];
 }
 
 async function resend(page, group, ids) {

@@ -86,7 +86,7 @@ export function messageTable(caption, items, extra = () => []) {
     rows: items.map((each) => ({
       key: each.offsetMsgId,
       cells: [
-        link("/message", { id: each.msgId, topic: each.topic, at: each.offsetMsgId }, code(each.msgId)),
+        link("/message", { id: each.msgId, topic: each.topic, at: each.offsetMsgId }, code(each.msgId, { class: "id" })),
         data(each.tags ?? ""), data(each.keys ?? ""), data(`${each.broker ?? ""} ${each.queueId}/${each.queueOffset}`), moment(each.storeTimestamp), excerpt(each.body),
         ...extra(each).map(([, cell]) => cell),
       ],
