@@ -29,6 +29,7 @@ CLIENT_VERSIONS = ("4.9.8", "5.5.0")
 TOOLS_VERSIONS = ("4.9.7", "5.5.0")
 BROKER_VERSIONS = ("4.9.7", "5.5.0")
 BENCHMARK_VERSION = "5.5.0"
+H2SPEC_VERSION = "v2.2.1+incompatible"
 
 _OFFLINE = (
     "Could not resolve",
@@ -92,6 +93,17 @@ def go_driver(name: str = "interop") -> Path:
         _run([go, "build", "-o", f"{target}/", "./..."], SOURCES / "go", "Go")
 
     return _built("go", build) / name
+
+
+def h2spec() -> Path:
+    """The conformance test of HTTP/2: its executable."""
+    go = program("go", "Go 1.25 or newer (https://go.dev/dl or Debian: apt install golang)")
+
+    def build(target: Path) -> None:
+        module = f"github.com/summerwind/h2spec/cmd/h2spec@{H2SPEC_VERSION}"
+        _run(["env", f"GOBIN={target}", go, "install", module], target, "Go")
+
+    return _built("h2spec", build) / "h2spec"
 
 
 def node_driver(name: str = "driver") -> tuple[str, Path]:

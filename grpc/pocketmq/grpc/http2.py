@@ -367,10 +367,11 @@ class Http2Server:
             self._charge(1)
             return None
         self._charge(_SETTINGS_COST)
+        # Before what the new values let go: h2spec reads them in this order.
+        self.sending.out.append(head(0, Kind.SETTINGS, Flag.ACK, 0))
         # The last value of each counts.
         for name, value in dict(struct.iter_unpack(">HI", payload)).items():
             self._set(name, value)
-        self.sending.out.append(head(0, Kind.SETTINGS, Flag.ACK, 0))
         return None
 
     def _set(self, name: int, value: int) -> None:
