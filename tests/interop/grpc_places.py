@@ -114,12 +114,12 @@ class Ours(Place):
         return sum(store.max_offset(topic, queue) for queue in range(4))
 
 
-class _ProxyProcess(JavaBroker):
+class ProxyProcess(JavaBroker):
     """Apache's ProxyStartup 5.5.0 in local mode: proxy and broker in one JVM."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, heap: str = "512m") -> None:
         settings = {"recallMessageEnable": "true", "enableMixedMessageType": "true"}
-        super().__init__(folder, version="5.5.0", config=settings)
+        super().__init__(folder, version="5.5.0", heap=heap, config=settings)
         self._class_path = toolchain.class_path("proxy-5.5.0")
         self.grpc_port, self._remoting_port = free_ports(2)
 
@@ -146,7 +146,7 @@ class Proxy(Place):
     """The real one; topics and groups are made by mqadmin."""
 
     def __init__(self, folder: Path, tool: Mqadmin) -> None:
-        self._process = _ProxyProcess(folder)
+        self._process = ProxyProcess(folder)
         self._process.start()
         self.grpc = f"127.0.0.1:{self._process.grpc_port}"
         self._tool = tool.at(self._process.namesrv)

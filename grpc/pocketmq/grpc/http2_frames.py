@@ -9,7 +9,7 @@ offset  size  frame (big-endian)
 """
 
 import struct
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from pocketmq.grpc.hpack import Header
 
@@ -34,7 +34,8 @@ class Kind(IntEnum):
     CONTINUATION = 9
 
 
-class Flag(IntFlag):
+# Plain numbers when they are combined, eight times in a call: IntFlag would make an object each time.
+class Flag(IntEnum):
     END_STREAM = 1
     ACK = 1
     END_HEADERS = 4

@@ -1,0 +1,304 @@
+"""The gRPC port beside the real proxy 5.5.0 in local mode. Run: python -m benchmarks.bench_grpc
+
+Each server is a process of its own; this process is the load: HTTP/2 frames made before, 128-byte bodies, a
+fixed number of calls in flight on one connection. Sends, then a backlog that is received and acknowledged in
+batches of 32; processor time of the server, memory and start. The servers take turns, the best round counts.
+"""
+
+import argparse
+import contextlib
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import raw_load
+from benchmarks.meter import anonymous_mb, cpu_seconds, machine
+from tests.interop.brokers import PocketBroker, RunningBroker
+from tests.interop.grpc_places import ProxyProcess
+from tests.interop.processes import free_ports
+
+from pocketmq.grpc.hpack import encode
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import SERVICE
+
+TOPIC, QUEUES, GROUP, BATCH = "BenchTopic", 4, "bench", 32
+_PSEUDO = 3
+_COMMON = (
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":authority", b"bench"),
+    (b"content-type", b"application/grpc"),
+    (b"te", b"trailers"),
+    (b"x-mq-client-id", b"bench@1"),
+    (b"x-mq-language", b"JAVA"),
+    (b"x-mq-protocol", b"v2"),
+    (b"x-mq-client-version", b"5.2.0"),
+    (b"x-mq-date-time", b"20261122T070000Z"),
+    (b"grpc-timeout", b"30S"),
+)
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEAD = struct.Struct(">HBBBL")
+_DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
+_END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
+_WINDOW_MAX = (1 << 31) - 1
+
+
+def _frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    return _HEAD.pack(len(payload) >> 8, len(payload) & 255, kind, flags, stream_id) + payload
+
+
+class Connection:
+    """One connection that makes calls, and hands out the answers of those that are whole."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), 30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Windows so wide that nobody waits for them.
+        settings = struct.pack(">HI", 4, _WINDOW_MAX)
+        wider = struct.pack(">I", _WINDOW_MAX - 65_535)
+        self._socket.sendall(
+            _PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, wider)
+        )
+        self._stream_id = -1
+        self._knows_common = False
+        self._rest = b""
+        self._bodies: dict[int, bytes] = {}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def headers(self, name: str) -> bytes:
+        """The block of a call; as SDKs do it, what does not change is in the connection's table."""
+        if self._knows_common:
+            common = [bytes([0x80 | 61 + len(_COMMON) - place]) for place in range(len(_COMMON))]
+        else:
+            self._knows_common = True
+            common = [
+                b"\x40" + bytes([len(each)]) + each + bytes([len(value)]) + value
+                for each, value in _COMMON
+            ]
+        own = encode([(b":path", f"/{SERVICE}/{name}".encode())])
+        changing = encode([(b"x-mq-request-id", b"0b0e5c3a-7d0f-4c5e-9a53-2f6f8f3c7d11")])
+        return b"".join([*common[:_PSEUDO], own, *common[_PSEUDO:], changing])
+
+    def call(self, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:
+        """The bytes of one more call."""
+        self._stream_id += 2
+        data = b"\0" + struct.pack(">I", len(message)) + message
+        return _frame(_HEADERS, _END_HEADERS, self._stream_id, headers) + _frame(
+            _DATA, _END_STREAM if ended else 0, self._stream_id, data
+        )
+
+    def write(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answers(self) -> Iterator[tuple[int, bytes]]:
+        """(stream, data) of each call that is answered, as they come; waits for the next ones."""
+        while True:
+            read = self._socket.recv(1 << 18)
+            if not read:
+                raise ConnectionError("the server has ended the connection")
+            data, at = self._rest + read, 0
+            while len(data) - at >= 9:
+                high, low, kind, flags, stream_id = _HEAD.unpack_from(data, at)
+                end = at + 9 + (high << 8) + low
+                if end > len(data):
+                    break
+                payload, at = data[at + 9 : end], end
+                if kind == _DATA:
+                    self._bodies[stream_id] = self._bodies.get(stream_id, b"") + payload
+                elif kind == _PING and not flags & _ACK:
+                    self.write(_frame(_PING, _ACK, 0, payload))
+                elif kind == _SETTINGS and not flags & _ACK:
+                    self.write(_frame(_SETTINGS, _ACK, 0))
+                elif kind in (_RST, _GOAWAY) and payload[-4:] != b"\0\0\0\0":
+                    raise ConnectionError(f"the server gave up: {payload!r}")
+                if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
+                    yield stream_id, self._bodies.pop(stream_id, b"")
+            self._rest = data[at:]
+
+    def ask(self, name: str, request: Any) -> list[bytes]:
+        """One call, and its answer's messages."""
+        self.write(self.call(self.headers(name), request.SerializeToString()))
+        return list(_messages(next(self.answers())[1]))
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    while data:
+        end = 5 + int.from_bytes(data[1:5], "big")
+        yield data[5:end]
+        data = data[end:]
+
+
+@dataclass
+class Figures:
+    """Of one server; the best of its rounds."""
+
+    start_s: float = 0.0
+    idle_mb: float = 0.0
+    loaded_mb: float = 0.0
+    # By what was done: calls or messages a second, and µs of processor time for each.
+    rates: dict[str, float] = field(default_factory=dict)
+    prices_us: dict[str, float] = field(default_factory=dict)
+
+    def note(self, what: str, count: int, seconds: float, cpu_s: float) -> None:
+        price_us = cpu_s / count * 1e6
+        self.rates[what] = max(self.rates.get(what, 0.0), count / seconds)
+        self.prices_us[what] = min(self.prices_us.get(what, price_us), price_us)
+
+
+class Measured:
+    """A server under load. pid: of the process that serves gRPC."""
+
+    def __init__(self, name: str, broker: RunningBroker, address: str) -> None:
+        self.name, self.broker, self.figures = name, broker, Figures()
+        self._address = address
+
+    @property
+    def pid(self) -> int:
+        return self.broker.process.pid
+
+    def sends(self, count: int, in_flight: int) -> None:
+        body = {"topic": {"name": TOPIC}, "body": b"x" * 128}
+        system = {"message_id": "01" * 17, "message_type": 1, "born_host": "bench"}
+        message = classes["Message"](system_properties=system, **body)
+        request = classes["SendMessageRequest"](messages=[message]).SerializeToString()
+        with self._measured(f"send, {in_flight} in flight", count) as connection:
+            headers = connection.headers("SendMessage")
+            connection.write(b"".join(connection.call(headers, request) for _ in range(in_flight)))
+            left = count - in_flight
+            for done, (_, data) in enumerate(connection.answers(), 1):
+                if done == 1:
+                    _check(classes["SendMessageResponse"].FromString(data[5:]).status)
+                if left:
+                    left -= 1
+                    connection.write(connection.call(headers, request))
+                if done == count:
+                    return
+
+    def backlog(self, count: int) -> None:
+        """Receive and acknowledge what is there, in batches."""
+        receive = classes["ReceiveMessageRequest"](
+            group={"name": GROUP},
+            message_queue={"topic": {"name": TOPIC}, "broker": {"name": self.broker.broker_name}},
+            filter_expression={"type": 1, "expression": "*"},
+            batch_size=BATCH,
+            invisible_duration={"seconds": 300},
+            long_polling_timeout={"seconds": 5},
+        )
+        answer_of = classes["ReceiveMessageResponse"]
+        with self._measured("receive + ack", count) as connection:
+            got = 0
+            while got < count:
+                found = [
+                    answer.message.system_properties
+                    for answer in map(
+                        answer_of.FromString, connection.ask("ReceiveMessage", receive)
+                    )
+                    if answer.HasField("message")
+                ]
+                entries = [
+                    {"message_id": each.message_id, "receipt_handle": each.receipt_handle}
+                    for each in found
+                ]
+                ack = classes["AckMessageRequest"](
+                    group={"name": GROUP}, topic={"name": TOPIC}, entries=entries
+                )
+                if entries:
+                    [answer] = connection.ask("AckMessage", ack)
+                    _check(classes["AckMessageResponse"].FromString(answer).status)
+                got += len(entries)
+
+    @contextlib.contextmanager
+    def _measured(self, what: str, count: int) -> Iterator[Connection]:
+        connection = Connection(self._address)
+        try:
+            # The proxy serves nobody whose settings it does not know.
+            settings = classes["Settings"](client_type=3, subscription={"group": {"name": GROUP}})
+            settings.subscription.subscriptions.add(
+                topic={"name": TOPIC}, expression={"type": 1, "expression": "*"}
+            )
+            command = classes["TelemetryCommand"](settings=settings).SerializeToString()
+            connection.write(connection.call(connection.headers("Telemetry"), command, ended=False))
+            time.sleep(0.5)
+            cpu_s, began = cpu_seconds(self.pid), time.perf_counter()
+            yield connection
+            seconds = time.perf_counter() - began
+            self.figures.note(what, count, seconds, cpu_seconds(self.pid) - cpu_s)
+        finally:
+            connection.close()
+
+
+def _check(status: Any) -> None:
+    if status.code != 20000:
+        raise raw_load.LoadFailed(f"{status.code} {status.message}")
+
+
+def ours(folder: Path) -> tuple[RunningBroker, str]:
+    [port] = free_ports(1)
+    return PocketBroker(folder, config={"grpcServerPort": port}), f"127.0.0.1:{port}"
+
+
+def proxy(folder: Path) -> tuple[RunningBroker, str]:
+    made = ProxyProcess(folder, heap="1g")
+    return made, f"127.0.0.1:{made.grpc_port}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument(
+        "--messages", type=int, default=100_000, help="of a round and of the backlog"
+    )
+    options.add_argument("--rounds", type=int, default=3, help="rounds after one to get warm")
+    options.add_argument("--without-proxy", action="store_true")
+    given = options.parse_args(arguments)
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        servers = []
+        kinds = (
+            {"PocketMQ": ours} if given.without_proxy else {"PocketMQ": ours, "proxy 5.5.0": proxy}
+        )
+        for name, make in kinds.items():
+            broker, address = make(Path(folder) / name.split()[0])
+            began = time.perf_counter()
+            stack.callback(broker.kill)
+            broker.start()
+            server = Measured(name, broker, address)
+            server.figures.start_s = time.perf_counter() - began
+            raw_load.create_topic(broker.address, TOPIC, QUEUES)
+            server.figures.idle_mb = anonymous_mb(server.pid)
+            servers.append(server)
+        for number in range(given.rounds + 1):
+            for server in servers:
+                if number == 1:
+                    server.figures.rates.clear()
+                    server.figures.prices_us.clear()
+                server.sends(given.messages // 10, 1)
+                server.sends(given.messages, 64)
+                server.backlog(given.messages)
+                server.figures.loaded_mb = anonymous_mb(server.pid)
+        report(servers)
+
+
+def report(servers: Sequence[Measured]) -> None:
+    print(f"{'':28}" + "".join(f"{each.name:>16}" for each in servers))
+    for what in servers[0].figures.rates:
+        rates = "".join(f"{each.figures.rates[what]:>16,.0f}" for each in servers)
+        prices = "".join(f"{each.figures.prices_us[what]:>16.1f}" for each in servers)
+        print(f"{what + ', 1/s':28}{rates}\n{'  processor, us each':28}{prices}")
+    for what, name in (
+        ("start, s", "start_s"),
+        ("idle, MB", "idle_mb"),
+        ("loaded, MB", "loaded_mb"),
+    ):
+        print(f"{what:28}" + "".join(f"{getattr(each.figures, name):>16.1f}" for each in servers))
+
+
+if __name__ == "__main__":
+    main()
