@@ -54,7 +54,6 @@ CONFIG: dict[str, object] = {
 }
 README = Path(__file__).resolve().parents[1] / "README.md"
 _TABLE_BEGINS, _TABLE_ENDS = "<!-- speed table: begin -->", "<!-- speed table: end -->"
-JAVA_VERSION = "4.9.7"
 JAVA_HEAP = "1g"
 
 
@@ -67,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--brokers", default="java,pocketmq", help="which of java,pocketmq")
     parser.add_argument(
+        "--java", default="4.9.7", help="version of the Java broker: 4.9.7 or 5.5.0"
+    )
+    parser.add_argument(
         "--data", type=Path, help="folder for the stores (default: a temporary one)"
     )
     parser.add_argument(
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.brokers.split(",")
     rows = [row for row in ROWS if options.only in row.title]
     with _folder(options.data) as folder:
-        run = _Run(folder, effort, rounds, names)
+        run = _Run(folder, effort, rounds, names, options.java)
         run.measure(rows, everything=not options.only)
     text = report.text(run.results, effort, rounds)
     print(text)
@@ -101,8 +103,10 @@ def show(readme: Path, text: str) -> None:
 class _Run:
     """One run of the comparison; the results are its attributes."""
 
-    def __init__(self, folder: Path, effort: Effort, rounds: int, names: Sequence[str]) -> None:
-        self.results = Results(footprints={name: Footprint() for name in names})
+    def __init__(
+        self, folder: Path, effort: Effort, rounds: int, names: Sequence[str], java: str
+    ) -> None:
+        self.results = Results({name: Footprint() for name in names}, java)
         self._folder = folder
         self._effort = effort
         self._rounds = rounds
@@ -149,7 +153,7 @@ class _Run:
 
     def _measure_starts(self, name: str) -> None:
         for number in range(self._effort.starts):
-            broker = _make(name, self._folder / f"start-{name}-{number}", {})
+            broker = self._make(name, self._folder / f"start-{name}-{number}", {})
             try:
                 seconds = _seconds_to_first_ack(broker)
             finally:
@@ -178,7 +182,7 @@ class _Run:
 
     def _measure_growth(self) -> None:
         """Start, send, pull and memory with the backlog, and with ten times the backlog."""
-        broker = _make("pocketmq", self._folder / "growth", {})
+        broker = self._make("pocketmq", self._folder / "growth", {})
         place = Place("pocketmq", broker, self._folder, self._effort)
         broker.start()
         try:
@@ -212,23 +216,22 @@ class _Run:
     def _open(
         self, name: str, purpose: str, config: Mapping[str, object], leave: contextlib.ExitStack
     ) -> Place:
-        broker = _make(name, self._folder / f"{purpose}-{name}", config)
+        broker = self._make(name, self._folder / f"{purpose}-{name}", config)
         leave.callback(broker.kill)
         broker.start()
         _create_topics(broker)
         return Place(name, broker, self._folder / f"{purpose}-{name}", self._effort)
 
+    def _make(self, name: str, folder: Path, config: Mapping[str, object]) -> RunningBroker:
+        merged = {**CONFIG, **config}
+        if name == "pocketmq":
+            return PocketBroker(folder, config=merged)
+        jvm = ("-Xms" + JAVA_HEAP, "-XX:+UseG1GC")
+        return JavaBroker(folder, version=self.results.java, heap=JAVA_HEAP, jvm=jvm, config=merged)
+
     @staticmethod
     def _say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
-
-
-def _make(name: str, folder: Path, config: Mapping[str, object]) -> RunningBroker:
-    merged = {**CONFIG, **config}
-    if name == "pocketmq":
-        return PocketBroker(folder, config=merged)
-    jvm = ("-Xms" + JAVA_HEAP, "-XX:+UseG1GC")
-    return JavaBroker(folder, version=JAVA_VERSION, heap=JAVA_HEAP, jvm=jvm, config=merged)
 
 
 def _create_topics(broker: RunningBroker) -> None:

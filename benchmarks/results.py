@@ -10,10 +10,11 @@ from benchmarks.rows import Row, Sample
 
 @dataclass
 class Measured:
-    """Samples of one row by broker name, one a round."""
+    """Samples of one row by broker name, one a round. load: of the machine before the row began."""
 
     row: Row
     samples: dict[str, list[Sample]]
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def median(self, name: str, value: Callable[[Sample], float | None]) -> float | None:
         """The median over the rounds; None when the row does not have this value."""
@@ -21,15 +22,15 @@ class Measured:
         known = [each for each in found if each is not None]
         return statistics.median(known) if known else None
 
-    def ratio(self, value: Callable[[Sample], float | None]) -> float | None:
-        """The median of the rounds' ratios PocketMQ / Java: each round's two samples lie side by side."""
+    def ratios(self, value: Callable[[Sample], float | None]) -> list[float]:
+        """Each round's ratio PocketMQ / Java, smallest first: a round's two samples lie side by side."""
         pairs = zip(self.samples.get("pocketmq", []), self.samples.get("java", []), strict=False)
         ratios: list[float] = []
         for ours, theirs in pairs:
             a, b = value(ours), value(theirs)
             if a is not None and b:
                 ratios.append(a / b)
-        return statistics.median(ratios) if ratios else None
+        return sorted(ratios)
 
 
 @dataclass
@@ -62,7 +63,8 @@ class Results:
     """Everything that the report prints."""
 
     footprints: dict[str, Footprint]
+    java: str = "4.9.7"
     measured: list[Measured] = field(default_factory=list)
     growth: list[Growth] = field(default_factory=list)
-    # Of the machine when the run began: above 0.5 other work goes on, and only the CPU figures hold.
+    # Of the machine when the run began.
     load: float = field(default_factory=lambda: os.getloadavg()[0])

@@ -165,18 +165,22 @@ def fill(broker: RunningBroker, messages: int) -> None:
     )
 
 
-_OFFICIAL_REACH = Limits(rate=1.0, cpu=0.4, latency=1.0)
-_RAW_REACH, _RAW_AIM = Limits(rate=1.3, cpu=0.5), Limits(rate=1.8, cpu=0.35)
+_OFFICIAL_REACH, _OFFICIAL_AIM = Limits(rate=1.1, cpu=0.4, latency=1.0), Limits(rate=1.4, cpu=0.3)
+_BATCH_REACH, _BATCH_AIM = Limits(rate=1.0, cpu=0.9), Limits(rate=1.3, cpu=0.6)
 
 ROWS: tuple[Row, ...] = (
-    Row("send, raw frames, 64 in flight, 128 B", raw_send(64), _RAW_REACH, _RAW_AIM),
-    Row("send, raw frames, 512 in flight, 128 B", raw_send(512), _RAW_REACH, _RAW_AIM),
+    Row(
+        "send, raw frames, 64 in flight, 128 B", raw_send(64), Limits(1.5, 0.65), Limits(2.0, 0.35)
+    ),
+    Row(
+        "send, raw frames, 512 in flight, 128 B", raw_send(512), Limits(1.3, 0.75), Limits(1.8, 0.4)
+    ),
     *(
         Row(
             f"send, official generator, {threads} thread{'s' if threads > 1 else ''}, {size}",
             official_send(threads, body_size),
             _OFFICIAL_REACH,
-            Limits(rate=1.3 if threads == 64 else None, cpu=0.3),
+            _OFFICIAL_AIM,
         )
         for body_size, size in ((128, "128 B"), (1024, "1 KiB"))
         for threads in (1, 8, 64)
@@ -184,24 +188,24 @@ ROWS: tuple[Row, ...] = (
     Row(
         "send, official generator, batches of 16, 128 B",
         official_send(64, 128, batch=16),
-        Limits(rate=0.7),
-        Limits(rate=1.0),
+        _BATCH_REACH,
+        _BATCH_AIM,
     ),
     Row(
         "send, raw frames, 64 in flight, batches of 16",
         raw_send(64, batch=16),
-        Limits(rate=0.7),
-        Limits(rate=1.0),
+        _BATCH_REACH,
+        _BATCH_AIM,
     ),
     Row(
         "consume a backlog, official consumer",
         official_consume,
-        Limits(rate=1.0, cpu=0.4),
-        Limits(cpu=0.2),
+        Limits(rate=1.2, cpu=0.3),
+        Limits(cpu=0.15),
     ),
-    Row("consume a backlog, raw pulls", raw_pull("*"), Limits(rate=1.0, cpu=0.4), Limits(cpu=0.2)),
+    Row("consume a backlog, raw pulls", raw_pull("*"), Limits(rate=1.3, cpu=0.4), Limits(cpu=0.15)),
     Row("pull a tag that 1 % match", raw_pull("rare"), Limits(rate=2.0), Limits(rate=5.0)),
 )
 SYNC_ROW = Row(
-    "send, SYNC_FLUSH, raw frames, 64 in flight", raw_send(64), Limits(rate=1.0), Limits(rate=1.3)
+    "send, SYNC_FLUSH, raw frames, 64 in flight", raw_send(64), Limits(rate=1.1), Limits(rate=1.5)
 )
