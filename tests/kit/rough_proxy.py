@@ -14,7 +14,7 @@ class RoughProxy:
     """
 
     def __init__(self, target: int, chance: random.Random) -> None:
-        self._target = target
+        self.target = target
         self._chance = chance
         self.port = 0
         self.passed = 0
@@ -63,7 +63,7 @@ class RoughProxy:
             writer.transport.abort()
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         both = {writer, far_writer}
         self._writers |= both
         try:

@@ -57,7 +57,7 @@ def advertise(config: BrokerConfig, sock: socket.socket) -> tuple[str, int]:
     config.broker_ip1 = ip
     config.broker_ip2 = config.broker_ip2 or ip
     config.listen_port = port
-    return ip, port
+    return ip, config.advertised_port or port
 
 
 def address_text(ip: str, port: int) -> str:

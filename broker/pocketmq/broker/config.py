@@ -27,7 +27,7 @@ _FILTERS = "the filters on disk are made with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 namesrvAddr",
     "a slave follows it since its start": "haMasterAddress",
-    _OPEN: "bindAddress listenPort fastListenEnable haListenPort",
+    _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
     _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
@@ -51,26 +51,6 @@ class BrokerConfig(HaConfig):
     )
     broker_cluster_name: str = key(
         "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."
-    )
-    listen_address: str = key(
-        "127.0.0.1",
-        name="bindAddress",
-        help="Address to listen on: loopback unless told otherwise. 0.0.0.0 is every address.",
-    )
-    listen_port: int = key(
-        10911, name="listenPort", min=0, max=65535, help="Port to listen on; 0: any free one."
-    )
-    fast_listen_enable: bool = key(
-        True,
-        name="fastListenEnable",
-        help="Listen on listenPort - 2 too when it is free: slaves and clients with the VIP channel "
-        "use it.",
-    )
-    broker_ip1: str = key(
-        "",
-        name="brokerIP1",
-        help="Address that clients are told and that stands in message ids; by default the one that "
-        "is listened on.",
     )
     namesrv_addr: str = key(
         "",

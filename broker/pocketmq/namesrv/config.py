@@ -32,6 +32,13 @@ class NamesrvConfig(Settings):
         runtime=True,
         help="Add the order configuration of a topic to its route.",
     )
+    route_by_client: bool = key(
+        False,
+        name="routeByClient",
+        runtime=True,
+        help="Tell a client the brokers of this machine under the address by which it has come in, not "
+        "brokerIP1. Ours.",
+    )
     broker_timeout: int = key(
         120_000,
         name="brokerTimeout",

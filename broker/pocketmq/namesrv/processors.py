@@ -6,7 +6,7 @@ server does (the 4.9 one stays silent and lets the caller time out). Source: Def
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -203,6 +203,7 @@ class NameServerProcessors:
                 + ("null" if topic is None else topic)
                 + _FAQ,
             )
+        self._as_reached(route["brokerDatas"], connection)
         if self._config.order_message_enable:
             route["orderTopicConf"] = self._kv.get(ORDER_TOPIC_CONFIG, topic)
         standard = (
@@ -214,8 +215,29 @@ class NameServerProcessors:
         )
 
     def get_cluster_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        return request.answer(
-            ResponseCode.SUCCESS, body=fastjson.dumps(self._routes.cluster_info())
+        info = self._routes.cluster_info()
+        self._as_reached(info["brokerAddrTable"].values(), connection)
+        return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(info))
+
+    def _as_reached(self, brokers: Iterable[dict[str, Any]], connection: Connection) -> None:
+        """Put the address by which a client came in for that of the brokers of this machine."""
+        if not self._config.route_by_client:
+            return
+        host = _host(connection.local)
+        for broker in brokers:
+            addresses = broker["brokerAddrs"]
+            for broker_id, address in addresses.items():
+                if self._is_here(address):
+                    addresses[broker_id] = f"{host}:{address.rpartition(':')[2]}"
+
+    def _is_here(self, address: str) -> bool:
+        """Whether a broker is of this process, or of this machine: it came from the address it came to."""
+        try:
+            over = self._routes.registered_over(address)
+        except KeyError:
+            return False
+        return over is None or (
+            isinstance(over, Connection) and _host(over.peer) == _host(over.local)
         )
 
     def wipe_write_perm(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -311,6 +333,10 @@ class NameServerProcessors:
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         body = format_properties(self._config.to_properties())
         return request.answer(ResponseCode.SUCCESS, body=body.encode("utf-8"))
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def _topic_list(

@@ -305,6 +305,10 @@ class RouteInfo:
 
     # ------------------------------------------------------------ answers
 
+    def registered_over(self, address: str) -> Hashable | None:
+        """The connection of a broker; None for one of this process. Raises: KeyError."""
+        return self._live[address].connection
+
     def route(self, topic: str) -> dict[str, Any] | None:
         """TopicRouteData of `topic` as JSON, or None when no broker serves it."""
         table = self._topics.get(topic)

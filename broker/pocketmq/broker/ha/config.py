@@ -4,16 +4,17 @@ MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 
 from dataclasses import dataclass
 
+from pocketmq.broker.address_config import AddressConfig
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.settings import Settings, key
+from pocketmq.remoting.settings import key
 
 SLAVE, SYNC_MASTER, ASYNC_MASTER = "SLAVE", "SYNC_MASTER", "ASYNC_MASTER"
 REFUSE, CUT = "refuse", "cut"
 
 
 @dataclass
-class HaConfig(Settings):
+class HaConfig(AddressConfig):
     """What a broker is to others of its name."""
 
     broker_id: int = key(
