@@ -14,6 +14,7 @@ from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.testing import InProcess
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
 Unpack = Callable[[str], Path]
@@ -127,6 +128,29 @@ def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -
     assert Path(result["old_files"], "consumequeue").is_dir()
     assert ask("ls", str(store))["queues"] == before
     assert ask("verify", str(store))["problems"] == []
+
+
+def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
+    tmp_path: Path, ask: Ask
+) -> None:
+    store = tmp_path / "store"
+    with InProcess(store=str(store)) as server:
+        server.create_topic("T", queues=1)
+        for body in (b"first", b"second", b"third"):
+            server.send("T", body)
+    [log] = (store / "commitlog").iterdir()
+    whole = log.read_bytes()
+    log.write_bytes(whole.replace(b"second", b"sXcond"))
+    result = ask("repair", str(store))
+    assert result["damaged_places"] == 1
+    aside = Path(result["old_files"], "damaged")
+    [row] = map(json.loads, (aside / "damaged.jsonl").read_text().splitlines())
+    assert "CRC" in row["why"]
+    record = (aside / row["file"]).read_bytes()
+    assert record == log.read_bytes()[row["position"] : row["position"] + row["size"]]
+    assert b"sXcond" in record
+    with InProcess(store=str(store)) as server:
+        assert [each.body for each in server.messages("T")] == [b"first", b"third"]
 
 
 def test_repair_leaves_a_damaged_store_of_rocketmq_alone(unpack: Unpack, ask: Ask) -> None:

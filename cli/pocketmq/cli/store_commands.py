@@ -269,7 +269,10 @@ def diff(
 
 @app.command()
 def repair(folder: Folder, as_json: Json = False) -> None:
-    """Build queues and index again from the log. The old ones are kept beside; stop the broker first."""
+    """Build queues and index again from the log; stop the broker first.
+
+    The old ones are kept beside, and a copy of what is damaged in the log: its messages are in no queue.
+    """
     import asyncio
 
     store = _opened_store(folder)
@@ -283,6 +286,7 @@ def repair(folder: Folder, as_json: Json = False) -> None:
             "export`; nothing was changed"
         )
     kept = asyncio.run(_rebuild(store.root))
+    _set_aside(store.root / "commitlog", damages, kept / "damaged")
     result = {
         "queues": sum(1 for _ in _opened_store(folder).queues()),
         "damaged places": len(damages),
@@ -292,6 +296,23 @@ def repair(folder: Folder, as_json: Json = False) -> None:
         {name.replace(" ", "_"): v for name, v in result.items()} if as_json else result,
         as_json=as_json,
     )
+
+
+def _set_aside(log: Path, damages: list[Damage], folder: Path) -> None:
+    """Copy the bytes of damaged places, a file each by its position, and say in a list why they are."""
+    if not damages:
+        return
+    folder.mkdir()
+    starts = sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+    with (folder / "damaged.jsonl").open("w", encoding="utf-8") as listed:
+        for place in damages:
+            start = max(each for each in starts if each <= place.position)
+            name = f"{place.position:020d}"
+            with (log / f"{start:020d}").open("rb") as file:
+                file.seek(place.position - start)
+                (folder / name).write_bytes(file.read(max(0, place.size)))
+            row = {"position": place.position, "size": place.size, "why": place.why, "file": name}
+            listed.write(json.dumps(row) + "\n")
 
 
 async def _rebuild(root: Path) -> Path:
