@@ -1,5 +1,6 @@
 """Checks: what must be true of brokers and groups once a run has come to rest."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.simulation.ledger import Queue, Sent
@@ -160,6 +161,17 @@ def rolled_back(cluster: "Cluster", there: Stored) -> list[str]:
     ]
 
 
+def popped_again(cluster: "Cluster", there: Stored) -> list[str]:
+    """What was acknowledged and was handed out all the same; not what its producer had sent twice."""
+    count = Counter(there.values())
+    return [
+        f"{key} was acknowledged and came again"
+        for handled in cluster.ledger.groups.values()
+        for key in sorted(handled.again)
+        if count[key] == 1
+    ]
+
+
 def offsets_ahead(cluster: "Cluster", there: Stored) -> list[str]:
     """Committed offsets beyond what came back from a listener."""
     wrong = []
@@ -212,6 +224,6 @@ def all_processed(cluster: "Cluster") -> bool:
 def check(cluster: "Cluster") -> None:
     """All that must hold at rest."""
     there = stored(cluster, anew=True)
-    for each in (missing, unprocessed, rolled_back, offsets_ahead):
+    for each in (missing, unprocessed, rolled_back, popped_again, offsets_ahead):
         for text in each(cluster, there):
             cluster.ledger.fault(cluster.now_s, text)

@@ -284,7 +284,7 @@ class PopperNode(Member):
         ledger, handled = self.ledger, self.ledger.group(self.group)
         key = message.body.decode()
         if host.up and key in handled.acked:
-            ledger.fault(self.now_s, f"{key} was acknowledged and came again")
+            handled.again.add(key)
         await asyncio.sleep(chance.uniform(0.0, 0.06))
         if not host.up:
             return

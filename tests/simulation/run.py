@@ -57,6 +57,8 @@ class Cluster:
     ) -> None:
         self.story = story
         self.ledger = Ledger()
+        # The story is told, and settled.
+        self.over = False
         self.machine = machine
         # What was read of each broker's store already.
         self.known: dict[Broker, dict[tuple[Queue, int], str]] = {}
@@ -158,18 +160,20 @@ class Cluster:
                     node.kill()
                 else:
                     node.cut_power()
-                later(seconds, node.start)
+                later(seconds, self._start, node)
             case "crash at call":
                 assert isinstance(node, BrokerNode)
                 node.crash_at_call(
-                    event.amount, power=event.number % 2 == 0, then=lambda: _again(later, node)
+                    event.amount,
+                    power=event.number % 2 == 0,
+                    then=partial(self._start_later, node),
                 )
             case "stop" | "stop client":
                 node.stop()
                 later(seconds, self._start_when_ended, node)
             case "kill client" | "unplug client":
                 node.crash(silently=event.kind == "unplug client")
-                later(seconds, node.start)
+                later(seconds, self._start, node)
             case "partition":
                 one, other = node.ip, self.nodes[event.other].ip
                 self.network.cut(one, other)
@@ -209,11 +213,19 @@ class Cluster:
             case _:
                 raise ValueError(event.kind)
 
+    def _start(self, node: Node) -> None:
+        """After a fault; not any more once the clients were told to stop."""
+        if not self.over:
+            node.start()
+
+    def _start_later(self, node: Node) -> None:
+        self.machine.loop.call_later(2.0, self._start, node)
+
     def _start_when_ended(self, node: Node) -> None:
         if node.host is not None and node.host.up and not node.wanted:
             self.machine.loop.call_later(0.5, self._start_when_ended, node)
         else:
-            node.start()
+            self._start(node)
 
     # ------------------------------------------------------------ peace
 
@@ -245,6 +257,7 @@ class Cluster:
 
     async def once_more(self) -> None:
         """Cut the power of all brokers; what was stored is there again."""
+        self.over = True
         for consumer in self.consumers.values():
             consumer.stop()
         self.producer.stop()
@@ -265,10 +278,6 @@ class Cluster:
     async def end(self) -> None:
         for node in self.nodes.values():
             node.stop()
-
-
-def _again(later: Callable[..., object], node: Node) -> None:
-    later(2.0, node.start)
 
 
 def run(story: Story) -> Outcome:

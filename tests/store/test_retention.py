@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,42 @@ def test_files_go_when_they_are_old_and_it_is_the_hour(tmp_path: Path, clock: Ma
     before = len(os.listdir(tmp_path / "commitlog"))
     assert step(store) == before - 1
     assert len(os.listdir(tmp_path / "commitlog")) == 1
+    store.close()
+
+
+@pytest.fixture
+def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As a rule in full, since a machine may have no table of time zones."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("noon", "deleted"),
+    [
+        # 02:00 to 03:00 does not exist in this night, and comes in the next.
+        ("2027-03-27T12:00+00:00", "2027-03-29T00:00+00:00"),
+        # It comes twice.
+        ("2027-10-30T12:00+00:00", "2027-10-31T00:00+00:00"),
+    ],
+)
+def test_the_hour_of_deletion_is_local_and_comes_again_after_a_change_of_summer_time(
+    tmp_path: Path, central_europe: None, noon: str, deleted: str
+) -> None:
+    """R14: the one thing that goes by local time; whatever else waits, waits for a moment."""
+    clock = ManualClock(round(datetime.fromisoformat(noon).timestamp() * 1000))
+    store = filled(tmp_path, clock)
+    store.config.delete_when = "2"
+    old = clock.now_ms() / 1000 - 80 * 3600
+    for path in (tmp_path / "commitlog").iterdir():
+        os.utime(path, (old, old))
+    clock.jump_ms(-60_000)
+    while step(store) == 0:
+        clock.advance_ms(600_000)
+    assert datetime.fromtimestamp(clock.now_ms() / 1000, UTC) == datetime.fromisoformat(deleted)
     store.close()
 
 
