@@ -35,6 +35,7 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.passage import Passage
 
 QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
+EAGER: dict[str, Any] = {**QUICK, "persist_offset_interval_ms": 200}
 STEPS = [
     "following",
     "level",

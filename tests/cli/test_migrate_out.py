@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.broker.pairs import Pair, end_of, name_server
-from tests.cli.test_migrate import Interrupted, stored
+from tests.cli.test_migrate import EAGER, QUICK, Interrupted, stored
 from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
@@ -25,8 +24,6 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-
-QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
 
 
 class Moving:
@@ -96,7 +93,7 @@ async def test_clients_go_on_at_the_other_broker(tmp_path: Path) -> None:
             listener=take,
             name_server=namesrv,
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-            **QUICK,
+            **EAGER,
         )
         consumer.subscribe("T")
         async with consumer, Producer("p", name_server=namesrv, **QUICK) as producer:
