@@ -7,6 +7,7 @@ batches of 32; processor time of the server, memory and start. The servers take 
 
 import argparse
 import contextlib
+import json
 import socket
 import struct
 import tempfile
@@ -25,6 +26,9 @@ from tests.interop.processes import free_ports
 from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.tables import GroupConfig
 
 TOPIC, QUEUES, GROUP, BATCH = "BenchTopic", 4, "bench", 32
 _PSEUDO = 3
@@ -272,6 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             server = Measured(name, broker, address)
             server.figures.start_s = time.perf_counter() - began
             raw_load.create_topic(broker.address, TOPIC, QUEUES)
+            group = json.dumps(GroupConfig(GROUP).to_json()).encode()
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            raw_load.call(broker.address, RemotingCommand(code, {}, group, opaque=1))
             server.figures.idle_mb = anonymous_mb(server.pid)
             servers.append(server)
         for number in range(given.rounds + 1):

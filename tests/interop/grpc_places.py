@@ -79,7 +79,10 @@ class Ours(Place):
 
     # Not by an administrator's client, who would need an account of his own.
     def topic(self, kind: str) -> str:
-        made = TopicConfig(f"Topic{next(_NUMBERS)}", 4, 4, attributes={"message.type": kind})
+        return self.topic_named(f"Topic{next(_NUMBERS)}", kind)
+
+    def topic_named(self, name: str, kind: str) -> str:
+        made = TopicConfig(name, 4, 4, attributes={"message.type": kind})
 
         async def make() -> None:
             self.server.running.parts.tables.topics.update(made)
