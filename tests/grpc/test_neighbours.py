@@ -58,7 +58,7 @@ async def test_a_route_names_the_queues_of_all_brokers_with_their_own_fronts(
             broker.parts.tables.groups.update(GroupConfig("g"))
 
         async def known() -> bool:
-            both = await a.announcements.announced(NAMESPACE) or {}
+            both = await a.outward.announcements.announced(NAMESPACE) or {}
             told = [names.local.route(topic) or {} for topic in ("T", "OnlyB")]
             served = [len(each.get("queueDatas", ())) for each in told]
             return set(both) == {"a", "b"} and served == [2, 1]
@@ -82,7 +82,7 @@ async def test_a_front_that_stops_is_no_longer_announced(tmp_path: Path) -> None
     async with site(tmp_path, "a", "b") as (_, [(a, _), (_, front_b)]):
 
         async def announced() -> set[str]:
-            return set(await a.announcements.announced(NAMESPACE) or {})
+            return set(await a.outward.announcements.announced(NAMESPACE) or {})
 
         async def both() -> bool:
             return await announced() == {"a", "b"}

@@ -28,6 +28,7 @@ from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
+from pocketmq.broker.outward import Outward
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
@@ -52,12 +53,12 @@ class Broker:
     """One broker: its settings, its role, and once it is entered its parts and its server.
 
     address: `ip:port` that clients are told; listen_address: where it listens. parts, server,
-    registration: see their modules. Nobody is given `self`.
+    outward: see their modules. Nobody is given `self`.
     """
 
     parts: Parts
     server: RemotingServer
-    registration: Registration
+    outward: Outward
     address: str
     listen_address: str
 
@@ -214,19 +215,18 @@ class Broker:
     ) -> dict[int, Handler]:
         """Make registration and server; nobody gets in yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events
-        self.registration = self._make_registration(client)
-        events.topics_changed.to(self.registration.topics_changed)
-        self.announcements = Announcements(
-            client, lambda: self.registration.addresses, self._name_server
-        )
-        self.routes = routes = TopicRoutes(
+        registration = self._make_registration(client)
+        events.topics_changed.to(registration.topics_changed)
+        announcements = Announcements(client, lambda: registration.addresses, self._name_server)
+        routes = TopicRoutes(
             config.broker_name,
             parts.tables.topics,
             client,
             self.clock,
-            addresses=lambda: self.registration.addresses,
+            addresses=lambda: registration.addresses,
             local=self._name_server,
         )
+        self.outward = Outward(registration, announcements, routes)
         sends = SendActs(parts.node, parts.tables, parts.messages)
         send = SendMessageProcessor(parts.node, parts.messages, sends)
         handlers = handlers_of(parts, sends, send, routes)
@@ -254,6 +254,11 @@ class Broker:
         stack.callback(parts.services.pop.release)
         stack.push_async_callback(send.drain)
         return handlers
+
+    @property
+    def registration(self) -> Registration:
+        """This broker's entry at the name servers."""
+        return self.outward.registration
 
     def _make_registration(self, client: RemotingClient) -> Registration:
         config = self.config

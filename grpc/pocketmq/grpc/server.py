@@ -144,7 +144,10 @@ class GrpcServer:
 
         broker = self._broker
         neighbours = Neighbours(
-            broker.config.broker_name, broker.routes, broker.announcements, self._clock.monotonic_ms
+            broker.config.broker_name,
+            broker.outward.routes,
+            broker.outward.announcements,
+            self._clock.monotonic_ms,
         )
         host = broker.address.rpartition(":")[0].strip("[]")
         place = Place(host, self.port, neighbours, self._spawn)
@@ -160,7 +163,7 @@ class GrpcServer:
 
     async def _announce(self) -> None:
         """Let other brokers' fronts know of this one, again and again: name servers forget."""
-        tell = self._broker.announcements.announce
+        tell = self._broker.outward.announcements.announce
         name = self._broker.config.broker_name
         try:
             while True:
