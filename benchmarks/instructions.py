@@ -8,7 +8,8 @@
 The broker runs under `valgrind --tool=callgrind`, whole, with uvloop, and handles reads as a connection would
 bring them (counted_broker.py). A row is instructions of the process in user mode for one message (one pull,
 one commit), in thousands: the kernel's part is not in it, and an instruction that waits for memory counts as
-any other, so look at `bench_send` too. Two runs differ by less than one in a hundred.
+any other, so look at `bench_send` too. The broker's own timers run meanwhile, so that two runs on a busy
+machine differ by some in a hundred: compare two trees within one run.
 """
 
 import argparse
@@ -80,7 +81,7 @@ def all_works() -> list[Work]:
         Work("send, batches of 16, 8 in a read", _joined(batches, 8), 32, 128),
         Work("pull of 32", pulls, 512, 1),
         Work("pull of 32, a tag of 1 %", tagged, 256, 1),
-        Work("commit of an offset", _joined(commits, 8), 64, 8),
+        Work("commit of an offset, by no member", _joined(commits, 8), 64, 8),
     ]
 
 
