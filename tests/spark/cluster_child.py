@@ -1,27 +1,47 @@
 """Reads stores on a cluster of two executor processes that have no package of ours but the shipped zip.
 
-cluster_child.py ZIP OUT PATH...   writes the row counts and where they were read as JSON to OUT.
+cluster_child.py ZIP OUT PATH KILLS   writes the row counts, where they were read, and what was read while
+                                      executors were killed, as JSON to OUT.
 """
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from pocketmq.spark import setup
 
 
-def where(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """Of one task: the parent of its Python daemon (the executor), and the rows it saw."""
+def executor() -> int:
+    """Its process: the parent of this task's Python daemon."""
     daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2]
-    yield int(daemon.split()[1]), sum(1 for _ in rows)
+    return int(daemon.split()[1])
 
 
-def main(bundle: str, out: str, path: str) -> None:
+def where(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """Of one task: its executor, and the rows it saw."""
+    yield executor(), sum(1 for _ in rows)
+
+
+def read_and_die(rows: Iterable[Any]) -> Iterator[tuple[str, int, int, int]]:
+    """The places of the rows, and the number of this try. The first task kills its executor in the middle,
+    and is then done elsewhere."""
+    context = TaskContext.get()
+    assert context is not None
+    dies = context.partitionId() == 0 and context.attemptNumber() == 0
+    for number, row in enumerate(rows):
+        if dies and number == 50:
+            os.kill(executor(), signal.SIGKILL)
+        yield row.brokerName, row.queueId, row.queueOffset, context.attemptNumber()
+
+
+def main(bundle: str, out: str, path: str, kills: str) -> None:
     builder = SparkSession.builder.master("local-cluster[2,1,512]")
     conf = {
         # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
@@ -36,6 +56,8 @@ def main(bundle: str, out: str, path: str) -> None:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         "spark.locality.wait": "0",
+        # A killed executor is made anew as often as it takes.
+        "spark.deploy.maxExecutorRetries": "-1",
         "spark.submit.pyFiles": bundle,
     }
     for name, value in conf.items():
@@ -45,6 +67,8 @@ def main(bundle: str, out: str, path: str) -> None:
     setup(spark)
     frame = spark.read.format("pocketmq").option("minPartitions", "8").load(path)
     seen = frame.rdd.mapPartitions(where).collect()
+    places = frame.select("brokerName", "queueId", "queueOffset").rdd
+    after_kills = [places.mapPartitions(read_and_die).collect() for _ in range(int(kills))]
     counts = frame.groupBy("brokerName").count().collect()
     Path(out).write_text(
         json.dumps(
@@ -52,6 +76,8 @@ def main(bundle: str, out: str, path: str) -> None:
                 "executors": len({executor for executor, _ in seen}),
                 "tasks": len(seen),
                 "rows": sum(rows for _, rows in seen),
+                "after_kills": [sorted(row[:3] for row in rows) for rows in after_kills],
+                "tries": [max(row[3] for row in rows) for rows in after_kills],
                 "brokers": {r.brokerName: r["count"] for r in counts},
             }
         )

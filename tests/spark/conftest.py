@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.interop.brokers import RunningBroker
 
+# How often drivers, executors and brokers are killed in the tests that do so; 20 when there is time.
+KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "1"))
+
 # A JVM that lives for a test run never earns back what the second compiler costs: half the CPU of a start.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {

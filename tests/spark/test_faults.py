@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.spark.broker_topics import make_topic, send, wait_readable
-from tests.spark.conftest import BROKER_CONF
+from tests.spark.conftest import BROKER_CONF, KILLS
 from tests.spark.cutting_proxy import CuttingProxy
 
 from pocketmq.bulk.offsets import LossRule, each
@@ -119,8 +119,10 @@ def test_a_plan_and_a_write_wait_for_a_cluster_that_starts(own: RunningBroker) -
 
 def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBroker) -> None:
     topic = make_topic(own, 3)
-    send(own, topic, 600)
-    wait_readable(own, topic, 600)
+    # More than one pull of each queue for each time that the broker is killed.
+    count = 300 + 300 * KILLS
+    send(own, topic, count)
+    wait_readable(own, topic, count)
     access = Access(own.namesrv, retry_timeout_ms=120_000)
     with BrokerClient(access) as client:
         queues = client.queues(topic, Perm.READ)
@@ -129,9 +131,11 @@ def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBrok
         read = Read(("queueId", "queueOffset"), batch_bytes=1)
         batches = read_ranges(client, ranges, settings, read, LossRule())
         rows = next(batches).to_pylist()
-        with coming_back(own):
-            for batch in batches:
-                rows += batch.to_pylist()
+        for _ in range(KILLS):
+            with coming_back(own):
+                rows += next(batches).to_pylist()
+        for batch in batches:
+            rows += batch.to_pylist()
     found = sorted((r["queueId"], r["queueOffset"]) for r in rows)
     assert found == [(r.queue.queue_id, o) for r in ranges for o in range(r.end)]
 

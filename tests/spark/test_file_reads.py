@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -413,9 +414,10 @@ def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
 def test_a_generated_store_is_counted_and_hashed_in_several_tasks(
     load: Load, tmp_path: Path
 ) -> None:
-    """The whole of it by the decoder: tests/store/test_bulk_generated.py."""
-    messages = 12_000
-    bulk_store.write_store(tmp_path / "bench", messages, log_file_size=1 << 22)
+    """1 GiB: POCKETMQ_BULK_MIB=1024. The whole of it by the decoder: tests/store/test_bulk_generated.py."""
+    mib = int(os.environ.get("POCKETMQ_BULK_MIB", "0"))
+    messages = mib * 854 or 12_000
+    bulk_store.write_store(tmp_path / "bench", messages, log_file_size=max(mib << 18, 1 << 22))
     noise = bulk_store.body_noise(bulk_store.BODY_SIZE)
     bodies = (bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) for i in range(messages))
     frame = load(tmp_path / "bench", columns="body,tags,keys", minPartitions="4")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.conftest import need_java
+from tests.spark.conftest import KILLS, need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.bulk.errors import DataLoss
@@ -26,8 +26,6 @@ from pocketmq.spark.stream import HAS_LIMITS, from_offset, share_out, to_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "2"))
 
 
 def reader_of(store: WrittenStore, **options: str) -> FileStream:
@@ -296,7 +294,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], withi
 def test_a_query_killed_at_any_moment_loses_and_repeats_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Kill -9 of a streaming query in a loop, a Parquet sink (POCKETMQ_SPARK_KILLS rounds)."""
+    """Kill -9 of a streaming query in a loop, a Parquet sink (KILLS rounds)."""
     need_java()
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.spark import bare_python
-from tests.spark.conftest import need_java
+from tests.spark.conftest import KILLS, need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.spark.bundle import main, write_bundle
@@ -86,7 +86,7 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
 def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
-    """Local-cluster, two executors; stores of two brokers under one glob."""
+    """Local-cluster, two executors; stores of two brokers under one glob; executors are killed in a read."""
     need_java()
     for name in ("broker-a", "broker-b"):
         store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 16)
@@ -100,7 +100,14 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
         if part.name in ("bin", "jars"):
             (home / part.name).symlink_to(part)
     answer = subprocess.run(
-        [sys.executable, str(child), str(bundle), str(out), str(tmp_path / "*" / "store")],
+        [
+            sys.executable,
+            str(child),
+            str(bundle),
+            str(out),
+            str(tmp_path / "*" / "store"),
+            str(KILLS),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -119,6 +126,14 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     assert result["rows"] == 2000
     assert result["tasks"] >= 8
     assert result["executors"] == 2
+    places = [
+        [name, q, o]
+        for name in ("broker-a", "broker-b")
+        for q in range(3)
+        for o in range(334 if q == 0 else 333)
+    ]
+    assert result["after_kills"] == [places] * KILLS
+    assert min(result["tries"]) > 0
 
 
 def test_a_missing_java_is_one_line_that_says_what_to_install(
