@@ -35,6 +35,8 @@ class Site:
         self.folder = folder
         self.namesrv = namesrv
         self.names: dict[str, Any] = {}
+        #: What the blocks printed.
+        self.shown = ""
 
     def run(self, block: Block) -> None:
         text = block.text.replace(NAME_SERVER, self.namesrv)
@@ -43,6 +45,22 @@ class Site:
         text = text.replace('.load("data")', f'.load("{self.folder}/data/broker-a/store")')
         # Later blocks use the names of earlier ones, as a reader does.
         exec(compile(text, block.name, "exec"), self.names)
+
+
+def pending(store: WrittenStore) -> None:
+    """Two delays, one of them due; three transactions, of which one has no end; two dead letters."""
+    real = b"REAL_TOPIC\x01Orders\x02"
+    for due_ms in (1_700_000_000_000, 4_102_444_800_000):
+        delayed = Message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=real)
+        [position] = store.add([delayed])
+        offset = store.offsets[delayed.topic, 2] - 1
+        store.index(delayed, offset, position, store.position - position, code=due_ms)
+    store.add(
+        Message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=real + b"UNIQ_KEY\x01half%d\x02" % i)
+        for i in range(3)
+    )
+    ended = Message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", body=b"0,2,", properties=b"TAGS\x01d\x02")
+    store.add([ended, *(Message(topic="%DLQ%billing") for _ in range(2))])
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +72,7 @@ def site(
     store.add(
         Message(topic=topic, queue_id=i % 2) for topic in ("Orders", "TopicTest") for i in range(20)
     )
+    pending(store)
     for topic in ("Orders", "OrdersSeen"):
         make_topic(broker, 2, topic)
     send(broker, "Orders", 20)
@@ -63,11 +82,16 @@ def site(
 
 @pytest.mark.parametrize("block", MINE, ids=lambda b: b.name)
 def test_a_block_of_the_page_runs(
-    block: Block, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: Block,
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if block.language == "python":
         site.run(block)
+        site.shown += capsys.readouterr().out
         return
     for line in block.text.splitlines():
         words = line.split()
@@ -80,9 +104,18 @@ def test_what_the_page_wrote_is_there(site: Site, spark: "SparkSession") -> None
     """The blocks did what the page says, not only run through."""
     if "query" not in site.names:
         pytest.skip("the blocks did not run")
-    assert spark.read.parquet(f"{site.folder}/archive/messages").count() == 40
+    assert spark.read.parquet(f"{site.folder}/archive/messages").count() == 42
     options = {"nameServer": site.namesrv, "subscribe": "OrdersSeen"}
     seen = spark.read.format("pocketmq").options(**options).load()
+    rows = {tuple(c.strip() for c in line.split("|")[1:-1]) for line in site.shown.splitlines()}
+    # DESCRIBE, time travel, a delay that is not due, a transaction without an end, dead letters.
+    assert ("queueOffset", "bigint", "index in the queue") in rows
+    assert {("0", "10"), ("1", "10")} <= rows
+    assert {row for row in rows if row[-1:] == ("2100-01-01 00:00:00",)} == {
+        ("Orders", "2100-01-01 00:00:00")
+    }
+    assert {row[1] for row in rows if row[1:2] and row[1].startswith("half")} == {"half1"}
+    assert ("%DLQ%billing", "2") in rows
     assert {(bytes(r.body), r.tags, r["keys"]) for r in seen.collect()} == {
         (b"one", "tagA", "order-1"),
         (b"two", "tagB", "order-2"),

@@ -188,10 +188,13 @@ class WrittenStore:
             self.offsets[key] = offset + 1
         return position
 
-    def index(self, message: Message, offset: int, position: int, size: int) -> None:
-        """Writes one ConsumeQueue entry."""
-        tag = get_property(message.properties, b"TAGS")
-        code = string_hash(tag.decode("utf-8", "replace")) if tag else 0
+    def index(
+        self, message: Message, offset: int, position: int, size: int, code: int | None = None
+    ) -> None:
+        """Writes one ConsumeQueue entry. code: in place of the tag's."""
+        if code is None:
+            tag = get_property(message.properties, b"TAGS")
+            code = string_hash(tag.decode("utf-8", "replace")) if tag else 0
         file, number = divmod(offset, self.queue_file_entries)
         folder = self.root / "consumequeue" / message.topic / str(message.queue_id)
         path = folder / f"{file * self.queue_file_entries * 20:020d}"

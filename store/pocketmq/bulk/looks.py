@@ -39,7 +39,6 @@ class LiveStore:
         self.bounds: dict[QueueKey, FileBounds] = {}
         self._topics = topics
         self._folders: dict[TopicFolder, _Folder] = {}
-        self._behind: set[QueueKey] = set()
         self._log: _FollowedLog | None = None
         self._awaited: dict[QueueKey, int] = {}
         # The last record that was seen, and the bytes that it begins with.
@@ -85,15 +84,26 @@ class LiveStore:
             return
         found = self._log.advance()
         for entry in found:
-            key = QueueKey(entry.topic.decode(), store.root.broker_name, entry.queue_id)
+            key = QueueKey(
+                entry.topic.decode(errors="replace"), store.root.broker_name, entry.queue_id
+            )
             indexed = entry.sys_flag & TRANSACTION_MASK not in _UNINDEXED
             if indexed and self._topics.has_queue(key):
                 self._awaited[key] = entry.queue_offset
-        if self._log.is_lost or not self._log.is_at_end or (self._unattended and found):
+        gone, changed = self._changed_folders()
+        followed = self._log.is_at_end and not self._log.is_lost
+        if not followed or (self._unattended and (found or gone or changed)):
             self.look(loss)
         else:
-            self._look_into_changed_folders(loss)
-            self._look_into_awaited(loss)
+            for folder in gone + changed:
+                known = self._folders.pop(folder, None)
+                for key in known.keys if known is not None else ():
+                    del self.bounds[key]
+            for folder in changed:
+                self._look_into(folder, loss)
+            if not self._unattended:
+                # Else the log itself was read: nobody indexes it.
+                self._look_into_awaited(loss)
             self._remember_last([found[-1].position] if found else [])
 
     def _look_into_awaited(self, loss: LossRule) -> None:
@@ -119,18 +129,17 @@ class LiveStore:
                 keys.append(key)
         self._folders[folder] = _Folder(stamp, keys)
 
-    def _look_into_changed_folders(self, loss: LossRule) -> None:
-        there = set(self.store.topic_folders(self._topics.has))
-        for folder in [*self._folders, *(there - self._folders.keys())]:
-            known = self._folders.get(folder)
-            stamp = _stamp_of(folder.path) if folder in there else None
-            if known is not None and stamp is not None and stamp == known.stamp:
-                continue
-            for key in known.keys if known is not None else ():
-                del self.bounds[key]
-            self._folders.pop(folder, None)
-            if folder in there:
-                self._look_into(folder, loss)
+    def _changed_folders(self) -> tuple[list[TopicFolder], list[TopicFolder]]:
+        """Folders of topics that are gone, and those that are new or other ones."""
+        there = list(self.store.topic_folders(self._topics.has))
+        known = self._folders
+        changed = [
+            folder
+            for folder in there
+            for stamp in (_stamp_of(folder.path),)
+            if folder not in known or stamp is None or stamp != known[folder].stamp
+        ]
+        return [*(known.keys() - set(there))], changed
 
     def _is_unattended(self) -> bool:
         if not self.store.was_not_stopped:
