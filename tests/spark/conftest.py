@@ -56,7 +56,7 @@ def need_java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """A session with two threads, the source registered and push-down on."""
+    """A session with two threads, the source registered."""
     pytest.importorskip("pyspark")
     need_java()
     from pocketmq.spark import session
@@ -70,6 +70,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
+
+
+@pytest.fixture
+def pushing(spark: "SparkSession") -> Iterator["SparkSession"]:
+    """The session with push-down on, which is right for frames that are used once."""
+    from pocketmq.spark import setup
+
+    setup(spark, push_filters=True)
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    setup(spark)
 
 
 BROKER_CONF = {

@@ -267,9 +267,12 @@ def read_broker(
 class BrokerReader(DataSourceReader):
     """One batch read of live brokers."""
 
-    def __init__(self, options: Options, projection: Projection, cores: int) -> None:
-        """cores: tasks that can run at once."""
+    def __init__(
+        self, options: Options, projection: Projection, cores: int, *, pushes: bool = False
+    ) -> None:
+        """cores: tasks that can run at once. pushes: whether filters of the query are taken."""
         self.options = options
+        self.pushes = pushes
         self.projection = projection
         self.cores = cores
         self.pushed = Pushed()
@@ -287,6 +290,8 @@ class BrokerReader(DataSourceReader):
         return Pushable(self._accept)
 
     def _accept(self, filters: list[Any]) -> list[Any]:
+        if not self.pushes:
+            return filters
         self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=True)
         return rest
 

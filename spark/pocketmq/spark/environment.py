@@ -25,20 +25,23 @@ class SetupError(PocketMQError):
     """Spark cannot use the source as it is set up; the text says what to change."""
 
 
-def setup(spark: "SparkSession", *, push_filters: bool = True) -> "SparkSession":
-    """Checks the interpreter of Spark's Python processes, registers the source, turns push-down on.
+def setup(spark: "SparkSession", *, push_filters: bool = False) -> "SparkSession":
+    """Checks the interpreter of Spark's Python processes, and registers the source.
 
     push_filters: let where clauses on topic, queueId, tags, queueOffset and storeTimestamp reach the index
-    (PySpark 4.1 and newer). It is a session setting, which other Python sources see too.
+    (PySpark 4.1 and newer). Only for frames that are used once: Spark 4.1 to 4.3 keeps the filters that were
+    pushed last with the frame, and gives its next query, or its other side of a join, those rows. It is a
+    session setting, which other Python sources see too.
     Raises: SetupError.
     """
     _check_interpreter(spark)
     from pyspark.errors import AnalysisException
 
-    from pocketmq.spark.source import PocketMQDataSource, with_parallelism
+    from pocketmq.spark.source import source_with
 
     context = getattr(spark, "_sc", None)
-    source = PocketMQDataSource if context is None else with_parallelism(context.defaultParallelism)
+    parallelism = 1 if context is None else context.defaultParallelism
+    source = source_with(parallelism, push_filters=push_filters)
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:

@@ -43,9 +43,11 @@ CLOCK_SLACK_MS = 600_000
 class FileReader(DataSourceReader):
     """One batch read. Holds options only until partitions() is called; travels to tasks by pickle."""
 
-    def __init__(self, options: Options, projection: Projection) -> None:
+    def __init__(self, options: Options, projection: Projection, *, pushes: bool = False) -> None:
+        """pushes: whether filters of the query are taken; see environment.setup."""
         self.options = options
         self.projection = projection
+        self.pushes = pushes
         self.pushed = Pushed()
         # Every mistake in the options shows before a folder is opened.
         self.topics = topics_of(options)
@@ -62,6 +64,8 @@ class FileReader(DataSourceReader):
         return Pushable(self._accept)
 
     def _accept(self, filters: list[Any]) -> list[Any]:
+        if not self.pushes:
+            return filters
         stores = map(Store, self.roots)
         indexed = all(store.has_queues() or store.is_archive for store in stores)
         self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=indexed)

@@ -28,6 +28,8 @@ class PocketMQDataSource(DataSource):
 
     #: Tasks that can run at once; setup() tells, since the processes that plan have no SparkContext.
     parallelism = 1
+    #: Whether filters of a query are answered by the index: setup() tells the danger.
+    push_filters = False
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -65,10 +67,11 @@ class PocketMQDataSource(DataSource):
         if _reads_files(self._options):
             from pocketmq.spark.file_reader import FileReader
 
-            return FileReader(self._options, projection)
+            return FileReader(self._options, projection, pushes=self.push_filters)
         from pocketmq.spark.broker_reader import BrokerReader
 
-        return BrokerReader(_with_name_server(self._options), projection, self._cores())
+        options = _with_name_server(self._options)
+        return BrokerReader(options, projection, self._cores(), pushes=self.push_filters)
 
     def streamReader(self, schema: StructType) -> Any:
         self._use(schema, STREAM)
@@ -108,9 +111,16 @@ class PocketMQDataSource(DataSource):
         return make_stream_writer(_with_name_server(self._options), schema)
 
 
-def with_parallelism(cores: int) -> type[PocketMQDataSource]:
+def source_with(cores: int, *, push_filters: bool) -> type[PocketMQDataSource]:
     """The source that knows how many tasks can run at once; a class of no module travels with its values."""
-    values = {"parallelism": cores, "__module__": "__main__", "__doc__": PocketMQDataSource.__doc__}
+    if cores == 1 and not push_filters:
+        return PocketMQDataSource
+    values = {
+        "parallelism": cores,
+        "push_filters": push_filters,
+        "__module__": "__main__",
+        "__doc__": PocketMQDataSource.__doc__,
+    }
     return type("PocketMQDataSource", (PocketMQDataSource,), values)
 
 
