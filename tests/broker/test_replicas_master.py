@@ -1,6 +1,7 @@
 """The master's side of replication: what slaves are sent, and what an acknowledged send means."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from tests.broker.serving import Peer, batch, number, serving
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.listener import SlaveConnection
 from pocketmq.broker.ha.slaves import Slave
 from pocketmq.broker.metrics import snapshot
 from pocketmq.remoting.clock import ManualClock
@@ -488,6 +490,26 @@ async def test_disk_and_slaves_are_both_waited_for(tmp_path: Path) -> None:
             assert replicas.waiting == 1
             slave.report(end_of(broker))
             assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
+
+
+async def test_who_was_on_its_way_in_at_the_stop_is_turned_away(tmp_path: Path) -> None:
+    async with master(tmp_path) as (broker, _):
+        listener = broker.parts.services.replication._listener
+        assert listener._server is not None
+        loop, closed = asyncio.get_running_loop(), await RawSlave.at(broker)
+        await until(lambda: len(listener.connections) == 1)
+        await listener.close()
+        assert await closed.ended()
+        near, far = socket.socketpair()
+        with far:
+            far.setblocking(False)
+            await loop.connect_accepted_socket(lambda: SlaveConnection(listener), near)
+            try:
+                assert await loop.sock_recv(far, 1) == b""
+            except ConnectionError:
+                pass
+        assert not listener.connections
+        await closed.__aexit__()
 
 
 async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class HaListener:
         self.replicas = replicas
         self.connections: set[SlaveConnection] = set()
         self._server: asyncio.Server | None = None
+        self.is_closed = False
         # Where the log ended at the last look.
         self._seen = -1
 
@@ -66,6 +67,7 @@ class HaListener:
         """Let go of all of them."""
         if self._server is not None:
             self._server.close()
+        self.is_closed = True
         self.drop_all()
         self.replicas.release()
 
@@ -111,6 +113,10 @@ class SlaveConnection(asyncio.Protocol):
         # Not an instance of it under uvloop.
         transport = cast("asyncio.Transport", transport)
         listener = self._listener
+        if listener.is_closed:
+            # It was on its way in when the port was closed.
+            transport.abort()
+            return
         if len(listener.connections) >= CONNECTIONS_MAX:
             log.error("too many slaves, one is turned away count=%d", CONNECTIONS_MAX)
             transport.abort()
