@@ -155,11 +155,9 @@ class Broker:
         for sock in sockets:
             await self.server.listen(sock=sock)
         await self.registration.start()
-        await services.replication.start(
-            ha_sock, Outside(self.registration, self.server, client, tasks)
-        )
-        stack.push_async_callback(services.replication.end_following)
-        stack.callback(services.replication.end_handover)
+        outside = Outside(self.registration, self.server, client, tasks)
+        await services.replication.start(ha_sock, outside)
+        stack.push_async_callback(services.replication.leave)
         stack.push_async_callback(self.registration.stop)
         renewing = start(self.registration.run(store.side_tasks), name="registration")
         stack.callback(renewing.cancel)

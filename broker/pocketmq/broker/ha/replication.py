@@ -260,10 +260,11 @@ class Replication:
             self._store.follow()
             self._outside.registration.let_go()
 
-    def end_handover(self) -> None:
-        """The broker stops."""
+    async def leave(self) -> None:
+        """The broker stops: nobody is passed on, and nobody is followed."""
         if self.handover is not None:
             self.handover.close()
+        await self.end_following()
 
     async def go_on_leading(self) -> None:
         """As before it stood still."""
