@@ -22,7 +22,7 @@ from benchmarks import bulk_store
 from benchmarks.bench_bulk import GIB_OF_MESSAGES, cat
 from benchmarks.bulk_store import key_of
 
-from pocketmq.spark import read, session
+from pocketmq.spark import read, session, setup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,7 +185,8 @@ def main() -> int:
     try:
         if not root.exists():
             bulk_store.write_store(root, messages, step_ms=_DAY_MS // messages)
-        spark = session("local[2]", conf=CONF)
+        # Each frame here is used once.
+        spark = setup(session("local[2]", conf=CONF), push_filters=True)
         spark.sparkContext.setLogLevel("ERROR")
         print(f"Spark {spark.version}, local[2]")
         good = compare(spark, root, messages, options.rounds)
