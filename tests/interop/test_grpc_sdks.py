@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from tests.interop import sdks
 from tests.interop.conftest import Shared
-from tests.interop.driver import Driver, PeerError
+from tests.interop.driver import Driver, PeerError, Session, message
 from tests.interop.grpc_places import Ours, Place, Proxy
 from tests.interop.sdks import NAMES, ROOTS, Sdk
 from tests.kit.waiting import until
 
+FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 FIFO = {"consumeMessageOrderly": True}
 SOON = {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}}
 
@@ -105,6 +106,35 @@ def test_a_transaction_is_committed_rolled_back_or_asked_about(place: Place, sdk
         seen += consumer.take(1)
     assert {each.text for each in seen} == {"committed", "forgotten"}
     until(lambda: {"forgotten", "given up"} <= set(producer.asked), "both questions")
+
+
+@some("python")
+def test_classic_clients_and_those_over_grpc_share_a_topic(
+    driver: Driver, java_498: Session
+) -> None:
+    """What either sends both have, with its tag, key and properties."""
+    with Ours() as place, Sdk(driver, place.grpc) as sdk:
+        topic, namesrv = place.topic("NORMAL"), place.server.namesrv
+        over_grpc = sdk.simple(place.group(), {topic: "*"})
+        over_grpc.until_started()
+        classic = java_498.push_consumer(namesrv, place.group(), topic, settings=FIRST)
+        sdk.producer(topic).send(
+            {
+                "topic": topic,
+                "body": "new",
+                "tag": "A",
+                "key": "k1",
+                "properties": {"colour": "red"},
+            }
+        )
+        java_498.producer(namesrv, place.group()).send(
+            message(topic, "old", tags="B", keys="k2", properties={"colour": "blue"})
+        )
+        expected = {("new", "A", "k1", "red"), ("old", "B", "k2", "blue")}
+        for found in (over_grpc.take(2), classic.wait(2)):
+            assert {
+                (each.text, each.tags, each.keys, each.properties["colour"]) for each in found
+            } == expected
 
 
 @some("python", "node")
