@@ -1,5 +1,6 @@
 """The three server commands as a shell sees them: the ready line, signals, and what cannot begin."""
 
+import json
 import os
 import pty
 import signal
@@ -212,10 +213,15 @@ def test_help_names_every_option(folder: Path) -> None:
 def test_key_values_of_the_name_server_are_kept_in_the_data_directory(
     started: list[Server], folder: Path
 ) -> None:
-    server = up(started, folder, "--data", "store")
-    server.ready()
-    assert server.stop() == 0
-    assert not (folder / "store" / "namesrv").exists()
+    """A gRPC port is one while it is open; without one there is nothing to keep."""
+    for number, (words, kept) in enumerate(
+        [(("--grpc-port", "-1"), None), ((), {"configTable": {"POCKETMQ_GRPC": {}}})]
+    ):
+        server = up(started, folder, "--data", f"store{number}", *words)
+        server.ready()
+        assert server.stop() == 0
+        file = folder / f"store{number}" / "namesrv" / "kvConfig.json"
+        assert (json.loads(file.read_text()) if file.exists() else None) == kept
 
 
 def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
