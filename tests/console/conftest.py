@@ -118,9 +118,21 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="session")
-def mixed(stage: Stage) -> Mixed:
-    """The group that every test may look at; none changes it."""
+def long_mixed(stage: Stage) -> Mixed:
     return mix(stage, TOPIC, GROUP)
+
+
+@pytest.fixture
+def mixed(long_mixed: Mixed) -> Mixed:
+    """The group that every test may look at; none changes it.
+
+    Its members heartbeat when they are told to only, and a broker forgets those of which it has heard
+    nothing for two minutes.
+    """
+    long_mixed.first.heartbeat()
+    long_mixed.second.heartbeat()
+    make_last(long_mixed.group, long_mixed.second, TOPIC, "tagB")
+    return long_mixed
 
 
 @pytest.fixture(scope="module")

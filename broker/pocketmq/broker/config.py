@@ -29,7 +29,8 @@ _FIXED = {
     "a slave follows it since its start": "haMasterAddress",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
+    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile "
+    "innerClientAuthenticationCredentials",
     _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "files of that size are on disk": "mappedFileSizeTimerLog",
     "messages wait in topics of that name": "enableRetryTopicV2",

@@ -27,6 +27,8 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
   const last = times.length - 1;
   const begin = times[0] ?? 0;
   const span = Math.max(1, (times[last] ?? 1) - begin);
+  // What does not end about now is told with its days.
+  const told = Date.now() - (times[last] ?? 0) < 3_600_000 ? span : Infinity;
   const at = Math.min(pointed.get(id) ?? last, last);
   const x = (index) => (last > 0 ? ((times[index] - begin) / span) * WIDTH : WIDTH);
   const y = (value) => HEIGHT - (value / top) * HEIGHT;
@@ -62,7 +64,7 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
       "figcaption",
       { class: "row" },
       h("h2", {}, title),
-      h("span", { class: "soft small" }, times.length > 0 ? stamp(times[at], span) : ""),
+      h("span", { class: "soft small" }, times.length > 0 ? stamp(times[at], told) : ""),
       h(
         "ul",
         { class: "legend end" },
@@ -92,10 +94,10 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
       h(
         "div",
         { class: "scale times", "aria-hidden": "true" },
-        [0, 0.5, 1].map((share) => h("span", {}, last > 0 ? stamp(begin + share * span, span) : "")),
+        [0, 0.5, 1].map((share) => h("span", {}, last > 0 ? stamp(begin + share * span, told) : "")),
       ),
     ),
-    numbers(title, times, series, format, span),
+    numbers(title, times, series, format, told),
   );
 }
 
