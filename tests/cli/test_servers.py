@@ -214,9 +214,8 @@ def test_key_values_of_the_name_server_are_kept_in_the_data_directory(
     started: list[Server], folder: Path
 ) -> None:
     """A gRPC port is one while it is open; without one there is nothing to keep."""
-    for number, (words, kept) in enumerate(
-        [(("--grpc-port", "-1"), None), ((), {"configTable": {"POCKETMQ_GRPC": {}}})]
-    ):
+    closed: dict[str, object] = {"configTable": {"POCKETMQ_GRPC": {}}}
+    for number, (words, kept) in enumerate([(["--grpc-port", "-1"], None), ([], closed)]):
         server = up(started, folder, "--data", f"store{number}", *words)
         server.ready()
         assert server.stop() == 0

@@ -26,11 +26,10 @@ _AT_START = "it is read once, when the broker starts"
 _FILTERS = "the filters on disk are made with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 namesrvAddr",
-    "a slave follows it since its start": "haMasterAddress",
+    "a slave uses it since its start": "haMasterAddress innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile "
-    "innerClientAuthenticationCredentials",
+    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
     _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "files of that size are on disk": "mappedFileSizeTimerLog",
     "messages wait in topics of that name": "enableRetryTopicV2",
