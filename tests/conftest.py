@@ -34,8 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--kill-rounds",
-        default="50",
-        help="how often the kill -9 loop kills the broker, in all (default 50)",
+        default="30",
+        help="how often the kill -9 loop kills the broker, in all (default 30)",
     )
 
     parser.addoption(
