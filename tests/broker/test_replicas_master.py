@@ -15,6 +15,7 @@ from tests.broker.serving import Peer, batch, number, serving
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.listener import SlaveConnection
 from pocketmq.broker.ha.slaves import Slave
 from pocketmq.broker.metrics import snapshot
@@ -176,7 +177,7 @@ async def test_a_slave_that_does_not_read_costs_little(tmp_path: Path) -> None:
             await peer.produce("T", b"x" * 1_000_000)
         async with await RawSlave.at(broker, limit=4096) as slave:
             slave.report(1)
-            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].sent > 0)
+            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].sent.total > 0)
             listener = broker.parts.services.replication._listener
             connection = next(iter(listener.connections))
             await until(lambda: connection._paused)
@@ -527,3 +528,12 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
             assert replicas.ask(end_of(broker), answered.append) is None
             taken[0].writer.transport.abort()
         assert answered == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+
+
+@pytest.mark.parametrize(("asked_ms", "bytes_a_second"), [(1_999, 0), (2_000, 30), (3_000, 0)])
+def test_a_flow_is_that_of_the_last_whole_second(asked_ms: int, bytes_a_second: int) -> None:
+    flow = Flow()
+    flow.add(10, 1_000)
+    flow.add(20, 1_999)
+    assert flow.per_second(asked_ms) == bytes_a_second
+    assert flow.total == 30

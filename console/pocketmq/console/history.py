@@ -45,7 +45,6 @@ class Ring(NamedTuple):
 
 
 RINGS = (Ring(10_000, 360), Ring(120_000, 720), Ring(1_800_000, 1_440))
-SPAN_MS = RINGS[-1].span_ms
 FIGURES: Mapping[Kind, tuple[str, ...]] = {
     Kind.CLUSTER: ("in", "out", "lag", "latency"),
     Kind.BROKERS: ("in", "out", "latency"),

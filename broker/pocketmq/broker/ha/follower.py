@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pocketmq.broker.ha.config import CUT, HaConfig
+from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
 from pocketmq.broker.ha.wire import HaWireError, Slices, report
 from pocketmq.remoting.clock import Clock
@@ -69,7 +70,7 @@ class FollowState:
     connected: bool = False
     trouble: str = "it has just begun"
     heard_ms: int = 0
-    received_size: int = 0
+    received: Flow = field(default_factory=Flow)
     master_end: int = 0
     cuts: list[str] = field(default_factory=list)
 
@@ -228,7 +229,7 @@ class Follower:
                             f"the master sends {offset} where {following.received} comes next"
                         )
                     following.receive(piece)
-                    state.received_size += len(piece)
+                    state.received.add(len(piece), state.heard_ms)
                 state.master_end = max(state.master_end, following.received)
             elif self._monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
                 raise TimeoutError("the master says nothing any more")

@@ -191,5 +191,5 @@ class SlaveConnection(asyncio.Protocol):
     def _write(self, data: bytes, slave: Slave, now_ms: int) -> None:
         assert self._transport is not None
         slave.told_ms = now_ms
-        slave.sent += len(data)
+        slave.sent.add(len(data), now_ms)
         self._transport.write(data)

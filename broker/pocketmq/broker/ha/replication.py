@@ -121,7 +121,7 @@ class Replication:
                     "lagMs": slaves.lag_ms(slave, now_ms) if slave.served else -1,
                     "inSync": slaves.is_in_sync(slave),
                     "transferFromWhere": slave.next,
-                    "transferredByteInSecond": 0,
+                    "transferredByteInSecond": slave.sent.per_second(now_ms),
                     "heardAgeMs": now_ms - slave.heard_ms,
                     "refused": slave.refused,
                 }
@@ -135,7 +135,7 @@ class Replication:
                 "masterAddr": state.master,
                 "maxOffset": end,
                 "isActivated": state.connected,
-                "transferredByteInSecond": 0,
+                "transferredByteInSecond": state.received.per_second(now_ms),
                 "behind": self.behind,
                 "cuts": state.cuts,
                 "heardAgeMs": now_ms - state.heard_ms if state.heard_ms else -1,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.wire import Reports
 
 log = logging.getLogger(__name__)
@@ -50,9 +51,8 @@ class Slave:
     told_ms: int
     next: int = -1
     acked: int = -1
-    acked_ms: int = 0
     refused: str = ""
-    sent: int = 0
+    sent: Flow = field(default_factory=Flow)
     reports: Reports = field(default_factory=Reports)
 
     @property
@@ -97,15 +97,15 @@ class Slaves:
         if not offsets or slave.refused:
             return
         if slave.next < 0:
-            self._begin(slave, offsets.pop(0), now_ms)
+            self._begin(slave, offsets.pop(0))
         if offsets and not slave.refused:
             offset = offsets[-1]
             if offset > slave.next:
                 self._refuse_beyond(slave, offset)
             elif offset >= slave.acked:
-                slave.acked, slave.acked_ms = offset, now_ms
+                slave.acked = offset
 
-    def _begin(self, slave: Slave, offset: int, now_ms: int) -> None:
+    def _begin(self, slave: Slave, offset: int) -> None:
         """The first report (invariants 1 and 2)."""
         low, high = self._store.commit_log_min_position, self._store.commit_log_max_position
         if not self._leads():
@@ -113,7 +113,7 @@ class Slaves:
             self._refuse(slave, "this broker is a slave itself and hands out nothing")
             return
         if offset == 0:
-            slave.next, slave.acked, slave.acked_ms = low, low, now_ms
+            slave.next = slave.acked = low
             log.info(
                 "a slave follows from the beginning address=%s position=%d", slave.address, low
             )
@@ -131,7 +131,7 @@ class Slaves:
                 "everything",
             )
         else:
-            slave.acked, slave.acked_ms = offset, now_ms
+            slave.acked = offset
             log.info(
                 "a slave follows address=%s position=%d behind=%d",
                 slave.address,
