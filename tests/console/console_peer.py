@@ -11,10 +11,10 @@ from urllib.parse import quote
 import httpx
 
 from pocketmq.admin import Admin
+from pocketmq.admin.topic_views import kind_of_topic
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.console.server import ConsoleServer
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.namesrv.name_server import NameServer

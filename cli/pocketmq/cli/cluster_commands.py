@@ -9,7 +9,6 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
 from pocketmq.cli.output import print_fields, print_line, print_rows
 from pocketmq.cli.site import with_admin
-from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import nearest
 
 if TYPE_CHECKING:
@@ -30,36 +29,24 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
     """Every broker with its version and rates."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        rows = []
-        for broker in await admin.brokers(cluster):
-            row: dict[str, Any] = {
-                "cluster": broker.cluster,
-                "broker": broker.name,
-                "id": broker.broker_id,
-                "address": broker.address,
+        from pocketmq.admin.broker_views import cluster_view
+
+        return [
+            {
+                "cluster": each.broker.cluster,
+                "broker": each.broker.name,
+                "id": each.broker.broker_id,
+                "address": each.broker.address,
+                "version": each.figures["version"],
+                "in_per_s": _rounded(each.figures["in"], 1),
+                "out_per_s": _rounded(each.figures["out"], 1),
+                "disk": _rounded(each.figures["diskRatio"], 3),
+                "state": "ok" if each.failure is None else str(each.failure),
             }
-            try:
-                numbers = await admin.settings.runtime(broker.address)
-            except PocketMQError as error:
-                rows.append({**row, **_numbers({}), "state": str(error)})
-                continue
-            rows.append({**row, **_numbers(numbers), "state": "ok"})
-        return rows
+            for each in await cluster_view(admin, cluster)
+        ]
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="no broker is registered")
-
-
-def _numbers(runtime: dict[str, str]) -> dict[str, Any]:
-    """Version, rates and disk; None of a broker that did not answer."""
-    from pocketmq.admin.broker_figures import FIGURES, figures_of
-
-    found = figures_of(runtime) if runtime else dict.fromkeys(FIGURES)
-    return {
-        "version": found["version"],
-        "in_per_s": _rounded(found["in"], 1),
-        "out_per_s": _rounded(found["out"], 1),
-        "disk": _rounded(found["diskRatio"], 3),
-    }
 
 
 def _rounded(figure: float | None, digits: int) -> float | None:

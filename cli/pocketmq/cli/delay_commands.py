@@ -10,25 +10,11 @@ from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
 from pocketmq.cli.site import answered, client_options, with_admin
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer()
-
-_PREFIX = "scheduleMessageOffset_"
-
-
-def parse_levels(text: str) -> list[int]:
-    """`1s 5s 1m` -> ms of each level.
-
-    >>> parse_levels("1s 2m")
-    [1000, 120000]
-    """
-    units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    return [int(word[:-1]) * units[word[-1]] for word in text.split()]
 
 
 @app.command("list")
@@ -42,11 +28,11 @@ def list_waiting(
         waiting = {each.broker: each for each in await admin.delays.list(cluster=cluster)}
         for master in await admin.site.masters(cluster, broker):
             found = waiting[master.name]
-            names = (await _levels(admin, master.address)).split()
-            for level, name in enumerate(names, 1):
-                count = found.levels.get(level, 0)
-                if count or as_json:
-                    rows.append(_row(master.name, level, name, None, count))
+            rows += [
+                _row(master.name, each.number, each.name, None, each.waiting)
+                for each in await admin.delays.levels(master.address)
+                if each.waiting or as_json
+            ]
             for topic, count in sorted((found.counts or {}).items()):
                 rows.append(_row(master.name, None, "own time", topic, count))
         return rows
@@ -58,13 +44,6 @@ def _row(
     broker: str, level: int | None, delay: str, topic: str | None, waiting: int
 ) -> dict[str, Any]:
     return {"broker": broker, "level": level, "delay": delay, "topic": topic, "waiting": waiting}
-
-
-async def _levels(admin: "Admin", address: str) -> str:
-    settings = await admin.settings.broker(address)
-    return settings.get(
-        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    )
 
 
 @app.command()
@@ -85,30 +64,24 @@ def show(
     """The messages that wait in a level, or for a time of their own, the next one first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
+        from pocketmq.admin.message_views import first_of, waiting_in
+
         if level is None:
             return await _timed(admin, cluster, broker, count)
+        rows: list[dict[str, Any]] = []
         for master in await admin.site.masters(cluster, broker):
-            numbers = await admin.settings.runtime(master.address)
-            delay_ms = parse_levels(await _levels(admin, master.address))[level - 1]
-            at = int(numbers.get(f"{_PREFIX}{level}", "0,0").partition(",")[0])
-            queue = MessageQueue(SCHEDULE_TOPIC, master.name, level - 1)
-            while len(rows) < count:
-                found, following = await admin.messages.since(queue, at, address=master.address)
-                if following <= at:
-                    break
-                rows += [
-                    {
-                        "due": show_moment(message.store_timestamp + delay_ms),
-                        "broker": master.name,
-                        "topic": message.properties.get("REAL_TOPIC"),
-                        "keys": message.keys,
-                        "id": message.msg_id,
-                        "body": body_text(message.body),
-                    }
-                    for message in found[: count - len(rows)]
-                ]
-                at = following
+            wanted = (await admin.delays.levels(master.address))[level - 1]
+            rows += [
+                {
+                    "due": show_moment(message.store_timestamp + wanted.delay_ms),
+                    "broker": master.name,
+                    "topic": message.properties.get("REAL_TOPIC"),
+                    "keys": message.keys,
+                    "id": message.msg_id,
+                    "body": body_text(message.body),
+                }
+                for message in await first_of(waiting_in(admin, master, wanted), count - len(rows))
+            ]
         return rows
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="nothing waits")

@@ -8,7 +8,7 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
-from pocketmq.cli.message_commands import Limit, first_of, message_fields, message_row
+from pocketmq.cli.message_commands import Limit, message_fields, message_row
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_rows, with_progress
@@ -23,6 +23,8 @@ app = typer.Typer()
 
 
 async def _dead_letters(admin: "Admin", group: str, count: int) -> list["MessageExt"]:
+    from pocketmq.admin.message_views import first_of
+
     topic = dlq_topic(group)
     if not await admin.topics.exists(topic):
         await check_known(admin, group)

@@ -3,7 +3,6 @@
 import json
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,6 @@ from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, answered, client_options, with_admin
-from pocketmq.remoting.names import is_group_topic
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -287,6 +285,8 @@ def find(
     end_ms = parse_moment(until) if until is not None else None
 
     async def work(admin: "Admin") -> list["MessageExt"]:
+        from pocketmq.admin.message_views import first_of
+
         if msg_id is not None:
             return [await admin.messages.by_id(msg_id, topic)]
         if key is not None:
@@ -295,15 +295,6 @@ def find(
         return await first_of(stored, count)
 
     _print_found(with_admin(namesrv, work), as_json)
-
-
-async def first_of(messages: "AsyncIterator[MessageExt]", count: int) -> list["MessageExt"]:
-    found: list[MessageExt] = []
-    async for message in messages:
-        found.append(message)
-        if len(found) == count:
-            break
-    return found
 
 
 def _print_found(found: list["MessageExt"], as_json: bool) -> None:
@@ -361,19 +352,18 @@ def track(
         raise CannotBegin("a message is named by its id, or by its topic and its id")
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        from pocketmq.admin.message_views import tracks_view
+
         message = await find_message(admin, words[-1], words[0] if len(words) == 2 else None)
-        told = await admin.doctor.track(
-            topic=message.topic,
-            broker=message.broker_name or None,
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
-            group=group,
-        )
-        if told is not None:
-            return [_track_row(each) for each in told["tracks"]]
         return [
-            {"group": each.group, "verdict": None, "track": str(each.type), "detail": each.detail}
-            for each in await admin.messages.track(message, group=group)
+            {
+                "group": each.group,
+                "verdict": each.verdict,
+                "track": each.track_type,
+                "detail": each.text,
+                "deliveries": each.deliveries,
+            }
+            for each in (await tracks_view(admin, message, group)).tracks
         ]
 
     rows = with_admin(namesrv, work)
@@ -384,39 +374,15 @@ def track(
     print_rows(rows, as_json=as_json, empty="no group consumes this topic")
 
 
-def _track_row(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "group": told["group"],
-        "verdict": told["verdict"],
-        "track": told["trackType"],
-        "detail": told["text"],
-        "deliveries": told["deliveries"],
-    }
-
-
 async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":
     """The message of an id of either kind; without a topic all topics are asked. Raises: SiteRefused."""
-    from pocketmq.client.errors import BrokerFailed, NoRoute, QueryNotFound
-    from pocketmq.remoting.errors import MessageCodecError
-    from pocketmq.remoting.message_codec import parse_offset_msg_id
+    from pocketmq.admin.message_views import found_anywhere
 
     if topic is not None:
         return await admin.messages.by_id(msg_id, topic)
-    try:
-        address, _ = parse_offset_msg_id(msg_id)
-        # Both kinds of ids are 32 hex digits: only one that names a broker of this site is an offset id.
-        if any(broker.address == address for broker in await admin.brokers()):
-            return await admin.messages.by_offset_id(msg_id)
-    except (MessageCodecError, BrokerFailed, QueryNotFound):
-        pass
-    for name in await admin.topics.names():
-        try:
-            found = await admin.messages.by_unique_key(name, msg_id)
-        except NoRoute:
-            continue
-        # A copy that waits for its retry or lies in the dead letters has the same id.
-        if found and not is_group_topic(name):
-            return found[-1]
+    found = await found_anywhere(admin, msg_id)
+    if found is not None:
+        return found
     raise SiteRefused(
         f"no topic here has a message with the id {msg_id!r}: it has expired, is another site's, or is not "
         "whole. See: pocketmq message find TOPIC --key KEY, or --since 1h"

@@ -15,7 +15,7 @@ from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import All, Json, NameServer
 from pocketmq.cli.output import print_json, print_line, print_rows
 from pocketmq.cli.site import with_admin
-from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from pocketmq.remoting.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -70,6 +70,7 @@ def top(
 
 async def look(admin: "Admin", everything: bool) -> Look:
     """Ask for every topic and group; what cannot be asked now is left out."""
+    from pocketmq.admin.topic_views import users_topics
     from pocketmq.remoting.errors import PocketMQError
 
     found = Look(asyncio.get_running_loop().time())
@@ -92,10 +93,8 @@ async def look(admin: "Admin", everything: bool) -> Look:
         found.groups[name] = (far, sum(row.broker_offset for row in rows))
 
     async with asyncio.TaskGroup() as tasks:
-        for name in await admin.topics.names():
-            hidden = is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-            if everything or not hidden:
-                tasks.create_task(ask(name, topic))
+        for name in await (admin.topics.names() if everything else users_topics(admin)):
+            tasks.create_task(ask(name, topic))
         for name in await admin.groups.names():
             if everything or not is_system_group(name):
                 tasks.create_task(ask(name, group))

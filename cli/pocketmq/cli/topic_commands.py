@@ -9,7 +9,6 @@ from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import confirm, with_admin
-from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
-_HIDDEN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
 
 
 def parse_perm(text: str) -> int:
@@ -49,13 +47,9 @@ def list_topics(
     """Names of the topics; those of the system, of retries and of dead letters with --all."""
 
     async def work(admin: "Admin") -> list[str]:
-        names = await admin.topics.names(cluster)
-        if everything:
-            return names
-        hidden = await admin.topics.system_names()
-        # A broker's and a cluster's own topics are called as they are.
-        hidden |= {name for each in await admin.brokers() for name in (each.name, each.cluster)}
-        return [n for n in names if n not in hidden and not n.startswith(_HIDDEN_PREFIXES)]
+        from pocketmq.admin.topic_views import users_topics
+
+        return await (admin.topics.names(cluster) if everything else users_topics(admin, cluster))
 
     names = with_admin(namesrv, work)
     if as_json:
@@ -125,17 +119,18 @@ def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
     """Configuration, route, what each queue holds, and who consumes it."""
 
     async def work(admin: "Admin") -> dict[str, Any]:
-        route = await admin.topics.route(topic)
-        addresses = {each.broker_name: each.addresses for each in route.brokers}
+        from pocketmq.admin.topic_views import topic_view
+
+        view = await topic_view(admin, topic)
         brokers = [
             {
-                "broker": each.broker_name,
-                "addresses": sorted(addresses.get(each.broker_name, {}).values()),
-                "read": each.read_queue_nums,
-                "write": each.write_queue_nums,
-                "perm": show_perm(each.perm),
+                "broker": broker.broker_name,
+                "addresses": sorted(broker.addresses.values()),
+                "read": queues.read_queue_nums,
+                "write": queues.write_queue_nums,
+                "perm": show_perm(queues.perm),
             }
-            for each in route.queues
+            for broker, queues in view.places
         ]
         queues = [
             {
@@ -143,13 +138,12 @@ def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
                 "queue": row.queue.queue_id,
                 "min": row.min_offset,
                 "max": row.max_offset,
-                "messages": row.max_offset - row.min_offset,
+                "messages": row.count,
                 "last": show_moment(row.last_update_ms),
             }
-            for row in await admin.topics.status(topic)
+            for row in view.status
         ]
-        groups = await admin.topics.groups(topic)
-        return {"topic": topic, "brokers": brokers, "queues": queues, "groups": groups}
+        return {"topic": topic, "brokers": brokers, "queues": queues, "groups": view.groups}
 
     found = with_admin(namesrv, work)
     if as_json:

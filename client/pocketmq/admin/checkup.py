@@ -117,7 +117,7 @@ async def _dead_letters(admin: Admin, group: str) -> int:
         rows = await admin.topics.status(dlq_topic(group), partial=True)
     except (NoRoute, PocketMQError):
         return 0
-    return sum(row.max_offset - row.min_offset for row in rows)
+    return sum(row.count for row in rows)
 
 
 async def _disabled_on(admin: Admin, group: str) -> list[str]:

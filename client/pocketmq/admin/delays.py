@@ -16,6 +16,8 @@ from pocketmq.remoting.names import TOOLS_GROUP
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 
 _LEVEL_KEY = "scheduleMessageOffset_"
+_DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,44 @@ class BrokerDelays:
     behind_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DelayLevel:
+    """A delay level of one broker. begin, end: offsets in its queue of what waits."""
+
+    number: int
+    name: str
+    begin: int
+    end: int
+
+    @property
+    def delay_ms(self) -> int:
+        """As its name says.
+
+        >>> DelayLevel(2, "5s", 0, 0).delay_ms
+        5000
+        """
+        return int(self.name[:-1]) * _UNITS_MS[self.name[-1]]
+
+    @property
+    def waiting(self) -> int:
+        return self.end - self.begin
+
+
 class Delays:
     """What `admin.delays` can do."""
 
     def __init__(self, site: Site, settings: SiteSettings) -> None:
         self._site = site
         self._settings = settings
+
+    async def levels(self, address: str) -> list[DelayLevel]:
+        """The delay levels of the broker at `address`, from 1 on. Raises: RemotingError."""
+        names = (await self._settings.broker(address)).get("messageDelayLevel", _DEFAULT_LEVELS)
+        spans = _spans(await self._settings.runtime(address))
+        return [
+            DelayLevel(number, name, *spans.get(number, (0, 0)))
+            for number, name in enumerate(names.split(), 1)
+        ]
 
     async def list(
         self, topic: str | None = None, *, count: int = 32, cluster: str | None = None
@@ -70,7 +104,7 @@ class Delays:
         found = []
         for master in await self._site.masters(cluster):
             runtime = await self._settings.runtime(master.address)
-            levels = _levels(runtime)
+            levels = {number: end - begin for number, (begin, end) in _spans(runtime).items()}
             try:
                 answer = await self._site.api.ask(
                     master.address,
@@ -110,17 +144,17 @@ class Delays:
         return {str(topic): int(each["count"]) for topic, each in table.items()}
 
 
-def _levels(runtime: dict[str, str]) -> dict[int, int]:
-    """Of GET_BROKER_RUNTIME_INFO's `scheduleMessageOffset_3: "delivered,end"`.
+def _spans(runtime: dict[str, str]) -> dict[int, tuple[int, int]]:
+    """Offsets of what waits, by level: GET_BROKER_RUNTIME_INFO's `scheduleMessageOffset_3: "next,end"`.
 
-    >>> _levels({"scheduleMessageOffset_3": "4,10", "bootTimestamp": "1"})
-    {3: 6}
+    >>> _spans({"scheduleMessageOffset_3": "4,10", "bootTimestamp": "1"})
+    {3: (4, 10)}
     """
     found = {}
     for key, value in runtime.items():
         if key.startswith(_LEVEL_KEY):
             done, _, end = value.partition(",")
-            found[int(key.removeprefix(_LEVEL_KEY))] = max(0, int(end) - int(done))
+            found[int(key.removeprefix(_LEVEL_KEY))] = int(done), max(int(done), int(end))
     return dict(sorted(found.items()))
 
 

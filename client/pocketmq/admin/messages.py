@@ -150,15 +150,9 @@ class Messages:
         addresses = dict(await self._site.masters_of(queue.topic))
         address = addresses[queue.broker_name]
         end = await self._api.max_offset(address, queue)
-        at = max(await self._api.min_offset(address, queue), end - count)
-        found: list[MessageExt] = []
-        while at < end:
-            messages, following = await self._pull(address, queue, at, _PULL_COUNT, expression)
-            found += [message for message in messages if message.queue_offset < end]
-            if following <= at:
-                break
-            at = following
-        return found[-count:], end
+        begin = max(await self._api.min_offset(address, queue), end - count)
+        stored = self.within(queue, begin, end, expression, address=address)
+        return [message async for message in stored][-count:], end
 
     async def since(
         self, queue: MessageQueue, offset: int, expression: str = "*", *, address: str | None = None
@@ -171,6 +165,27 @@ class Messages:
             address = dict(await self._site.masters_of(queue.topic))[queue.broker_name]
         messages, following = await self._pull(address, queue, offset, _PULL_COUNT, expression)
         return messages, max(following, offset)
+
+    async def within(
+        self,
+        queue: MessageQueue,
+        begin: int,
+        end: int,
+        expression: str = "*",
+        *,
+        address: str | None = None,
+    ) -> AsyncIterator[MessageExt]:
+        """Messages of a queue from offset `begin` on and before `end`, in order. address: see `since`."""
+        if address is None:
+            address = dict(await self._site.masters_of(queue.topic))[queue.broker_name]
+        at, following = begin - 1, begin
+        while at < following < end:
+            at = following
+            messages, following = await self._pull(address, queue, at, _PULL_COUNT, expression)
+            for message in messages:
+                if message.queue_offset >= end:
+                    return
+                yield message
 
     async def between(
         self,
@@ -195,19 +210,11 @@ class Messages:
             if begin_ms > 0:
                 at = max(at, await self._api.search_offset(address, queue, begin_ms))
             end = await self._api.max_offset(address, queue)
-            while at < end:
-                messages, following = await self._pull(address, queue, at, _PULL_COUNT, expression)
-                for message in messages:
-                    if message.queue_offset >= end:
-                        break
-                    if end_ms is not None and message.store_timestamp >= end_ms:
-                        following = end
-                        break
-                    if message.store_timestamp >= begin_ms:
-                        yield message
-                if following <= at:
+            async for message in self.within(queue, at, end, expression, address=address):
+                if end_ms is not None and message.store_timestamp >= end_ms:
                     break
-                at = following
+                if message.store_timestamp >= begin_ms:
+                    yield message
 
     async def _pull(
         self,

@@ -355,7 +355,7 @@ async def _topic_now(admin: Admin, topic: str, lag: int) -> TopicNow:
     except NoRoute:
         now.exists = False
         return now
-    now.stored = sum(row.max_offset - row.min_offset for row in rows)
+    now.stored = sum(row.count for row in rows)
     for row in [row for row in rows if row.max_offset > row.min_offset][:_SAMPLE_MAX]:
         messages, _ = await admin.messages.last(row.queue, max(1, _SAMPLE_MAX // len(rows)))
         now.sample.update(message.tags or "" for message in messages)

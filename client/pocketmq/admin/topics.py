@@ -101,12 +101,6 @@ class Topics:
             )
         return sorted(str(each) for each in fastjson.loads(found.body).get("topicList") or ())
 
-    async def system_names(self, broker: str | None = None) -> set[str]:
-        """Names that a broker keeps for itself."""
-        master = (await self._site.masters(None, broker))[0]
-        found = await self._api.ask(master.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-        return {str(each) for each in fastjson.loads(found.body).get("topicList") or ()}
-
     async def route(self, topic: str) -> TopicRoute:
         """Which brokers have how many queues of it. Raises: NoRoute."""
         return await self._site.route(topic)

@@ -28,6 +28,10 @@ class QueueStatus:
     max_offset: int
     last_update_ms: int
 
+    @property
+    def count(self) -> int:
+        return self.max_offset - self.min_offset
+
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:

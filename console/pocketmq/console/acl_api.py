@@ -5,12 +5,11 @@ The rules are the broker's own (broker.acl); secrets are neither told nor kept h
 
 from typing import Any
 
+from pocketmq.admin.topic_views import users_topics
 from pocketmq.broker.acl import Account, Permission
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import in_words, not_found
-from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.console.state import Console
-from pocketmq.console.topic_api import system_names
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.names import is_system_group, retry_topic
 
@@ -54,12 +53,7 @@ async def may(console: Console, call: Call) -> dict[str, Any]:
     page, size = call.page()
     part = call.query.text("q", "").lower()
     account = await _find(console, call.path["broker"], call.path["accessKey"])
-    system = await system_names(console)
-    topics = [
-        each
-        for each in await console.admin.topics.names()
-        if kind_of_topic(each, None, system) == "NORMAL"
-    ]
+    topics = await users_topics(console.admin)
     groups = [each for each in await console.admin.groups.names() if not is_system_group(each)]
     rows: list[dict[str, Any]] = [
         {

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from pocketmq.admin.topic_views import count_of
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import SIZE_MAX, Call, Download, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
@@ -35,7 +36,7 @@ async def _count(console: Console, topic: str) -> int | None:
         status = await console.admin.topics.status(topic, partial=True)
     except PocketMQError:
         return None
-    return sum(each.max_offset - each.min_offset for each in status)
+    return count_of(status)
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:

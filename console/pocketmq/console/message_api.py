@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
+from pocketmq.admin.message_views import first_of, tracks_view
 from pocketmq.console.call import Call, Download
 from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
@@ -12,7 +13,6 @@ from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id
-from pocketmq.remoting.track import Verdict
 
 _KEY_COUNT_MAX = 64
 _CHUNK_SIZE = 1 << 16
@@ -65,21 +65,23 @@ async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any
     api = console.admin.site.api
     low, high = await api.min_offset(address, queue), await api.max_offset(address, queue)
     at = max(low, query.number("cursor" if "cursor" in query else "offset", 0))
-    items: list[MessageExt] = []
-    while at < high and len(items) < size:
-        found, following = await console.admin.messages.since(queue, at, address=address)
-        if following <= at:
-            break
-        items += found
-        at = following
-    items = items[:size]
-    if items:
-        at = items[-1].queue_offset + 1
+    items, cursor = await in_order(
+        console.admin.messages.within(queue, at, high, address=address), size, high
+    )
     return {
         "items": [message_json(each, LIST_BODY_SIZE) for each in items],
-        "cursor": str(at) if items and at < high else None,
+        "cursor": cursor,
         "total": high - low,
     }
+
+
+async def in_order(
+    stored: AsyncIterator[MessageExt], size: int, end: int
+) -> tuple[list[MessageExt], str | None]:
+    """A page of one queue's messages, and the offset behind it: None when nothing is left before `end`."""
+    items = await first_of(stored, size)
+    following = items[-1].queue_offset + 1 if items else end
+    return items, str(following) if following < end else None
 
 
 async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
@@ -174,25 +176,19 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
     """RocketMQ's track type and PocketMQ's verdict, group by group (S88, S89)."""
     msg_id = call.path["id"]
     topic, group = call.query.text_or_none("topic"), call.query.text_or_none("group")
-    told = await console.admin.doctor.track(msg_id=msg_id, topic=topic, group=group)
-    if told is not None:
-        tracks = [
-            {**each, "severity": Verdict.of(each["verdict"]).severity} for each in told["tracks"]
-        ]
-        return {"recordedSince": told["recordedSince"], "tracks": tracks}
-    message = await find(console, msg_id, topic)
+    view = await tracks_view(console.admin, await find(console, msg_id, topic), group)
     return {
-        "recordedSince": None,
+        "recordedSince": view.recorded_since,
         "tracks": [
             {
                 "group": each.group,
-                "trackType": str(each.type),
-                "verdict": None,
-                "severity": None,
-                "text": each.detail,
-                "deliveries": [],
+                "trackType": each.track_type,
+                "verdict": each.verdict,
+                "severity": None if each.verdict is None else each.verdict.severity,
+                "text": each.text,
+                "deliveries": each.deliveries,
             }
-            for each in await console.admin.messages.track(message, group=group)
+            for each in view.tracks
         ],
     }
 

@@ -11,7 +11,6 @@ import asyncio
 import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from pocketmq.admin import Admin
@@ -131,21 +130,10 @@ class MessageWindow:
         """Take the last messages of a part into `ahead`, until there are some or nothing is left."""
         while not part.ahead and part.begin < part.end:
             start = max(part.begin, part.end - chunk)
-            part.ahead = [m async for m in self._between(part.queue, start, part.end)]
+            address = self._addresses[part.queue.broker_name]
+            stored = self._admin.messages.within(part.queue, start, part.end, address=address)
+            part.ahead = [each async for each in stored if self._is_inside(each)]
             part.end = start
-
-    async def _between(
-        self, queue: MessageQueue, start: int, end: int
-    ) -> AsyncIterator[MessageExt]:
-        address, at = self._addresses[queue.broker_name], start
-        while at < end:
-            messages, following = await self._admin.messages.since(queue, at, address=address)
-            for message in messages:
-                if message.queue_offset < end and self._is_inside(message):
-                    yield message
-            if following <= at:
-                return
-            at = following
 
     def _is_inside(self, message: MessageExt) -> bool:
         stored = message.store_timestamp

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
-from pocketmq.admin.broker_figures import FIGURES, figures_of, integer
+from pocketmq.admin.broker_views import broker_view, integer
 from pocketmq.admin.checkup import check_group, thresholds
+from pocketmq.admin.topic_views import kind_of_topic, own_names
 from pocketmq.admin.views import lag_of
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
 from pocketmq.console.history import History, Kind
-from pocketmq.console.name_kinds import kind_of_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.diagnosis import Symptom, Thresholds
 from pocketmq.remoting.errors import PocketMQError
@@ -200,8 +200,7 @@ class Sampler:
         self._step += 1
         if broad and brokers:
             sample.group_count = await self._look_at_groups(brokers)
-            own = {each.cluster for each in brokers} | {each.name for each in brokers}
-            await self._look_at_topics(set(names) - own)
+            await self._look_at_topics(set(names) - own_names(brokers))
         return sample
 
     async def _findings(self, brokers: Sequence[ClusterBroker]) -> dict[str, list[dict[str, Any]]]:
@@ -222,21 +221,18 @@ class Sampler:
             "error": None,
         }
         asked_ms = self._clock.monotonic_ms()
-        try:
-            runtime = await self._admin.settings.runtime(broker.address)
-        except PocketMQError as error:
-            summary.update(
-                dict.fromkeys(FIGURES), latencyMs=None, reachable=False, error=in_words(error)
-            )
+        view = await broker_view(self._admin, broker)
+        summary.update(view.figures, latencyMs=self._clock.monotonic_ms() - asked_ms)
+        if view.failure is not None:
+            summary.update(latencyMs=None, reachable=False, error=in_words(view.failure))
             return summary
-        summary.update(figures_of(runtime), latencyMs=self._clock.monotonic_ms() - asked_ms)
         # A slave's counters are of its own copies: both are kept, by address.
         now_ms = self._clock.monotonic_ms()
         for table, figure, total in (
             (self._put, "in", "msgPutTotalTodayNow"),
             (self._got, "out", "msgGetTotalTodayNow"),
         ):
-            values: dict[Hashable, int] = {total: integer(runtime.get(total)) or 0}
+            values: dict[Hashable, int] = {total: integer(view.runtime.get(total)) or 0}
             counter = table.setdefault(broker.address, _Counter(now_ms, values))
             counter.look(now_ms, values)
             if counter.rate is not None:

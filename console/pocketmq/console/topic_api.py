@@ -3,12 +3,18 @@
 from typing import Any
 
 from pocketmq.admin import TopicConfig
+from pocketmq.admin.topic_views import (
+    TOPIC_TYPES,
+    kind_of_topic,
+    own_names,
+    topic_traffic,
+    topic_view,
+)
 from pocketmq.admin.views import lag_of
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.call import Call, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
-from pocketmq.console.name_kinds import TOPIC_TYPES, kind_of_topic
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import topic_fault
@@ -19,9 +25,8 @@ _BODY_SIZE_MAX = 4 << 20
 
 
 async def system_names(console: Console) -> frozenset[str]:
-    """Names that brokers keep for themselves; a broker's and a cluster's name are topics, too."""
-    brokers = await console.admin.brokers()
-    return frozenset({each.cluster for each in brokers} | {each.name for each in brokers})
+    """Names that brokers keep for themselves."""
+    return own_names(await console.admin.brokers())
 
 
 async def list_topics(console: Console, call: Call) -> dict[str, Any]:
@@ -84,10 +89,8 @@ async def _message_types(console: Console) -> dict[str, str]:
 
 async def show(console: Console, call: Call) -> dict[str, Any]:
     name = call.path["topic"]
-    admin = console.admin
-    route = await admin.topics.route(name)
+    view = await topic_view(console.admin, name, partial=True)
     configs = await _configs(console, name)
-    status = await admin.topics.status(name, partial=True)
     await console.sampler.fresh()
     rates = console.sampler.topic_rates().get(name, _UNKNOWN)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
@@ -103,7 +106,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
                     "writeQueues": each.write_queue_nums,
                     "perm": each.perm,
                 }
-                for each in route.queues
+                for each in view.route.queues
             ],
             "brokers": [
                 {
@@ -111,14 +114,14 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
                     "cluster": each.cluster,
                     "addresses": {str(number): text for number, text in each.addresses.items()},
                 }
-                for each in route.brokers
+                for each in view.route.brokers
             ],
         },
-        "status": [status_row(each) for each in status],
-        "messages": sum(each.max_offset - each.min_offset for each in status),
-        "groups": await _groups(console, name),
+        "status": [status_row(each) for each in view.status],
+        "messages": view.count,
+        "groups": view.groups,
         **rates,
-        **await _today(console, name),
+        **await _today(console, name, view.groups),
     }
 
 
@@ -132,24 +135,11 @@ async def _configs(console: Console, name: str) -> dict[str, TopicConfig]:
         return {}
 
 
-async def _groups(console: Console, name: str) -> list[str]:
-    try:
-        return await console.admin.topics.groups(name)
-    except PocketMQError:
-        return []
-
-
-async def _today(console: Console, name: str) -> dict[str, int | None]:
+async def _today(console: Console, name: str, groups: list[str]) -> dict[str, int | None]:
     """What came and went in the last 24 hours, as the brokers' counters have it; None: not counted."""
-    admin = console.admin
-    at = [address for _, address in await admin.site.masters_of(name)]
-    came = await admin.settings.counted(at, "TOPIC_PUT_NUMS", name)
-    went = [
-        (await admin.settings.counted(at, "GROUP_GET_NUMS", f"{name}@{group}")).day
-        for group in await _groups(console, name)
-    ]
-    known = [count for count in went if count is not None]
-    return {"inToday": came.day, "outToday": sum(known) if known else None}
+    traffic = await topic_traffic(console.admin, name, groups)
+    known = [each.day for each in traffic.went.values() if each.day is not None]
+    return {"inToday": traffic.came.day, "outToday": sum(known) if known else None}
 
 
 async def consumers(console: Console, call: Call) -> dict[str, Any]:
@@ -261,19 +251,16 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
     name = call.path["topic"]
     cluster = call.query.text_or_none("cluster")
     await _refuse_system(console, name)
-    admin = console.admin
-    status = await admin.topics.status(name, partial=True)
-    count = sum(each.max_offset - each.min_offset for each in status)
-    groups = await _groups(console, name)
-    who = f"; groups {', '.join(groups)} consume it" if groups else ""
+    view = await topic_view(console.admin, name, partial=True)
+    who = f"; groups {', '.join(view.groups)} consume it" if view.groups else ""
     where = f" in cluster {cluster!r}" if cluster else ""
     call.confirm(
         "topic.delete",
-        {"topic": name, "messages": count, "groups": groups, "cluster": cluster},
-        f"Topic {name!r} with {count} messages in {len(status)} queues will be deleted{where}{who}. "
-        "Its messages cannot be read any more, and its groups' offsets are forgotten.",
+        {"topic": name, "messages": view.count, "groups": view.groups, "cluster": cluster},
+        f"Topic {name!r} with {view.count} messages in {len(view.status)} queues will be deleted{where}"
+        f"{who}. Its messages cannot be read any more, and its groups' offsets are forgotten.",
     )
-    return {"brokers": await admin.topics.delete(name, cluster=cluster)}
+    return {"brokers": await console.admin.topics.delete(name, cluster=cluster)}
 
 
 async def send(console: Console, call: Call) -> dict[str, Any]:

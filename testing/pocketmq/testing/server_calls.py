@@ -190,8 +190,8 @@ class ServerCalls:
         untouched = [topic] if topic is not None else [retry_topic(group)]
         for name in set(untouched) - {queue.topic for queue in rows}:
             for status in await self._status(name):
-                if status.max_offset > status.min_offset:
-                    left[status.queue] = status.max_offset - status.min_offset
+                if status.count:
+                    left[status.queue] = status.count
                     ends[status.queue] = status.max_offset
         if left:
             for queue, offset in (await self._said_by_members(group)).items():

@@ -2,8 +2,9 @@
 
 import time
 
-from pocketmq.admin import Admin, ClusterBroker
-from pocketmq.admin.broker_figures import figures_of
+from pocketmq.admin import Admin
+from pocketmq.admin.broker_views import BrokerView, cluster_view
+from pocketmq.admin.topic_views import topic_traffic
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
@@ -17,16 +18,14 @@ from pocketmq.remoting.settings import nearest
 
 
 async def cluster_list(admin: Admin, given: Given) -> None:
-    brokers = await admin.brokers(given.maybe("c"))
     more = "m" in given
     rows: list[tuple[object, ...]] = []
-    for broker in brokers:
-        try:
-            found = await admin.settings.runtime(broker.address)
-        except PocketMQError as error:
-            rows.append((f"{broker.cluster}  {broker.name}  {broker.address}  {error}",))
-            continue
-        rows.append(_totals(broker, found) if more else _rates(broker, found))
+    for each in await cluster_view(admin, given.maybe("c")):
+        at = each.broker
+        if each.failure is not None:
+            rows.append((f"{at.cluster}  {at.name}  {at.address}  {each.failure}",))
+        else:
+            rows.append(_totals(each) if more else _rates(each))
     if more:
         heads = (
             "#Cluster Name",
@@ -48,8 +47,8 @@ async def cluster_list(admin: Admin, given: Given) -> None:
     )
 
 
-def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
-    figures = figures_of(found)
+def _rates(view: BrokerView) -> tuple[object, ...]:
+    broker, found, figures = view.broker, view.runtime, view.figures
     send, pull = (
         (
             found.get(f"{name}ThreadPoolQueueSize", "0"),
@@ -73,10 +72,9 @@ def _rates(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
     )
 
 
-def _totals(broker: ClusterBroker, found: dict[str, str]) -> tuple[object, ...]:
-    figures = figures_of(found)
+def _totals(view: BrokerView) -> tuple[object, ...]:
     names = ("inYesterday", "outYesterday", "inToday", "outToday")
-    return broker.cluster, broker.name, *(figures[name] for name in names)
+    return view.broker.cluster, view.broker.name, *(view.figures[name] for name in names)
 
 
 async def cluster_rt(admin: Admin, given: Given) -> None:
@@ -145,20 +143,15 @@ async def stats_all(admin: Admin, given: Given) -> None:
             continue
         if not await admin.topics.exists(topic):
             continue
-        addresses = [address for _, address in await admin.site.masters_of(topic)]
-        came = await admin.settings.counted(addresses, "TOPIC_PUT_NUMS", topic)
-        in_tps, in_day = came.tps, came.day or 0
-        groups = await admin.topics.groups(topic)
-        if not groups and (in_day or not active):
-            rows.append((topic, "", 0, f"{in_tps:.2f}", "", in_day, "NO_CONSUMER"))
-        for group in groups:
-            key = f"{topic}@{group}"
-            went = await admin.settings.counted(addresses, "GROUP_GET_NUMS", key)
-            out_tps, out_day = went.tps, went.day or 0
-            if active and not in_day and not out_day:
+        traffic = await topic_traffic(admin, topic, await admin.topics.groups(topic))
+        in_tps, in_day = f"{traffic.came.tps:.2f}", traffic.came.day or 0
+        if not traffic.went and (in_day or not active):
+            rows.append((topic, "", 0, in_tps, "", in_day, "NO_CONSUMER"))
+        for group, went in traffic.went.items():
+            if active and not in_day and not went.day:
                 continue
             lag = max(sum(row.lag for row in await admin.groups.progress(group, topic)), 0)
-            rows.append((topic, group, lag, f"{in_tps:.2f}", f"{out_tps:.2f}", in_day, out_day))
+            rows.append((topic, group, lag, in_tps, f"{went.tps:.2f}", in_day, went.day or 0))
     heads = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS")
     print_columns(
         "%-64s  %-64s %12s %11s %11s %14s %14s", (*heads, "#InMsg24Hour", "#OutMsg24Hour"), rows

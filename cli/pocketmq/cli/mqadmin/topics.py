@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from pocketmq.admin import Admin
+from pocketmq.admin.topic_views import places_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import moment, print_columns, say
@@ -96,22 +97,20 @@ async def topic_route(admin: Admin, given: Given) -> None:
         }
         say(json.dumps(found, indent=1))
         return
-    queues = {each.broker_name: each for each in route.queues}
     rows: list[tuple[object, ...]] = [
         (
-            each.cluster,
-            each.broker_name,
-            "{" + ", ".join(f"{number}={at}" for number, at in each.addresses.items()) + "}",
-            queues[each.broker_name].read_queue_nums,
-            queues[each.broker_name].write_queue_nums,
-            queues[each.broker_name].perm,
+            broker.cluster,
+            broker.broker_name,
+            "{" + ", ".join(f"{number}={at}" for number, at in broker.addresses.items()) + "}",
+            queues.read_queue_nums,
+            queues.write_queue_nums,
+            queues.perm,
         )
-        for each in sorted(route.brokers, key=lambda each: each.broker_name)
-        if each.broker_name in queues
+        for broker, queues in places_of(route)
     ]
-    reads = sum(each.read_queue_nums for each in queues.values())
-    writes = sum(each.write_queue_nums for each in queues.values())
-    rows += [("-" * 158,), ("Total:", len(queues), "", reads, writes, "")]
+    reads = sum(each.read_queue_nums for each in route.queues)
+    writes = sum(each.write_queue_nums for each in route.queues)
+    rows += [("-" * 158,), ("Total:", len(route.queues), "", reads, writes, "")]
     heads = ("#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")
     print_columns("%-45s  %-32s  %-46s  %-10s  %-11s  %-5s", heads, rows)
 

@@ -1,6 +1,13 @@
-"""What a broker's own numbers (GET_BROKER_RUNTIME_INFO) say, for every face that shows them."""
+"""Views: one account of a broker, from its own numbers (GET_BROKER_RUNTIME_INFO), for all faces."""
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from pocketmq.admin.admin import Admin
+from pocketmq.admin.types import ClusterBroker
+from pocketmq.remoting.errors import PocketMQError
 
 FIGURES = (
     "version",
@@ -15,7 +22,34 @@ FIGURES = (
 )
 
 
-def figures_of(runtime: dict[str, str]) -> dict[str, Any]:
+@dataclass(slots=True)
+class BrokerView:
+    """A broker as the name servers have it, and its numbers; failure: why it did not tell them."""
+
+    broker: ClusterBroker
+    runtime: dict[str, str]
+    failure: PocketMQError | None = None
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The fields that FIGURES names; None where the broker does not say, or did not answer."""
+        return dict.fromkeys(FIGURES) if self.failure is not None else figures_of(self.runtime)
+
+
+async def broker_view(admin: Admin, broker: ClusterBroker) -> BrokerView:
+    try:
+        return BrokerView(broker, await admin.settings.runtime(broker.address))
+    except PocketMQError as error:
+        return BrokerView(broker, {}, error)
+
+
+async def cluster_view(admin: Admin, cluster: str | None = None) -> list[BrokerView]:
+    """Every broker of a cluster or of the site, all asked at once. Raises: IllegalArgument, RemotingError."""
+    brokers = await admin.brokers(cluster)
+    return await asyncio.gather(*(broker_view(admin, each) for each in brokers))
+
+
+def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
     """The fields that FIGURES names; None where the broker does not say."""
 
     def number(name: str) -> int:

@@ -1,0 +1,107 @@
+"""Views: one account of a message for all faces: which one an id means, what became of it, what waits."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.admin.admin import Admin
+from pocketmq.admin.delays import DelayLevel
+from pocketmq.admin.types import ClusterBroker
+from pocketmq.client.errors import BrokerFailed, NoRoute, QueryNotFound
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.message_codec import parse_offset_msg_id
+from pocketmq.remoting.names import SCHEDULE_TOPIC, is_group_topic
+from pocketmq.remoting.track import Verdict
+
+
+@dataclass(slots=True)
+class TrackView:
+    """What became of a message in one group. verdict: PocketMQ's, None from an Apache broker, which has only
+    RocketMQ's track type, computed from offsets; deliveries: the broker's JSON, see GET_MESSAGE_TRACK.
+    """
+
+    group: str
+    verdict: Verdict | None
+    track_type: str
+    text: str
+    deliveries: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class TracksView:
+    """By group. recorded_since: ms since 1970 of the first delivery that is remembered; None: none are."""
+
+    recorded_since: int | None
+    tracks: list[TrackView]
+
+
+async def tracks_view(admin: Admin, message: MessageExt, group: str | None = None) -> TracksView:
+    """What became of a message, in each group of its topic or in one."""
+    told = await admin.doctor.track(
+        topic=message.topic,
+        broker=message.broker_name or None,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        group=group,
+    )
+    if told is not None:
+        return TracksView(
+            told["recordedSince"],
+            [
+                TrackView(
+                    each["group"],
+                    Verdict.of(each["verdict"]),
+                    each["trackType"],
+                    each["text"],
+                    each["deliveries"],
+                )
+                for each in told["tracks"]
+            ],
+        )
+    computed = await admin.messages.track(message, group=group)
+    return TracksView(
+        None, [TrackView(each.group, None, str(each.type), each.detail, []) for each in computed]
+    )
+
+
+async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
+    """The message of an id of either kind; of a client's id all topics are asked."""
+    try:
+        address, _ = parse_offset_msg_id(msg_id)
+        # Both kinds of ids are 32 hex digits: only one that names a broker of this site is an offset id.
+        if any(broker.address == address for broker in await admin.brokers()):
+            return await admin.messages.by_offset_id(msg_id)
+    except (MessageCodecError, BrokerFailed, QueryNotFound):
+        pass
+    for name in await admin.topics.names():
+        # A copy that waits for its retry or lies in the dead letters has the same id.
+        if is_group_topic(name):
+            continue
+        try:
+            found = await admin.messages.by_unique_key(name, msg_id)
+        except NoRoute:
+            continue
+        if found:
+            return found[-1]
+    return None
+
+
+def waiting_in(
+    admin: Admin, master: ClusterBroker, level: DelayLevel, begin: int | None = None
+) -> AsyncIterator[MessageExt]:
+    """What waits in a delay level of one broker, next due first. begin: an offset, not the next one's."""
+    queue = MessageQueue(SCHEDULE_TOPIC, master.name, level.number - 1)
+    at = level.begin if begin is None else begin
+    return admin.messages.within(queue, at, level.end, address=master.address)
+
+
+async def first_of(messages: AsyncIterator[MessageExt], count: int) -> list[MessageExt]:
+    """At most `count` of them."""
+    found: list[MessageExt] = []
+    if count > 0:
+        async for message in messages:
+            found.append(message)
+            if len(found) == count:
+                break
+    return found
