@@ -12,8 +12,10 @@ ARGS ?=
 PYTEST_ARGS ?=
 # Processes that run tests side by side, a file of tests in one of them: much of a test's time is waiting.
 WORKERS ?= 4
+# Without it each of the hundreds of processes that the tests start compiles all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast pure test check lint types unit bench bench-quick bench-brokers bench-spark setup clean
+.PHONY: run fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -45,8 +47,14 @@ pure: $(BIN)/python
 setup: $(VENV)/.dev
 	@tools/setup.sh
 
-test: setup check-static
+# The type checker uses one core: the other builds the peers and rewrites the tests' assertions meanwhile.
+test: setup
+	@$(MAKE) --no-print-directory -j2 check-static prepared
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 $(PYTEST_ARGS)
+
+prepared: $(VENV)/.dev
+	@$(BIN)/python -m tests.peers
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
 
 check: check-static unit
 
