@@ -14,7 +14,7 @@ import pytest
 import typer
 from tests.cli.servers import COMMAND, Server
 
-from pocketmq.cli.app import commands, run
+from pocketmq.cli.app import SINGLE, commands, run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client.errors import refusal
 from pocketmq.remoting.codes import ResponseCode
@@ -233,6 +233,11 @@ def test_help_says_what_a_command_and_each_of_its_options_do(path: str) -> None:
     for parameter in command.params:
         assert getattr(parameter, "help", None), f"{path}: {parameter.name} has no help"
     assert "--json" in {option for parameter in command.params for option in parameter.opts}
+
+
+def test_the_list_of_commands_says_of_a_command_what_its_help_does() -> None:
+    for name, text in SINGLE.items():
+        assert TREE[name].help.startswith(text)
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))

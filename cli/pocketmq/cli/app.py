@@ -32,8 +32,11 @@ GROUPS = {
     "bench": ("bench_commands", "Measure this site with PocketMQ's own client."),
     "context": ("context_commands", "Remember sites by name: address, credentials, TLS."),
 }
-# Commands of their own, beside the groups.
-_SINGLE = {"top": "top", "migrate": "migrate"}
+# Commands of their own, beside the groups: each in the module of its name.
+SINGLE = {
+    "top": "What goes in and out now by topic, and the groups with the most lag; until Ctrl-C.",
+    "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients go on.",
+}
 
 
 def reach(
@@ -61,7 +64,7 @@ def reach(
 
 
 def commands(word: str | None = None) -> typer.Typer:
-    """All commands; those of a group only when `word` is its name, or for None."""
+    """All commands; what one takes only when `word` is its name or its group's, or for None."""
     app = typer.Typer(
         name="pocketmq",
         help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
@@ -77,10 +80,18 @@ def commands(word: str | None = None) -> typer.Typer:
         if word in (None, name):
             group = import_module(f"pocketmq.cli.{module}").app
         app.add_typer(group, name=name, help=text, no_args_is_help=True)
-    for name, module in _SINGLE.items():
-        app.command(name)(getattr(import_module(f"pocketmq.cli.{module}"), name))
+    for name, text in SINGLE.items():
+        if word in (None, name):
+            app.command(name)(getattr(import_module(f"pocketmq.cli.{name}"), name))
+        else:
+            app.command(name, help=text)(_not_asked)
     _add_servers(app)
     return app
+
+
+def _not_asked() -> None:
+    """In the list of commands, for one that was not imported."""
+    raise AssertionError("commands() was told another word than the one that is called")
 
 
 def _add_servers(app: typer.Typer) -> None:
@@ -106,12 +117,26 @@ def _add_servers(app: typer.Typer) -> None:
         raise typer.Exit(int(run_health(context.args)))
 
 
+def called(words: list[str]) -> str:
+    """The command or group that the words call, or "".
+
+    >>> called(["--context", "topic", "group", "list"])
+    'group'
+    """
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            return word
+        if word in ("--tls-ca", "--context"):
+            next(rest, None)
+    return ""
+
+
 def run(arguments: list[str]) -> int:
     """Run one command, again and again with --watch; the exit code. Raises: CannotBegin."""
     words, every_s = watch.taken_out(arguments)
-    asked = next((word for word in words if word in GROUPS), "")
     completing = "_POCKETMQ_COMPLETE" in os.environ
-    command = typer.main.get_command(commands(None if completing else asked))
+    command = typer.main.get_command(commands(None if completing else called(words)))
     try:
         if every_s is not None:
             return watch.again_and_again(lambda: _run(command, words), every_s)

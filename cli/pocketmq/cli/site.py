@@ -1,6 +1,5 @@
 """Run a command's coroutine with administration open; what the site answers becomes an exit code."""
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -27,6 +26,8 @@ class SiteRefused(Exception):
 
 def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     """What `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
+    import asyncio
+
     from pocketmq.admin import Admin
 
     async def run() -> _T:
