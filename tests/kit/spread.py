@@ -14,7 +14,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-ROOMS = ("interop", "spark", "crash", "faults", "console", "soak", "simulation", "e2e", "cli")
+ROOMS = (
+    *("interop", "spark", "crash", "faults", "console", "house", "testing"),
+    *("soak", "simulation", "e2e", "cli"),
+)
 """Folders of tests whose files are long, the longest sum first."""
 
 
