@@ -250,7 +250,8 @@ def ours(folder: Path) -> tuple[RunningBroker, str]:
 
 
 def proxy(folder: Path) -> tuple[RunningBroker, str]:
-    made = ProxyProcess(folder, heap="1g")
+    # With the JVM's own compilers, which tests do without for a quick start.
+    made = ProxyProcess(folder, heap="1g", jvm=())
     return made, f"127.0.0.1:{made.grpc_port}"
 
 

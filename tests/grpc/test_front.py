@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
 from tests.kit.waiting import until_async as until
 
+from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.broker import Broker
+from pocketmq.grpc import answers
+from pocketmq.grpc.answers import OK
 from pocketmq.grpc.common_services import HEALTH, REFLECTION, REFLECTION_ALPHA
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes, make
@@ -30,6 +35,7 @@ from pocketmq.grpc.schema import (
 )
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.record import read_records
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.testing.in_process import InProcess
@@ -118,6 +124,54 @@ async def test_a_message_comes_as_it_was_sent_and_is_acknowledged_once(client: A
     assert not system.HasField("message_group")
     assert await ack(client, got) == [Code.OK]
     assert await ack(client, got) == [Code.INVALID_RECEIPT_HANDLE]
+
+
+@pytest.mark.parametrize(
+    ("topic", "system"),
+    [
+        ("T", {"tag": "A", "keys": ["k1", "k2"], "born_timestamp": {"seconds": 1_700_000_000}}),
+        (
+            "T",
+            {"born_host": "bench", "body_encoding": 2, "trace_context": "00-1", "message_type": 0},
+        ),
+        ("F", {"message_group": "g1", "message_type": MessageType.FIFO}),
+    ],
+)
+async def test_the_short_way_of_a_plain_message_stores_what_the_long_one_does(
+    tmp_path: Path, topic: str, system: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with front(tmp_path, {"F": "FIFO"}) as (broker, server), asking(server.address) as client:
+        # One queue, so that both lie side by side.
+        kind = {"T": "NORMAL", "F": "FIFO"}[topic]
+        table = broker.parts.tables.topics
+        table.update(TopicConfig(topic, 1, 1, attributes={"message.type": kind}))
+        sent = message(topic, **{"born_timestamp": {"seconds": 1_600_000_000}, **system})
+        sent.user_properties["colour"] = "blue"
+        first = await send(client, sent)
+        # The act of the long way is not asked any more.
+        monkeypatch.setattr(SendActs, "send", None)
+        second = await send(client, sent)
+        assert second.entries[0].offset == first.entries[0].offset + 1 == 1
+        second.entries[0].offset = 0
+        assert second == first
+        found = broker.parts.messages.store.read(topic, 0, 0, 32)
+        one, two = (
+            record._replace(queue_offset=0, position=0, store_ms=0)
+            for record in read_records(b"".join(map(bytes, found.buffers)))
+        )
+        assert one == two
+        # A changed topic is looked at anew.
+        monkeypatch.undo()
+        table.update(TopicConfig(topic, 1, 1, attributes={"message.type": "DELAY"}))
+        refused = await send(client, sent)
+        assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+@given(st.text(min_size=1, max_size=300), st.integers(0, (1 << 63) - 1))
+def test_the_answer_written_by_hand_is_the_runtimes(message_id: str, offset: int) -> None:
+    made = classes["SendMessageResponse"](status=OK)
+    made.entries.add(status=OK, message_id=message_id, transaction_id=message_id, offset=offset)
+    assert classes["SendMessageResponse"].FromString(answers.sent(message_id, offset)) == made
 
 
 async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tests.interop import toolchain
 from tests.interop.brokers import JavaBroker
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.processes import free_ports
+from tests.interop.processes import QUICK_JVM, free_ports
 from tests.kit.waiting import until
 
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -120,9 +120,9 @@ class Ours(Place):
 class ProxyProcess(JavaBroker):
     """Apache's ProxyStartup 5.5.0 in local mode: proxy and broker in one JVM."""
 
-    def __init__(self, folder: Path, heap: str = "512m") -> None:
+    def __init__(self, folder: Path, heap: str = "512m", jvm: tuple[str, ...] = QUICK_JVM) -> None:
         settings = {"recallMessageEnable": "true", "enableMixedMessageType": "true"}
-        super().__init__(folder, version="5.5.0", heap=heap, config=settings)
+        super().__init__(folder, version="5.5.0", heap=heap, jvm=jvm, config=settings)
         self._class_path = toolchain.class_path("proxy-5.5.0")
         self.grpc_port, self._remoting_port = free_ports(2)
 

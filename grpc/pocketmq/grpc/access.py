@@ -26,10 +26,11 @@ Needs = Callable[[Any], Wanted]
 
 
 class Access:
-    """Over the broker's accounts; None: everybody may do everything."""
+    """Over the broker's accounts; None: everybody may do everything (is_open)."""
 
     def __init__(self, accounts: BearerAccess | None) -> None:
         self._accounts = accounts
+        self.is_open = accounts is None
 
     def check(self, call: Call, wanted: Wanted) -> None:
         """Raises: Failed (UNAUTHORIZED)."""

@@ -63,14 +63,14 @@ class Method(NamedTuple):
 
 
 class Call:
-    """Attributes: connection; metadata (headers by name); deadline_ms (monotonic, None without one); gone;
-    state (what the server of a session keeps)."""
+    """Attributes: connection; metadata (headers by name); gone; state (what the server of a session keeps);
+    body (a message that is not whole yet, with what came before it; None: there is none)."""
 
     __slots__ = (
         "_answering",
+        "_began_ms",
         "body",
         "connection",
-        "deadline_ms",
         "gone",
         "metadata",
         "method",
@@ -85,14 +85,14 @@ class Call:
         stream_id: int,
         method: Method,
         metadata: dict[bytes, bytes],
-        deadline_ms: int | None,
+        began_ms: int,
     ) -> None:
         self.connection = connection
         self.stream_id = stream_id
         self.method = method
         self.metadata = metadata
-        self.deadline_ms = deadline_ms
-        self.body = bytearray()
+        self._began_ms = began_ms
+        self.body: bytearray | None = None
         self.gone = False
         self.on_gone: Callable[[int], None] | None = None
         self.state: object = None
@@ -102,10 +102,18 @@ class Call:
         """A header's text; empty without it."""
         return self.metadata.get(name, b"").decode("utf-8", "replace")
 
+    @property
+    def deadline_ms(self) -> int | None:
+        """Until when the client waits (monotonic); None: it does not say."""
+        given = self.metadata.get(b"grpc-timeout")
+        left_ms = None if given is None else timeout_ms(given)
+        return None if left_ms is None else self._began_ms + left_ms
+
     def reply(self, message: bytes) -> None:
         """Answer with one message, and end well."""
-        self.write(framed(message))
-        self.finish()
+        if not self.gone:
+            self.connection.sending.answer(self.stream_id, _ANSWER, framed(message), _OK)
+            self.connection.finished(self)
 
     def write(self, framed_messages: bytes) -> None:
         """Send messages of the answer, each with its prefix."""

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from pocketmq.grpc.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method, timeout_ms
+from pocketmq.grpc.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2 import Data, Event, Gone, Http2Server, Request
+from pocketmq.grpc.http2 import Data, Event, Http2Server, Request
 from pocketmq.grpc.http2_frames import ErrorCode, Http2Error
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import pack_address
@@ -214,51 +214,43 @@ class GrpcConnection(asyncio.Protocol):
     # ------------------------------------------------------------ calls
 
     def _serve(self, event: Event) -> None:
-        call: Call | None
-        if isinstance(event, Data):
-            call = self.calls.get(event.stream_id)
-            if call is not None:
-                self._take(call, event.data, ended=event.ended)
-        elif isinstance(event, Request):
+        call = self.calls.get(event.stream_id)
+        if isinstance(event, Request):
             self._begin(event)
-        elif isinstance(event, Gone):
-            call = self.calls.get(event.stream_id)
-            if call is not None:
-                self._forget(call)
-                call.went(event.unsent)
+        elif call is None:
+            return
+        elif isinstance(event, Data):
+            self._take(call, event.data, ended=event.ended)
+        else:
+            self._forget(call)
+            call.went(event.unsent)
 
     def _begin(self, request: Request) -> None:
-        headers = request.headers
+        stream_id, headers, ended = request
         if headers[b":method"] != b"POST":
-            self.sending.finish(request.stream_id, _NOT_POST)
+            self.sending.finish(stream_id, _NOT_POST)
             return
         if not headers.get(b"content-type", b"").startswith(b"application/grpc"):
-            self.sending.finish(request.stream_id, _NOT_GRPC)
+            self.sending.finish(stream_id, _NOT_GRPC)
             return
-        given = headers.get(b"grpc-timeout")
-        left_ms = None if given is None else timeout_ms(given)
-        deadline_ms = None if left_ms is None else self.last_read_ms + left_ms
         method = self._port.methods.get(headers[b":path"], _UNKNOWN)
-        call = Call(self, request.stream_id, method, headers, deadline_ms)
-        self.calls[request.stream_id] = call
+        call = Call(self, stream_id, method, headers, self.last_read_ms)
+        self.calls[stream_id] = call
         if method is _UNKNOWN:
             path = headers[b":path"][:200].decode("utf-8", "replace")
             call.finish(GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
-        elif request.ended:
+        elif ended:
             self._take(call, b"", ended=True)
 
     def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
         """Bytes of a call's messages, the last ones or not."""
-        method, body = call.method, call.body
+        method = call.method
         try:
-            if body or not ended:
-                body += data
-                self._keep(len(data))
-                self._check_size(body)
-                if not (ended or (method.is_session and _is_whole(body))):
+            if call.body is not None or not ended:
+                whole = self._gather(call, data, ended=ended)
+                if whole is None:
                     return
-                data = bytes(body)
-                self._drop(call)
+                data = whole
             while data and not call.gone:
                 message, data = self._cut(call, data, ended=ended)
                 if message is not None:
@@ -271,25 +263,42 @@ class GrpcConnection(asyncio.Protocol):
             log.exception("call failed peer=%s path=%r", self.peer, call.text(b":path"))
             call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
+    def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
+        """What has come of a call so far, when that can be served. Raises: GrpcError."""
+        body = call.body
+        if body is None:
+            body = call.body = bytearray()
+        body += data
+        self._keep(len(data))
+        self._check_size(body)
+        if not (ended or (call.method.is_session and _is_whole(body))):
+            return None
+        data = bytes(body)
+        self._drop(call)
+        return data
+
     def _cut(self, call: Call, data: bytes, *, ended: bool) -> tuple[bytes | None, bytes]:
         """The first message and what is behind it; None and nothing when it is not whole yet.
 
         Raises: GrpcError.
         """
-        self._check_size(data)
-        end = PREFIX_SIZE + _size(data)
-        if len(data) < max(end, PREFIX_SIZE):
+        size = _size(data)
+        end = PREFIX_SIZE + size
+        if size > self._port.message_size_max:
+            self._check_size(data)
+        if len(data) < end:
             if ended:
                 raise GrpcError(GrpcStatus.INTERNAL, "the call ended within a message")
-            call.body += data
+            call.body = bytearray(data)
             self._keep(len(data))
             return None, b""
         if data[0]:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, "messages must not be compressed")
-        rest = data[end:]
-        if rest and not call.method.is_session:
+        if len(data) == end:
+            return data[PREFIX_SIZE:], b""
+        if not call.method.is_session:
             raise GrpcError(GrpcStatus.INTERNAL, "more than one message in a call that takes one")
-        return data[PREFIX_SIZE:end], rest
+        return data[PREFIX_SIZE:end], data[end:]
 
     def _check_size(self, data: bytes | bytearray) -> None:
         """Raises: GrpcError."""
@@ -307,9 +316,9 @@ class GrpcConnection(asyncio.Protocol):
 
     def _drop(self, call: Call) -> None:
         """A call's half message is whole, or not wanted."""
-        if call.body:
+        if call.body is not None:
             self._keep(-len(call.body))
-            call.body.clear()
+            call.body = None
 
     def finished(self, call: Call) -> None:
         """A call was answered to its end, as far as we are concerned."""
@@ -318,7 +327,8 @@ class GrpcConnection(asyncio.Protocol):
             return
         self._forget(call)
         call.gone = True
-        self.flush_soon()
+        if not self._corked:
+            self.flush_soon()
 
     def _forget(self, call: Call) -> None:
         self.calls.pop(call.stream_id, None)

@@ -1,12 +1,13 @@
 """Desk: what the services of the front share: the broker's acts, its tables, who asks, and late answers.
 
-A service is a function: request, client, call -> answer. It raises Failed or Refused, which become the
-answer's status; None means that it answers later, a coroutine is awaited for the answer.
+A service is a function: request, client, call -> answer, a message or its bytes. It raises Failed or Refused,
+which become the answer's status; None means that it answers later, a coroutine is awaited for the answer.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -117,11 +118,14 @@ class Desk:
         def handle(call: Call, data: bytes | None) -> None:
             request = parsed(asked, data or b"")
             try:
-                self.access.check(call, needs(request))
+                if not self.access.is_open:
+                    self.access.check(call, needs(request))
                 answer = service(request, self.clients.of(call), call)
             except Exception as error:  # noqa: BLE001
                 answer = answer_of(status=failure(call, error))
-            if isinstance(answer, Coroutine):
+            if isinstance(answer, bytes):
+                call.reply(answer)
+            elif isinstance(answer, CoroutineType):
                 self.place.spawn(later(call, answer))
             elif answer is not None:
                 call.reply(answer.SerializeToString())

@@ -4,8 +4,6 @@ A block is decoded with the table that the blocks before it have left behind. Wh
 static table only, so that a block is a constant.
 """
 
-from collections import deque
-
 from pocketmq.grpc import huffman
 
 Header = tuple[bytes, bytes]
@@ -42,6 +40,11 @@ _STATIC: tuple[Header, ...] = (
     ),
 )
 assert len(_STATIC) == 62
+_STATIC_LARGEST = _ENTRY_SIZE + max(len(name) + len(value) for name, value in _STATIC)
+# The byte that refers to the newest header of the table.
+_FIRST_ENTRY = 0x80 + len(_STATIC)
+# Headers that have left the table and are still in the list: taken out many at a time.
+_GONE_MAX = 128
 
 
 class HpackError(ValueError):
@@ -58,46 +61,58 @@ class HpackDecoder:
     def __init__(self, *, list_size_max: int) -> None:
         """list_size_max: bytes of all headers of a block, each counted with 32 more."""
         self._list_size_max = list_size_max
-        self._entries: deque[Header] = deque()
+        # The newest last; those before `_first` are no longer in the table.
+        self._entries: list[Header] = []
+        self._first = 0
         self._size = 0
         self._size_max = TABLE_SIZE_MAX
+        # No header that a block may refer to is larger.
+        self._largest = _STATIC_LARGEST
         # Huffman texts come again and again: the same token, the same second.
         self._known: dict[bytes, bytes] = {}
 
     def decode(self, block: bytes) -> list[Header]:
         """Raises: HpackError, HeadersTooLarge."""
         headers: list[Header] = []
-        size = 0
+        entries = self._entries
         at, end = 0, len(block)
         try:
             while at < end:
                 byte = block[at]
-                if byte & 0x80:
+                if byte > 0x80 and byte < 0xFF:
+                    # The short form of most headers of most calls.
+                    at += 1
+                    if byte < _FIRST_ENTRY:
+                        headers.append(_STATIC[byte & 0x7F])
+                    elif len(entries) - self._first > byte - _FIRST_ENTRY:
+                        headers.append(entries[_FIRST_ENTRY - 1 - byte])
+                    else:
+                        raise HpackError(f"there is no header {byte & 0x7F} in the table")
+                elif byte & 0x80:
                     index, at = _integer(block, at, 0x7F)
-                    header = self._entry(index)
+                    headers.append(self._entry(index))
                 elif byte & 0xE0 == 0x20:
                     if headers:
                         raise HpackError("the size of the table changes after a header")
                     wanted, at = _integer(block, at, 0x1F)
                     self._resize(wanted)
-                    continue
                 else:
                     keep = byte & 0xC0 == 0x40
                     header, at = self._literal(block, at, 0x3F if keep else 0x0F)
+                    headers.append(header)
                     if keep:
                         self._add(header)
-                size += len(header[0]) + len(header[1]) + _ENTRY_SIZE
-                # The rest is decoded all the same: the table must follow.
-                if size <= self._list_size_max:
-                    headers.append(header)
         except (IndexError, ValueError) as error:
             if isinstance(error, HpackError):
                 raise
             raise HpackError(f"a header block is broken: {error}") from error
-        if size > self._list_size_max:
-            raise HeadersTooLarge(
-                f"{size} bytes of headers; at most {self._list_size_max} are read"
-            )
+        # A Huffman text is at most 8/5 of its code.
+        if len(headers) * self._largest + 2 * end > self._list_size_max:
+            size = sum([len(name) + len(value) + _ENTRY_SIZE for name, value in headers])
+            if size > self._list_size_max:
+                raise HeadersTooLarge(
+                    f"{size} bytes of headers; at most {self._list_size_max} are read"
+                )
         return headers
 
     def _literal(self, block: bytes, at: int, mask: int) -> tuple[Header, int]:
@@ -129,15 +144,17 @@ class HpackDecoder:
     def _entry(self, index: int) -> Header:
         if 0 < index < len(_STATIC):
             return _STATIC[index]
-        at = index - len(_STATIC)
-        if not 0 <= at < len(self._entries):
+        if not 0 < index < len(_STATIC) + len(self._entries) - self._first:
             raise HpackError(f"there is no header {index} in the table")
-        return self._entries[at]
+        return self._entries[len(_STATIC) - 1 - index]
 
     def _add(self, header: Header) -> None:
-        self._entries.appendleft(header)
-        self._size += len(header[0]) + len(header[1]) + _ENTRY_SIZE
-        self._evict()
+        size = len(header[0]) + len(header[1]) + _ENTRY_SIZE
+        self._entries.append(header)
+        self._size += size
+        self._largest = max(self._largest, size)
+        if self._size > self._size_max:
+            self._evict()
 
     def _resize(self, wanted: int) -> None:
         if wanted > TABLE_SIZE_MAX:
@@ -147,8 +164,13 @@ class HpackDecoder:
 
     def _evict(self) -> None:
         while self._size > self._size_max:
-            name, value = self._entries.pop()
+            name, value = self._entries[self._first]
+            self._entries[self._first] = _STATIC[0]
+            self._first += 1
             self._size -= len(name) + len(value) + _ENTRY_SIZE
+        if self._first > _GONE_MAX:
+            del self._entries[: self._first]
+            self._first = 0
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:

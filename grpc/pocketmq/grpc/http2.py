@@ -52,6 +52,10 @@ _CREDIT_EARNED = 4
 _RESET_COST = 20
 _SETTINGS_COST = 20
 _WORTH_SIZE = 1_024
+_HEAD = struct.Struct(">IBI")
+# Plain numbers: members of an enum are slow to look up, several times in a call.
+_END_STREAM, _END_HEADERS, _ACK = int(Flag.END_STREAM), int(Flag.END_HEADERS), int(Flag.ACK)
+_HEADERS_FORM = Flag.END_HEADERS | Flag.PADDED | Flag.PRIORITY
 
 
 class Request(NamedTuple):
@@ -86,8 +90,7 @@ class Http2Server:
     def __init__(self) -> None:
         self._buffer = b""
         self._at = 0
-        self._step: Callable[[], Event | None] = self._preface
-        self._progress = False
+        self._has_begun = False
         self._decoder = HpackDecoder(list_size_max=_HEADER_LIST_SIZE_MAX)
         self.sending = Sending()
         self._streams = self.sending.streams
@@ -128,57 +131,53 @@ class Http2Server:
         Raises: Http2Error; the connection is to be closed when `take` is written.
         """
         try:
-            while True:
-                self._progress = False
-                event = self._step()
-                if event is not None:
-                    return event
-                if not self._progress:
-                    return None
+            return self._frames() if self._has_begun or self._preface() else None
         except Http2Error as error:
             self.sending.out.append(goaway(self.last_stream_id, error.code, str(error)))
             raise
 
-    def _preface(self) -> Event | None:
+    def _preface(self) -> bool:
+        """Whether it was there."""
         given = self._buffer[self._at : self._at + len(PREFACE)]
         if not PREFACE.startswith(given):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this port speaks gRPC, which is HTTP/2")
-        if len(given) == len(PREFACE):
+        self._has_begun = len(given) == len(PREFACE)
+        if self._has_begun:
             self._at += len(PREFACE)
-            self._step = self._frame
-            self._progress = True
-        return None
+        return self._has_begun
 
-    def _frame(self) -> Event | None:
-        """Deal with one frame, when it is here whole."""
-        buffer, at = self._buffer, self._at
-        begin = at + HEAD_SIZE
-        if len(buffer) < begin:
-            return None
-        word, flags, stream_id = struct.unpack_from(">IBI", buffer, at)
-        size, kind = word >> 8, word & 0xFF
-        if size > FRAME_SIZE_MAX:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
-        end = begin + size
-        if len(buffer) < end:
-            return None
-        self._at = end
-        self._progress = True
-        stream_id &= WINDOW_MAX
-        payload = buffer[begin:end]
-        if self._block is not None and kind != Kind.CONTINUATION:
-            raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, "a frame between the parts of a header block"
-            )
-        if self._is_first:
-            self._is_first = False
-            if kind != Kind.SETTINGS or flags & Flag.ACK:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is no SETTINGS")
-        handler = self._HANDLERS.get(kind)
-        if handler is None:
-            self._charge(1)
-            return None
-        return handler(self, stream_id, flags, payload)
+    def _frames(self) -> Event | None:
+        """Deal with the frames that are here whole, until one of them is an event."""
+        buffer = self._buffer
+        there = len(buffer)
+        while True:
+            begin = self._at + HEAD_SIZE
+            if there < begin:
+                return None
+            word, flags, stream_id = _HEAD.unpack_from(buffer, self._at)
+            size, kind = word >> 8, word & 0xFF
+            if size > FRAME_SIZE_MAX:
+                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            end = begin + size
+            if there < end:
+                return None
+            self._at = end
+            stream_id &= WINDOW_MAX
+            if self._block is not None and kind != Kind.CONTINUATION:
+                raise Http2Error(
+                    ErrorCode.PROTOCOL_ERROR, "a frame between the parts of a header block"
+                )
+            if self._is_first:
+                self._is_first = False
+                if kind != Kind.SETTINGS or flags & _ACK:
+                    raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is no SETTINGS")
+            if kind >= len(self._HANDLERS):
+                self._charge(1)
+                continue
+            handler = self._HANDLERS[kind]
+            event: Event | None = handler(self, stream_id, flags, buffer[begin:end])
+            if event is not None:
+                return event
 
     def _charge(self, cost: int) -> None:
         """Invariant 3."""
@@ -199,6 +198,8 @@ class Http2Server:
     def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id % 2 == 0:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {stream_id}")
+        if flags & _HEADERS_FORM == _END_HEADERS:
+            return self._headers_end(stream_id, flags, payload, None)
         block = unpadded(payload, flags)
         depends_on = None
         if flags & Flag.PRIORITY:
@@ -206,16 +207,16 @@ class Http2Server:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers too short for their priority")
             depends_on = int.from_bytes(block[:4], "big") & WINDOW_MAX
             block = block[5:]
+        if flags & _END_HEADERS:
+            return self._headers_end(stream_id, flags, block, depends_on)
         self._block = stream_id, flags, [block]
-        if not flags & Flag.END_HEADERS:
-            self._charge(1)
-            return None
-        return self._headers_end(depends_on)
+        self._charge(1)
+        return None
 
     def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if self._block is None or self._block[0] != stream_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION that continues nothing")
-        parts = self._block[2]
+        _, first_flags, parts = self._block
         parts.append(payload)
         size = sum(map(len, parts))
         if len(parts) > _CONTINUATIONS_MAX or size > _HEADER_BLOCK_SIZE_MAX:
@@ -223,27 +224,28 @@ class Http2Server:
                 ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {size} bytes"
             )
         self._charge(1)
-        return self._headers_end(None) if flags & Flag.END_HEADERS else None
-
-    def _headers_end(self, depends_on: int | None) -> Event | None:
-        """A header block is whole."""
-        assert self._block is not None
-        stream_id, flags, parts = self._block
+        if not flags & _END_HEADERS:
+            return None
         self._block = None
+        return self._headers_end(stream_id, first_flags, b"".join(parts), None)
+
+    def _headers_end(
+        self, stream_id: int, flags: int, block: bytes, depends_on: int | None
+    ) -> Event | None:
+        """A header block is whole."""
         too_large = None
         try:
-            headers = self._decoder.decode(b"".join(parts) if len(parts) > 1 else parts[0])
+            headers = self._decoder.decode(block)
         except HpackError as error:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
         except HeadersTooLarge as error:
             too_large, headers = StreamError(ErrorCode.ENHANCE_YOUR_CALM, str(error)), []
         stream = self._streams.get(stream_id)
-        is_new = stream is None
-        if is_new and stream_id <= self.last_stream_id:
+        if stream is None and stream_id <= self.last_stream_id:
             raise Http2Error(
                 ErrorCode.STREAM_CLOSED, f"headers on stream {stream_id}, which is over"
             )
-        ended = bool(flags & Flag.END_STREAM)
+        ended = bool(flags & _END_STREAM)
         try:
             if stream is None:
                 return self._begin(stream_id, headers, too_large, depends_on, ended=ended)
@@ -290,7 +292,7 @@ class Http2Server:
         if self._room < 0:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
         data = unpadded(payload, flags)
-        stream = self._known(stream_id)
+        stream = self._streams.get(stream_id) or self._known(stream_id)
         if self._room < CONNECTION_WINDOW // 2:
             self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
             self._room = CONNECTION_WINDOW
@@ -300,11 +302,14 @@ class Http2Server:
         stream.room -= size
         if stream.room < 0:
             return self._reset_by(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
-        ended = bool(flags & Flag.END_STREAM)
+        ended = bool(flags & _END_STREAM)
         if len(data) >= _WORTH_SIZE:
             self._earn()
         elif not ended:
             self._charge(1)
+        if ended and stream.content_left is None:
+            stream.peer_ended = True
+            return Data(stream_id, data, True)
         if not ended and stream.room < STREAM_WINDOW // 2:
             self.sending.out.append(window_update(stream_id, STREAM_WINDOW - stream.room))
             stream.room = STREAM_WINDOW
@@ -417,18 +422,19 @@ class Http2Server:
         fault = self.sending.open_window_of(stream, increment)
         return None if fault is None else self._reset_by(stream_id, fault)
 
-    _HANDLERS: ClassVar[dict[int, "_FrameHandler"]] = {
-        Kind.DATA: _on_data,
-        Kind.HEADERS: _on_headers,
-        Kind.PRIORITY: _on_priority,
-        Kind.RST_STREAM: _on_rst_stream,
-        Kind.SETTINGS: _on_settings,
-        Kind.PUSH_PROMISE: _on_push_promise,
-        Kind.PING: _on_ping,
-        Kind.GOAWAY: _on_goaway,
-        Kind.WINDOW_UPDATE: _on_window_update,
-        Kind.CONTINUATION: _on_continuation,
-    }
+    # By kind.
+    _HANDLERS: ClassVar[tuple["_FrameHandler", ...]] = (
+        _on_data,
+        _on_headers,
+        _on_priority,
+        _on_rst_stream,
+        _on_settings,
+        _on_push_promise,
+        _on_ping,
+        _on_goaway,
+        _on_window_update,
+        _on_continuation,
+    )
 
     # ------------------------------------------------------------ what goes
 

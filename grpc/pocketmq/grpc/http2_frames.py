@@ -43,6 +43,9 @@ class Flag(IntEnum):
     PRIORITY = 32
 
 
+_PADDED = int(Flag.PADDED)
+
+
 class Setting(IntEnum):
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -110,14 +113,15 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 def unpadded(payload: bytes, flags: int) -> bytes:
     """Raises: Http2Error."""
-    if not flags & Flag.PADDED:
+    if not flags & _PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame with more padding than it has bytes")
     return payload[1 : len(payload) - payload[0]]
 
 
-_REQUEST_PARTS = (b":method", b":scheme", b":path", b":authority")
+_NEEDED = (b":method", b":scheme", b":path")
+_REQUEST_PARTS = (*_NEEDED, b":authority")
 _NOT_IN_HTTP2 = (
     b"connection",
     b"proxy-connection",
@@ -127,8 +131,27 @@ _NOT_IN_HTTP2 = (
 )
 
 
+# The names of good requests, in their order: a client has few of them.
+_good: set[tuple[bytes, ...]] = set()
+_GOOD_MAX = 64
+
+
 def check_request(headers: list[Header]) -> dict[bytes, bytes]:
     """The headers of a request by name, the last of a name. Raises: StreamError for what is malformed."""
+    found = dict(headers)
+    names = tuple(found)
+    is_plain = len(found) == len(headers) and found.get(b"te", b"trailers") == b"trailers"
+    if not (
+        is_plain and names in _good and found[b":method"] and found[b":scheme"] and found[b":path"]
+    ):
+        found = _checked(headers)
+        if is_plain and len(_good) < _GOOD_MAX:
+            _good.add(names)
+    return found
+
+
+def _checked(headers: list[Header]) -> dict[bytes, bytes]:
+    """The same, one after the other."""
     found: dict[bytes, bytes] = {}
     plain = False
     for name, value in headers:
@@ -142,7 +165,7 @@ def check_request(headers: list[Header]) -> dict[bytes, bytes]:
             if name == b"te" and value != b"trailers":
                 raise _malformed(name)
         found[name] = value
-    if not (found.get(b":method") and found.get(b":scheme") and found.get(b":path")):
+    if not all(found.get(name) for name in _NEEDED):
         raise StreamError(ErrorCode.PROTOCOL_ERROR, "a request without method, scheme or path")
     return found
 

@@ -23,6 +23,8 @@ from pocketmq.grpc.http2_frames import (
 Buffer = bytes | bytearray | memoryview
 _ANSWER_FLAGS = Flag.END_HEADERS
 _TRAILER_FLAGS = Flag.END_HEADERS | Flag.END_STREAM
+# Kind and flags of those frames, as they stand behind their length.
+_ANSWER_KIND, _TRAILER_KIND = Kind.HEADERS << 8 | _ANSWER_FLAGS, Kind.HEADERS << 8 | _TRAILER_FLAGS
 
 
 class Stream:
@@ -45,7 +47,8 @@ class Stream:
         self.window = window
         self.room = room
         self.peer_ended = False
-        self.queue: deque[Buffer] = deque()
+        # Few streams have to wait.
+        self.queue: deque[Buffer] | None = None
         self.unsent = 0
         self.ending: bytes | None = None
         self.content_left: int | None = None
@@ -134,6 +137,8 @@ class Sending:
         stream = self.streams.get(stream_id)
         if stream is None or not data:
             return
+        if stream.queue is None:
+            stream.queue = deque()
         stream.queue.append(data)
         stream.unsent += len(data)
         self.unsent += len(data)
@@ -148,6 +153,32 @@ class Sending:
         if not stream.queue:
             self._finish(stream)
 
+    def answer(self, stream_id: int, headers: bytes, data: bytes, trailers: bytes) -> None:
+        """The three in one: what nearly all calls need."""
+        stream, size = self.streams.get(stream_id), len(data)
+        if stream is None:
+            return
+        if not stream.peer_ended or size > min(stream.window, self._window, FRAME_SIZE_MAX):
+            self.respond(stream_id, headers)
+            self.send(stream_id, data)
+            self.finish(stream_id, trailers)
+            return
+        self._window -= size
+        self.sent_frames += 1
+        number = stream_id.to_bytes(4, "big")
+        self.out += (
+            (len(headers) << 16 | _ANSWER_KIND).to_bytes(5, "big"),
+            number,
+            headers,
+            (size << 16).to_bytes(5, "big"),
+            number,
+            data,
+            (len(trailers) << 16 | _TRAILER_KIND).to_bytes(5, "big"),
+            number,
+            trailers,
+        )
+        del self.streams[stream_id]
+
     def _finish(self, stream: Stream) -> None:
         block = stream.ending or b""
         self.out.append(head(len(block), Kind.HEADERS, _TRAILER_FLAGS, stream.stream_id) + block)
@@ -158,7 +189,7 @@ class Sending:
 
     def _pump(self, stream: Stream, frames_max: int = 1 << 30) -> None:
         """Send what the windows let through; frames_max: before other streams get their turn."""
-        queue = stream.queue
+        queue = stream.queue or deque()
         while queue and frames_max:
             size = min(stream.window, self._window, FRAME_SIZE_MAX, stream.unsent)
             if size <= 0:

@@ -18,6 +18,7 @@ _LENGTHS = bytes.fromhex(
     "1a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
 )
 _PADDING_BITS_MAX = 7
+_PAIRS_MAX = 1 << 14
 
 # A step of four bits: the next state, what was decoded by it. None: the end mark, which no text has.
 _Step = tuple[int, bytes] | None
@@ -29,20 +30,35 @@ def decode(data: bytes) -> bytes:
     >>> decode(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff"))
     b'www.example.com'
     """
-    steps, ends = _machine()
+    pairs, ends = _pairs, _machine()[1]
     state = 0
-    decoded = bytearray()
+    decoded: list[bytes] = []
     for byte in data:
-        for nibble in (byte >> 4, byte & 15):
-            step = steps[state << 4 | nibble]
-            if step is None:
-                raise ValueError("a Huffman text has the end mark in it")
-            state, text = step
-            if text:
-                decoded += text
+        at = state << 8 | byte
+        step = pairs.get(at)
+        if step is None:
+            step = _both(at)
+            if len(pairs) < _PAIRS_MAX:
+                pairs[at] = step
+        state = step[0]
+        decoded.append(step[1])
     if state not in ends:
         raise ValueError("a Huffman text does not end with the padding that it should have")
-    return bytes(decoded)
+    return b"".join(decoded)
+
+
+# Steps of whole bytes, by state * 256 + byte, as far as texts have needed them.
+_pairs: dict[int, tuple[int, bytes]] = {}
+
+
+def _both(at: int) -> tuple[int, bytes]:
+    """Raises: ValueError."""
+    steps, _ = _machine()
+    first = steps[at >> 4]
+    second = None if first is None else steps[first[0] << 4 | at & 15]
+    if first is None or second is None:
+        raise ValueError("a Huffman text has the end mark in it")
+    return second[0], first[1] + second[1]
 
 
 @cache

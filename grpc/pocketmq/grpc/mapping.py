@@ -30,6 +30,7 @@ DELAY_MS_MAX = 24 * 3_600_000
 RECOVERY_S_MAX = 3_600
 _COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+_GZIP, _TRANSACTION = int(Encoding.GZIP), int(MessageType.TRANSACTION)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Ours to set: nobody may send one as a property of his own, and nobody sees one.
 _RESERVED = """
@@ -79,55 +80,79 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     """What is stored of a message that is sent. Raises: Failed, in the order of the proxy's checks."""
     system = message.system_properties
     user = message.user_properties
-    if not message.body:
+    size = len(message.body)
+    if not size:
         raise Failed(Code.MESSAGE_BODY_EMPTY, "a message needs a body")
-    if len(message.body) > BODY_SIZE_MAX:
+    if size > BODY_SIZE_MAX:
         raise Failed(
             Code.MESSAGE_BODY_TOO_LARGE,
-            f"a body of {len(message.body)} bytes; at most {BODY_SIZE_MAX} are stored",
+            f"a body of {size} bytes; at most {BODY_SIZE_MAX} are stored",
         )
-    properties = _user_properties(user)
-    if system.HasField("tag") and system.tag:
-        _check_tag(system.tag)
-        properties["TAGS"] = system.tag
-    if system.keys:
-        _check_keys(system.keys)
-        properties["KEYS"] = " ".join(system.keys)
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
-    if size > PROPERTIES_SIZE_MAX:
-        raise Failed(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"tag, keys and properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are stored",
-        )
-    if not system.message_id.strip() or _CONTROL.search(system.message_id):
+    properties = _user_properties(user) if user else {}
+    tag, keys = system.tag, system.keys
+    if tag:
+        _check_tag(tag)
+        properties["TAGS"] = tag
+    if keys:
+        _check_keys(keys)
+        properties["KEYS"] = " ".join(keys)
+    if properties:
+        _check_size(properties)
+    is_special = bool(properties)
+    message_id = system.message_id
+    if not message_id.strip() or _has_control(message_id):
         raise Failed(Code.ILLEGAL_MESSAGE_ID, "a message needs an id of its own")
-    properties["UNIQ_KEY"] = system.message_id
-    sys_flag = _COMPRESSED if system.body_encoding == Encoding.GZIP else 0
-    if system.message_type == MessageType.TRANSACTION:
+    properties["UNIQ_KEY"] = message_id
+    sys_flag = _COMPRESSED if system.body_encoding == _GZIP else 0
+    if system.message_type == _TRANSACTION:
         sys_flag |= _PREPARED
         _prepare(system, properties)
+        is_special = True
+    group = None
+    if system.HasField("message_group"):
+        group = system.message_group
+        is_special = True
     if system.HasField("delivery_timestamp"):
         properties["TIMER_DELIVER_MS"] = str(_delivery_ms(system.delivery_timestamp, now_ms))
+        is_special = True
     if system.HasField("priority"):
         properties["_SYS_MSG_PRIORITY_"] = str(system.priority)
-    group = system.message_group if system.HasField("message_group") else None
+        is_special = True
     if group is not None:
         _check_group(group)
         properties["__SHARDINGKEY"] = group
     if system.HasField("lite_topic"):
         properties["__LITE_TOPIC"] = system.lite_topic
-    if system.HasField("trace_context") and not _CONTROL.search(system.trace_context):
-        properties["TRACE_CONTEXT"] = system.trace_context
+        is_special = True
+    trace = system.trace_context
+    if trace and not _has_control(trace):
+        properties["TRACE_CONTEXT"] = trace
     born = system.born_timestamp
     # Ours: a message of 1970 would be too old for whatever asks about its age.
     born_ms = born.seconds * 1000 + born.nanos // 1_000_000 or now_ms
-    born_host = system.born_host
-    properties["__BORNHOST"] = peer if not born_host or _CONTROL.search(born_host) else born_host
+    host = system.born_host
+    properties["__BORNHOST"] = peer if not host or _has_control(host) else host
     properties["BORN_TIMESTAMP"] = str(born_ms)
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
     properties["PGROUP"] = topic
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    return Stored(text, sys_flag, born_ms, type_of(properties), system.message_id, group)
+    kind = type_of(properties) if is_special else MessageType.NORMAL
+    return Stored(text, sys_flag, born_ms, kind, message_id, group)
+
+
+def _has_control(text: str) -> bool:
+    # The first question is answered much quicker, nearly always.
+    return not text.isprintable() and _CONTROL.search(text) is not None
+
+
+def _check_size(properties: dict[str, str]) -> None:
+    """Of tag, keys and properties. Raises: Failed."""
+    size = len("".join([*properties, *properties.values()]).encode())
+    if size > PROPERTIES_SIZE_MAX:
+        raise Failed(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"tag, keys and properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are stored",
+        )
 
 
 def _user_properties(user: Any) -> dict[str, str]:
@@ -137,8 +162,6 @@ def _user_properties(user: Any) -> dict[str, str]:
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"{len(properties)} properties; at most {PROPERTIES_COUNT_MAX} are stored",
         )
-    if not properties:
-        return properties
     taken = RESERVED & properties.keys()
     if taken:
         raise Failed(
@@ -146,7 +169,7 @@ def _user_properties(user: Any) -> dict[str, str]:
             f"{min(taken)} is a name of RocketMQ's own: give the property another one",
         )
     text = "".join([*properties, *properties.values()])
-    if _CONTROL.search(text) or "" in properties:
+    if _has_control(text) or "" in properties:
         raise Failed(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
             "names and values of properties must not hold control characters, names must not be empty",
@@ -155,7 +178,7 @@ def _user_properties(user: Any) -> dict[str, str]:
 
 
 def _check_tag(tag: str) -> None:
-    if not tag.strip() or "|" in tag or _CONTROL.search(tag):
+    if not tag.strip() or "|" in tag or _has_control(tag):
         raise Failed(
             Code.ILLEGAL_MESSAGE_TAG,
             "a tag must not be blank, nor hold '|' or control characters",
@@ -164,14 +187,14 @@ def _check_tag(tag: str) -> None:
 
 def _check_keys(keys: Any) -> None:
     for each in keys:
-        if not each.strip() or _CONTROL.search(each):
+        if not each.strip() or _has_control(each):
             raise Failed(
                 Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank, nor hold control characters"
             )
 
 
 def _check_group(group: str) -> None:
-    if not group.strip() or len(group.encode()) >= GROUP_SIZE_MAX or _CONTROL.search(group):
+    if not group.strip() or len(group.encode()) >= GROUP_SIZE_MAX or _has_control(group):
         raise Failed(
             Code.ILLEGAL_MESSAGE_GROUP,
             f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes without control characters",

@@ -6,8 +6,8 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
 2. What is refused says so with RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
 4. Sent.end: the sender is answered when the log is safe up to there, `messages.promise.kept(end)`.
-5. Plain messages need no more than wire/send.py's short way does; `plain_queue_count` says to which topics,
-   and a test holds both to the same record.
+5. Plain messages need no more than wire/send.py's short way does, or `send_plain`: `plain_queue_count` says
+   to which topics, and tests hold them to the same record.
 """
 
 import asyncio
@@ -79,6 +79,16 @@ class SentBatch(NamedTuple):
     end: int | None
 
 
+class PlainTopic:
+    """A topic as `send_plain` needs it: a counter for each queue."""
+
+    __slots__ = ("counters", "topic")
+
+    def __init__(self, topic: TopicConfig, counters: list[PutCounter]) -> None:
+        self.topic = topic
+        self.counters = counters
+
+
 class SendActs:
     """Check, send, send a batch."""
 
@@ -100,6 +110,7 @@ class SendActs:
         self._random_below = random_below
         self._promise = messages.promise
         self._cluster = node.config.broker_cluster_name.encode()
+        self._plain_end = b"CLUSTER\x01" + self._cluster
         # Properties of a batch as they came -> as they are stored, and whether a send waits.
         self._batch_properties: dict[str, tuple[bytes, bool]] = {}
 
@@ -172,7 +183,46 @@ class SendActs:
             return None
         return max(topic.read_queues, topic.write_queues)
 
+    def plain_topic(self, topic: TopicConfig) -> PlainTopic | None:
+        """For `send_plain`, until the topic or a setting changes; None where messages are to be checked."""
+        if not topic.writable or self.plain_queue_count(topic.topic) is None:
+            return None
+        counter = self._stats.put_counter
+        queues = range(topic.write_queues)
+        return PlainTopic(topic, [counter(topic.topic, queue_id) for queue_id in queues])
+
     # ------------------------------------------------------------ one message
+
+    def send_plain(
+        self,
+        plain: PlainTopic,
+        queue_id: int,
+        body: Buffer,
+        text: str,
+        *,
+        sys_flag: int,
+        born_ms: int,
+        peer: Peer,
+    ) -> Appended:
+        """Store a message that is neither delayed nor prepared nor sent back, in a queue there is.
+
+        text: its properties, each with both separators; none of WAIT, CLUSTER, POP_CK. Raises: StoreError.
+        """
+        put = self._store.append(
+            plain.topic.topic,
+            queue_id,
+            body,
+            text.encode() + self._plain_end,
+            0,
+            sys_flag,
+            born_ms,
+            peer.host,
+        )
+        counter, size = plain.counters[queue_id], put.size
+        counter.nums += 1
+        counter.size += size
+        counter.sizes[(size - 1).bit_length()] += 1
+        return put
 
     def send(
         self,
