@@ -10,11 +10,14 @@ waited for  a SYNC_MASTER: a send is answered when the slave has it
 catch-up    an empty slave at a master with a log of so many MiB, until it has all of it
 idle        a pair that nobody uses
 
-CPU is that of both brokers for one send, for one MiB, or of one core. On a machine that does other work only
-the CPU means something.
+Both kinds are up together and take turns, round by round: the rates are medians, the ratio is the median of
+the rounds' ratios, so that other work on the machine meets both. CPU is that of all brokers of the row for
+one send, for one MiB, or of one core.
 """
 
 import argparse
+import os
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -36,20 +39,27 @@ FILE = 128 << 20
 IDLE_S = 5.0
 MIB = 1 << 20
 
+Found = dict[str, list[tuple[float, float]]]
+
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done. sends: of one load; log: bytes that a slave catches up."""
+    """How much is done. sends: of one load; rounds: of each kind; log: bytes that a slave catches up."""
 
     sends: int
+    rounds: int
     log: int
 
 
 class Pair:
-    """Brokers of one kind and one name, started as they are needed."""
+    """Brokers of one kind and one name, started as they are needed.
+
+    found: name of a row -> (rate, us of CPU) of each round.
+    """
 
     def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
-        self._kind = kind
+        self.kind = kind
+        self.found: Found = {}
         self._folder = folder
         self._stack = stack
         self.master: RunningBroker | None = None
@@ -70,10 +80,10 @@ class Pair:
         }
         folder = self._folder / role.lower()
         broker: RunningBroker
-        if self._kind == "pocketmq":
+        if self.kind == "pocketmq":
             broker = PocketBroker(folder, **how)  # type: ignore[arg-type]
         else:
-            broker = JavaBroker(folder, version=self._kind, heap="1g", jvm=(), **how)  # type: ignore[arg-type]
+            broker = JavaBroker(folder, version=self.kind, heap="1g", jvm=(), **how)  # type: ignore[arg-type]
         self._stack.callback(broker.kill)
         broker.start()
         if not is_slave:
@@ -82,15 +92,23 @@ class Pair:
         self.running.append(broker)
         return broker
 
+    def note(self, name: str, rate: float, price: float) -> None:
+        self.found.setdefault(name, []).append((rate, price))
+
     @property
     def cpu_s(self) -> float:
         return sum(cpu_seconds(broker.process.pid) for broker in self.running)
 
 
 @contextmanager
-def pair(kind: str) -> Iterator[Pair]:
+def pairs(kinds: Sequence[str], *roles: str) -> Iterator[list[Pair]]:
+    """A pair of each kind, with brokers of these roles."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        yield Pair(kind, Path(folder), stack)
+        made = [Pair(kind, Path(folder, kind), stack) for kind in kinds]
+        for pair in made:
+            for role in roles:
+                pair.start(role)
+        yield made
 
 
 def end_of(broker: RunningBroker) -> int:
@@ -107,58 +125,95 @@ def follows(pair: Pair) -> None:
     until(lambda: end_of(slave) == end_of(master), "the slave has caught up", 600)
 
 
-def sends(pair: Pair, count: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(sends/s, us of CPU of all brokers for one), and the same with the master's CPU alone."""
+def sends(pair: Pair, name: str, count: int) -> None:
+    """One load on the master: its rate, and the CPU of the master and of all of them for one send."""
     assert pair.master is not None
     pid = pair.master.process.pid
     frames = raw_load.Frames(TOPIC, QUEUES, BODY).frames
-
-    def load(requests: int) -> float:
-        assert pair.master is not None
-        return raw_load.send_count(
-            pair.master.address, frames, requests=requests, in_flight=IN_FLIGHT
-        )
-
-    load(count // 2)
     before, master_before = pair.cpu_s, cpu_seconds(pid)
-    rate = count / load(count)
+    rate = count / raw_load.send_count(
+        pair.master.address, frames, requests=count, in_flight=IN_FLIGHT
+    )
     if len(pair.running) > 1:
         follows(pair)
-    price = (pair.cpu_s - before) / count * 1e6
-    return (rate, price), (rate, (cpu_seconds(pid) - master_before) / count * 1e6)
+    pair.note(name, rate, (pair.cpu_s - before) / count * 1e6)
+    pair.note(f"{name}, the master's", rate, (cpu_seconds(pid) - master_before) / count * 1e6)
 
 
-def measure(kind: str, size: Size) -> dict[str, tuple[float, float]]:
-    """Name of a row -> (rate, price)."""
-    found: dict[str, tuple[float, float]] = {}
-    with pair(kind) as alone:
-        alone.start("ASYNC_MASTER")
-        found["alone, sends/s"], _ = sends(alone, size.sends)
-    with pair(kind) as copied:
-        master = copied.start("ASYNC_MASTER")
-        frames = raw_load.Frames(TOPIC, QUEUES, 4_000).frames
-        while end_of(master) < size.log:
-            raw_load.send_count(master.address, frames, requests=5_000, in_flight=IN_FLIGHT)
-        copied.start("SLAVE")
-        slave = copied.running[1]
-        until(lambda: end_of(slave) > 0, "the slave follows")
-        at, begin, before = end_of(slave), time.perf_counter(), copied.cpu_s
-        follows(copied)
-        mib = (end_of(slave) - at) / MIB
-        found["catch-up, MiB/s"] = (
-            mib / (time.perf_counter() - begin),
-            (copied.cpu_s - before) / max(mib, 1) * 1e6,
-        )
-        found["copied, sends/s"], found["of it the master"] = sends(copied, size.sends)
-        before = copied.cpu_s
-        time.sleep(IDLE_S)
-        found["idle, % of a core"] = (100 * (copied.cpu_s - before) / IDLE_S, 0)
-    with pair(kind) as waited:
-        master = waited.start("SYNC_MASTER")
-        waited.start("SLAVE")
-        until(lambda: raw_load.first_send(master.address), "the slave acknowledges")
-        found["waited for, sends/s"], found["of it that master"] = sends(waited, size.sends)
+def catch_up(pair: Pair, size: int) -> None:
+    """A slave joins a master with so many bytes."""
+    master = pair.master
+    assert master is not None
+    frames = raw_load.Frames(TOPIC, QUEUES, 4_000).frames
+    while not raw_load.first_send(master.address) or end_of(master) < size:
+        raw_load.send_count(master.address, frames, requests=5_000, in_flight=IN_FLIGHT)
+    os.sync()
+    slave = pair.start("SLAVE")
+    until(lambda: end_of(slave) > 0, "the slave follows")
+    at, begin, before = end_of(slave), time.perf_counter(), pair.cpu_s
+    follows(pair)
+    mib = (end_of(slave) - at) / MIB
+    price = (pair.cpu_s - before) / max(mib, 1) * 1e6
+    pair.note("catch-up, MiB/s", mib / (time.perf_counter() - begin), price)
+
+
+def idle(pair: Pair) -> None:
+    before = pair.cpu_s
+    time.sleep(IDLE_S)
+    pair.note("idle, % of a core", 100 * (pair.cpu_s - before) / IDLE_S, 0)
+
+
+def measure(kinds: Sequence[str], size: Size) -> list[Found]:
+    """What was found of each kind."""
+    found: list[Found] = [{} for _ in kinds]
+    with pairs(kinds, "ASYNC_MASTER") as alone, pairs(kinds, "ASYNC_MASTER") as copied:
+        for pair in copied:
+            catch_up(pair, size.log)
+            idle(pair)
+        take_turns(size, (alone, "alone, sends/s"), (copied, "copied, sends/s"))
+        for each, *both in zip(found, alone, copied, strict=True):
+            for pair in both:
+                each.update(pair.found)
+            each["lost by copying, %"] = [
+                (100 - 100 * with_it[0] / without[0], 0)
+                for with_it, without in zip(
+                    each["copied, sends/s"], each["alone, sends/s"], strict=True
+                )
+            ]
+    with pairs(kinds, "SYNC_MASTER", "SLAVE") as waited:
+        for pair in waited:
+            assert pair.master is not None
+            address = pair.master.address
+            until(lambda at=address: raw_load.first_send(at), "the slave acknowledges")  # type: ignore[misc]
+        take_turns(size, (waited, "waited for, sends/s"))
+        for each, pair in zip(found, waited, strict=True):
+            each.update(pair.found)
     return found
+
+
+def take_turns(size: Size, *rows: tuple[list[Pair], str]) -> None:
+    """Loads on all of them in turn; the first round warms up."""
+    for number in range(size.rounds + 1):
+        for pairs_of_it, name in rows:
+            for pair in pairs_of_it:
+                sends(pair, name, size.sends)
+                if not number:
+                    pair.found.pop(name)
+                    pair.found.pop(f"{name}, the master's")
+
+
+def table(kinds: Sequence[str], found: list[Found]) -> Iterator[str]:
+    """The lines that are printed."""
+    heads = "".join(f"{kind:>12}{'CPU us':>9}" for kind in kinds)
+    yield f"{'':>34}{heads}"
+    for name, mine in found[0].items():
+        each = [of_kind[name] for of_kind in found]
+        middle = [[statistics.median(column) for column in zip(*of, strict=True)] for of in each]
+        line = "".join(f"{rate:>12,.1f}{price:>9.1f}" for rate, price in middle)
+        if len(each) > 1 and "%" not in name:
+            ratio = statistics.median(a / b for (a, _), (b, _) in zip(mine, each[1], strict=True))
+            line += f"  {ratio:.2f} x, CPU {middle[0][1] / middle[1][1]:.2f} x"
+        yield f"{name:>34}{line}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -166,17 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--quick", action="store_true")
     options.add_argument("--java", default="4.9.7", help="version of the real brokers; - for none")
     given = options.parse_args(arguments)
-    size = Size(10_000, 64 * MIB) if given.quick else Size(100_000, 1024 * MIB)
-    print(machine())
-    ours = measure("pocketmq", size)
-    theirs = {} if given.java == "-" else measure(given.java, size)
-    print(f"{'':>22}  {'PocketMQ':>10}  {'CPU us':>8}  {given.java:>10}  {'CPU us':>8}  ratio")
-    for name, (rate, price) in ours.items():
-        other, other_price = theirs.get(name, (0.0, 0.0))
-        ratio = f"{rate / other:.2f} x, CPU {price / other_price:.2f} x" if other_price else ""
-        print(
-            f"{name:>22}  {rate:>10,.1f}  {price:>8.1f}  {other:>10,.1f}  {other_price:>8.1f}  {ratio}"
-        )
+    size = Size(10_000, 5, 64 * MIB) if given.quick else Size(50_000, 7, 1024 * MIB)
+    kinds = ["pocketmq"] + [given.java] * (given.java != "-")
+    print(machine(), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    for line in table(kinds, measure(kinds, size)):
+        print(line)
 
 
 if __name__ == "__main__":

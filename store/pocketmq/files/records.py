@@ -5,7 +5,8 @@ import zlib
 from typing import NamedTuple
 
 from pocketmq.remoting.record import (
-    HEAD,
+    BORN_V6,
+    FIXED_V4,
     MAGIC_AT,
     MAGIC_BLANK,
     MAGIC_START,
@@ -13,6 +14,7 @@ from pocketmq.remoting.record import (
     MAGIC_V2,
     RECORD_SIZE_MIN,
     SIZE_AND_MAGIC,
+    STORE_V6,
     body_at,
     body_size_of,
     store_ms_of,
@@ -51,9 +53,8 @@ def check_record(
     """
     if end - at < RECORD_SIZE_MIN:
         return None if not any(view[at:end]) else "the bytes left are too few for a record"
-    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _ = HEAD.unpack_from(
-        view, at
-    )
+    fixed = FIXED_V4.unpack_from(view, at)
+    size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _, _, store_ms, *_ = fixed
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return None if magic == 0 and size == 0 else f"magic {magic & 0xFFFF_FFFF:08X}"
     topic_prefix = topic_length_size(magic)
@@ -65,7 +66,9 @@ def check_record(
     record_end = at + size
     if where > record_end:
         return "its lengths do not add up"
-    body_size = body_size_of(view, sys_flag, at)
+    body_size = fixed[-1]
+    if sys_flag & (BORN_V6 | STORE_V6):
+        store_ms, body_size = store_ms_of(view, at), body_size_of(view, sys_flag, at)
     body_end = where + body_size
     if body_size < 0 or body_end + topic_prefix + 2 > record_end:
         return f"a body of {body_size} bytes"
@@ -84,7 +87,7 @@ def check_record(
         queue_id,
         queue_offset,
         sys_flag,
-        store_ms_of(view, at),
+        store_ms,
         bytes(view[topic_end + 2 : record_end]),
         magic,
     )

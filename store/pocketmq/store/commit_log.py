@@ -180,7 +180,9 @@ class CommitLog:
 
     def move_end(self, position: int, store_ms: int) -> None:
         """The log ends at `position` now: what is before it has been taken."""
-        file = self.files.file_at(position) or self.files.files[-1]
+        file = self._file
+        if file is None or not file.start <= position < file.start + file.size:
+            file = self.files.file_at(position) or self.files.files[-1]
         if file is not self._file:
             full = self._file
             self._use(file)
@@ -188,7 +190,8 @@ class CommitLog:
                 self.on_roll(full)
         self.at = position - file.start
         self.limit = -1
-        self.store_ms = max(store_ms, self.store_ms)
+        if store_ms > self.store_ms:
+            self.store_ms = store_ms
 
     def drop_ahead(self) -> None:
         """Forget a file made ahead: another way of writing makes its own."""

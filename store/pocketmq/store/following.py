@@ -98,15 +98,16 @@ class Following:
         """Take some of what has arrived. Returns: whether there may be more of it. Raises: Diverged."""
         if self.diverged is not None:
             raise self.diverged
-        until = self._log.end + STEP_SIZE
+        commit_log = self._log
+        until = commit_log.end + STEP_SIZE
         for _ in range(records_max):
-            if self._log.end >= until:
+            if commit_log.end >= until:
                 break
             record = self._next()
             if record is None:
                 return False
             self._put(record)
-            self._log.move_end(record.position + record.size, record.store_ms)
+            commit_log.move_end(record.position + record.size, record.store_ms)
         return True
 
     def drop_rest(self) -> None:
@@ -147,7 +148,8 @@ class Following:
 
     def _put(self, record: Entry) -> None:
         """The record's entry, and who is told of it. Raises: Diverged."""
-        if not record.sys_flag & _PREPARED_OR_ROLLBACK:
+        sys_flag = record.sys_flag
+        if not sys_flag & _PREPARED_OR_ROLLBACK:
             topic = self._topics.get(record.topic)
             if topic is None:
                 topic = record.topic.decode("utf-8", "surrogateescape")
@@ -167,7 +169,7 @@ class Following:
                     record.store_ms,
                     record.properties,
                 )
-        if record.sys_flag & _ROLLBACK != _ROLLBACK:
+        if sys_flag & _ROLLBACK != _ROLLBACK:
             if not self._index.pending:
                 self._index.wake()
             self._index.pending.append(self._index.note(record))

@@ -4,7 +4,7 @@
    be of one size, and a master in another mode speaks another language on that port.
 2. Then it compares the ends of the two logs (tail.py). Another end than the master's is not followed: it
    is refused in words, or cut back and kept in a file (slaveDivergence).
-3. It reports what it has after each read, and takes the records in bounded steps between two reads.
+3. It reports what it has at each read, at once; the records are taken in bounded steps between two reads.
 4. With an empty log it asks for the master's whole log; 0 would bring the last file only. Where that log
    begins at 0 it asks for byte 1, since byte 0 of a log is always 0.
 5. What ends a connection is tried again after RETRY_MS, at the address that was known last.
@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from pocketmq.broker.ha.config import CUT, HaConfig
 from pocketmq.broker.ha.flow import Flow
@@ -32,6 +32,8 @@ RETRY_MS = 1_000
 _CONNECT_MS = 3_000
 _READ_SIZE = 1 << 20
 _BUFFER_SIZE = 4 << 20
+# Bytes that have come and were not taken yet: the master waits beyond.
+_BEHIND_MAX = 8 << 20
 
 
 class CannotFollow(PocketMQError):
@@ -88,7 +90,7 @@ class Follower:
     ) -> None:
         """after_cut: called when the log was cut back, before anything else comes."""
         self._config = config
-        self._monotonic_ms = clock.monotonic_ms
+        self._clock = clock
         self._store = store
         self.master = master
         self.state = FollowState()
@@ -129,12 +131,7 @@ class Follower:
         ends = await self._check_master()
         following = await self._agree(address, ends)
         begin = self._begin(following, ends)
-        async with _connected(address) as (reader, writer):
-            writer.write(report(begin))
-            self.state.heard_ms = self._monotonic_ms()
-            self.state.connected, self.state.trouble = True, ""
-            log.info("following master=%s from=%d", address, begin)
-            await self._take(following, reader, writer)
+        await self._take(following, address, begin)
 
     # ------------------------------------------------------------ before it
 
@@ -211,43 +208,105 @@ class Follower:
                 following.receive(b"\0")
         return following.received
 
-    # ------------------------------------------------------------ following
-
-    async def _take(
-        self, following: Following, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _take(self, following: Following, address: str, begin: int) -> None:
         """Invariant 3. Raises: OSError, EOFError, PocketMQError."""
-        slices, config = Slices(), self._config
-        state = self.state
-        while True:
-            data = await self._read(reader)
-            if data:
-                state.heard_ms = self._monotonic_ms()
-                for offset, piece in slices.feed(data):
-                    if offset != following.received:
-                        raise HaWireError(
-                            f"the master sends {offset} where {following.received} comes next"
-                        )
-                    following.receive(piece)
-                    state.received.add(len(piece), state.heard_ms)
-                state.master_end = max(state.master_end, following.received)
-            elif self._monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
-                raise TimeoutError("the master says nothing any more")
-            writer.write(report(following.received))
-            while following.step():
-                await asyncio.sleep(0)
-            await writer.drain()
-
-    async def _read(self, reader: asyncio.StreamReader) -> bytes:
-        """What has come; nothing when it is time for a sign of life. Raises: EOFError, OSError."""
+        state, config, clock = self.state, self._config, self._clock
+        host, port = _host_and_port(address)
+        async with asyncio.timeout(_CONNECT_MS / 1000):
+            transport, taking = await asyncio.get_running_loop().create_connection(
+                lambda: _Taking(following, state, clock), host, port
+            )
         try:
-            async with asyncio.timeout(self._config.ha_send_heartbeat_interval / 1000):
-                data = await reader.read(_READ_SIZE)
-        except TimeoutError:
-            return b""
-        if not data:
-            raise EOFError("the master has closed the connection")
-        return data
+            taking.report()
+            state.heard_ms = clock.monotonic_ms()
+            state.connected, state.trouble = True, ""
+            log.info("following master=%s from=%d", address, begin)
+            while not taking.ended.done():
+                # A sign of life, the other way as well: the master counts on it.
+                await asyncio.wait(
+                    (taking.ended,), timeout=config.ha_send_heartbeat_interval / 1000
+                )
+                if clock.monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
+                    raise TimeoutError("the master says nothing any more")
+                taking.report()
+            await taking.ended
+        finally:
+            # What it has ended with was told above, or does not matter any more.
+            taking.ended.cancel() or taking.ended.exception()
+            transport.abort()
+
+
+class _Taking(asyncio.Protocol):
+    """The connection that is followed (invariant 3)."""
+
+    def __init__(self, following: Following, state: FollowState, clock: Clock) -> None:
+        self._following = following
+        self._state = state
+        self._monotonic_ms = clock.monotonic_ms
+        self._slices = Slices()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._is_stepping = False
+        # Ends with why the connection did.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not an instance of it under uvloop.
+        self._transport = cast("asyncio.Transport", transport)
+        # What is written goes to the kernel at once: the master waits for it.
+        self._transport.set_write_buffer_limits(high=0)
+
+    def data_received(self, data: bytes) -> None:
+        following, state = self._following, self._state
+        if self.ended.done():
+            return
+        state.heard_ms = self._monotonic_ms()
+        try:
+            for offset, piece in self._slices.feed(data):
+                if offset != following.received:
+                    raise HaWireError(
+                        f"the master sends {offset} where {following.received} comes next"
+                    )
+                following.receive(piece)
+                state.received.add(len(piece), state.heard_ms)
+        except (OSError, PocketMQError) as error:
+            self._end(error)
+            return
+        state.master_end = max(state.master_end, following.received)
+        self.report()
+        if not self._is_stepping:
+            self._is_stepping = True
+            self._loop.call_soon(self._step)
+
+    def report(self) -> None:
+        """Say how far this log goes."""
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.write(report(self._following.received))
+
+    def _step(self) -> None:
+        """Take some records; what the master sends meanwhile is heard between two steps."""
+        self._is_stepping = False
+        if self.ended.done():
+            return
+        assert self._transport is not None
+        try:
+            self._is_stepping = self._following.step()
+        except (OSError, PocketMQError) as error:
+            self._end(error)
+            return
+        if self._is_stepping:
+            self._loop.call_soon(self._step)
+        may_read = self._following.behind <= _BEHIND_MAX
+        if may_read != self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading() if may_read else self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error or EOFError("the master has closed the connection"))
+
+    def _end(self, error: Exception) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
 
 
 async def fetched(address: str, position: int, size: int) -> bytes:
@@ -272,12 +331,14 @@ async def fetched(address: str, position: int, size: int) -> bytes:
 async def _connected(
     address: str,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    host, _, port = address.rpartition(":")
     async with asyncio.timeout(_CONNECT_MS / 1000):
-        reader, writer = await asyncio.open_connection(
-            host.strip("[]"), int(port), limit=_BUFFER_SIZE
-        )
+        reader, writer = await asyncio.open_connection(*_host_and_port(address), limit=_BUFFER_SIZE)
     try:
         yield reader, writer
     finally:
         writer.transport.abort()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

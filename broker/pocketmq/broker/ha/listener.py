@@ -1,16 +1,18 @@
 """HaListener: the port of a master for its slaves; sockets around slaves.py and replicas.py.
 
 1. Slices are taken from the mapped log, up to a bound a slave and turn of the loop; a slave that does not
-   read is waited for, and costs 256 KiB.
+   read is waited for, and costs 512 KiB.
 2. What this process found in its log when it started is on the disk before any of it leaves: a power cut
    must not take from the master what a slave has.
-3. A sender that waits for slaves wakes the round (Replicas.asked); what nobody waits for leaves within
-   LOOK_MS, after a pause within PAUSE_LOOK_MS, as RocketMQ's. Without slaves nothing runs.
+3. What a sender waits for leaves in the next turn of the loop, with all that came in the same one
+   (Replicas.asked); what nobody waits for leaves within LOOK_MS, after a pause within PAUSE_LOOK_MS, as
+   RocketMQ's. Without slaves nothing runs.
+4. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
+   slave would wait for it.
 Source: DefaultHAService, DefaultHAConnection, RocketMQ 4.9.7.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 from typing import cast
@@ -27,7 +29,6 @@ log = logging.getLogger(__name__)
 
 LOOK_MS, PAUSE_LOOK_MS = 20, 100
 CONNECTIONS_MAX = 64
-_UNREAD_MAX = 256 << 10
 _ROUND_SIZE = 1 << 20
 
 
@@ -42,7 +43,11 @@ class HaListener:
         self.store = store
         self.replicas = replicas
         self.connections: set[SlaveConnection] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
+        # Somebody connected, or wants to be sent something; and whether that is arranged.
+        self._there = asyncio.Event()
+        self._is_due = False
         self.is_closed = False
         # Where the log ended at the last look.
         self._seen = -1
@@ -51,13 +56,15 @@ class HaListener:
         """Take slaves; `sock` is bound."""
         # Invariant 2.
         await self.store.on_disk()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: SlaveConnection(self), sock=sock)
+        self._loop = asyncio.get_running_loop()
+        self.replicas.asked = self.wake
+        self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock)
 
     async def finish(self, within_ms: int) -> None:
         """Send until the slaves in sync have everything, or the time is over."""
         until = self.monotonic_ms() + within_ms
         slaves, end = self.replicas.slaves, self.store.commit_log_max_position
+        self.wake()
         while self.monotonic_ms() < until and any(
             slaves.is_in_sync(slave) and slave.acked < end for slave in slaves.connected
         ):
@@ -76,27 +83,35 @@ class HaListener:
         for connection in list(self.connections):
             connection.abort()
 
+    def wake(self) -> None:
+        """Send what there is in the next turn of the loop."""
+        if not self._is_due and self._loop is not None:
+            self._is_due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_due = False
+        now_ms = self.monotonic_ms()
+        more = [connection.step(now_ms) for connection in list(self.connections)]
+        if any(more):
+            self.wake()
+
     async def round(self) -> None:
-        """Wait until there may be something to send, and send it."""
-        asked = self.replicas.asked
+        """Wait a while, and send what nobody waits for; expire what somebody has waited for."""
         if self.connections or self.replicas.waiting:
             seen, self._seen = self._seen, self.store.commit_log_max_position
-            look_ms = PAUSE_LOOK_MS if seen == self._seen else LOOK_MS
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(look_ms / 1000):
-                    await asked.wait()
+            await asyncio.sleep((PAUSE_LOOK_MS if seen == self._seen else LOOK_MS) / 1000)
         else:
-            await asked.wait()
-        asked.clear()
+            self._there.clear()
+            await self._there.wait()
         self.replicas.expire()
-        now_ms = self.monotonic_ms()
-        more = False
-        self.replicas.slaves.passed(now_ms)
-        for connection in list(self.connections):
-            more |= connection.step(now_ms)
-        if more:
-            asked.set()
-            await asyncio.sleep(0)
+        self.replicas.slaves.passed(self.monotonic_ms())
+        self.wake()
+
+    def entered(self, connection: "SlaveConnection") -> None:
+        """A slave is there."""
+        self.connections.add(connection)
+        self._there.set()
 
 
 class SlaveConnection(asyncio.Protocol):
@@ -122,11 +137,11 @@ class SlaveConnection(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
-        transport.set_write_buffer_limits(high=_UNREAD_MAX)
+        # Invariant 4.
+        transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.slave = self._slaves.connect(address_text(*peer[:2]), listener.monotonic_ms())
-        listener.connections.add(self)
-        listener.replicas.asked.set()
+        listener.entered(self)
 
     def data_received(self, data: bytes) -> None:
         if self.slave is not None:
@@ -134,14 +149,14 @@ class SlaveConnection(asyncio.Protocol):
             self._slaves.heard(self.slave, data, self._listener.monotonic_ms())
             self._listener.replicas.acked()
             if not began:
-                self._listener.replicas.asked.set()
+                self._listener.wake()
 
     def pause_writing(self) -> None:
         self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._listener.replicas.asked.set()
+        self._listener.wake()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.slave is not None:
@@ -165,7 +180,7 @@ class SlaveConnection(asyncio.Protocol):
             return False
         more = self._send(slave, now_ms) if slave.served else False
         if not self._paused and self._slaves.due_for_life(slave, now_ms):
-            self._write(head(slave.next, 0), slave, now_ms)
+            self._write([head(slave.next, 0)], slave, now_ms)
         return more
 
     def _send(self, slave: Slave, now_ms: int) -> bool:
@@ -185,11 +200,11 @@ class SlaveConnection(asyncio.Protocol):
                 slave.next += len(piece)
             if not parts:
                 return False
-            self._write(b"".join(parts), slave, now_ms)
+            self._write(parts, slave, now_ms)
         return not self._paused
 
-    def _write(self, data: bytes, slave: Slave, now_ms: int) -> None:
+    def _write(self, parts: list[bytes | memoryview], slave: Slave, now_ms: int) -> None:
         assert self._transport is not None
         slave.told_ms = now_ms
-        slave.sent.add(len(data), now_ms)
-        self._transport.write(data)
+        slave.sent.add(sum(map(len, parts)), now_ms)
+        self._transport.writelines(parts)

@@ -10,7 +10,6 @@
 4. A send that wants to wait is refused while fewer than minInSyncReplicas are in sync: it is not stored.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -23,13 +22,13 @@ Done = Callable[[ResponseCode], object]
 
 
 class Replicas:
-    """Owner of who waits. asked: set when there is something that slaves should be sent at once."""
+    """Owner of who waits. asked: called when there is something that slaves should be sent at once."""
 
     def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves) -> None:
         self._config = config
         self._monotonic_ms = clock.monotonic_ms
         self.slaves = slaves
-        self.asked = asyncio.Event()
+        self.asked: Callable[[], None] = lambda: None
         # (position, until when in monotonic ms, who waits)
         self._waiting: deque[tuple[int, int, Done]] = deque()
 
@@ -79,7 +78,7 @@ class Replicas:
             return ResponseCode.SUCCESS
         if acked < 0:
             return ResponseCode.SLAVE_NOT_AVAILABLE
-        self.asked.set()
+        self.asked()
         self._waiting.append((position, self._monotonic_ms() + self._config.slave_timeout, done))
         return None
 

@@ -62,30 +62,39 @@ class Slice(NamedTuple):
     """Bytes of the log from `offset` on; none: a sign of life."""
 
     offset: int
-    data: bytes
+    data: memoryview
 
 
 class Slices:
     """Reads what a master sends."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        # What has come of a slice that is not whole, and how much there must be to go on.
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._needed = HEAD_SIZE
 
     def feed(self, data: bytes) -> Iterator[Slice]:
         """The slices that are whole now. Raises: HaWireError."""
-        buffer = self._buffer
-        buffer += data
-        at = 0
-        while len(buffer) - at >= HEAD_SIZE:
-            offset, size = _HEAD.unpack_from(buffer, at)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return
+        if len(self._parts) > 1:
+            data = b"".join(self._parts)
+        view = memoryview(data)
+        at, needed = 0, HEAD_SIZE
+        while len(view) - at >= HEAD_SIZE:
+            offset, size = _HEAD.unpack_from(view, at)
             if not 0 <= size <= SLICE_SIZE_MAX or offset < 0:
                 raise HaWireError(
                     f"a slice of {size} bytes at {offset}: the other side is no RocketMQ master, or is "
                     "one in controller mode, which speaks another language on this port"
                 )
-            end = at + HEAD_SIZE + size
-            if len(buffer) < end:
+            if len(view) - at < HEAD_SIZE + size:
+                needed = HEAD_SIZE + size
                 break
-            yield Slice(offset, bytes(buffer[at + HEAD_SIZE : end]))
-            at = end
-        del buffer[:at]
+            at += HEAD_SIZE + size
+            yield Slice(offset, view[at - size : at])
+        self._parts = [data[at:]]
+        self._size, self._needed = len(data) - at, needed
