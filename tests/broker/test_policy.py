@@ -24,6 +24,7 @@ from pocketmq.broker.groups.sub_group import (
     Rewind,
     SubGroup,
 )
+from pocketmq.broker.groups.sub_group_debts import owe
 from pocketmq.broker.parts import Parts
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import OffsetMoved, Refused
@@ -177,7 +178,7 @@ def test_a_sub_group_does_in_each_state_what_the_table_says(rewind: Rewind, hear
     elif heard is Heard.OWED:
         departed = SubGroup(0, {"T": build_subscription("T", "A")}, 0)
         departed.queues[KEY] = QueueState.at(3)
-        group._owe(departed, sub_group, lambda *_: 3, rewind=True)
+        owe(group, group.begun, departed, sub_group, lambda *_: 3, rewind=True)
         state = sub_group.queues[KEY]
         assert state.debts == [Debt(departed.id, 3, 20, True)]
         assert state.offset == 3

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.groups.consumer_manager import BROADCASTING, ConsumerManager
-from pocketmq.broker.groups.isolated_group import SubGroupFilter
+from pocketmq.broker.groups.sub_group_order import SubGroupFilter
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
