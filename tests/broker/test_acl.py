@@ -14,7 +14,7 @@ from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.requests import REQUESTS, Access
+from pocketmq.remoting.requests import REQUESTS, Right
 
 ACCOUNTS = """
 globalWhiteRemoteAddresses:
@@ -57,7 +57,7 @@ def validator(path: Path) -> PlainAccessValidator:
 def check(validator: PlainAccessValidator, request: RemotingCommand, peer: str = PEER) -> None:
     """As a broker does it that has no messages; a code that it does not know needs a signature."""
     row = REQUESTS.get(request.code)
-    validator.check(request, peer, Access() if row is None else row.access, lambda _: None)
+    validator.check(request, peer, Right() if row is None else row.access, lambda _: None)
 
 
 def send(topic: str, **how: str) -> RemotingCommand:

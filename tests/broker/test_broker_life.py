@@ -14,7 +14,8 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker.addresses import advertise
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import parse_offset_msg_id

@@ -8,7 +8,8 @@ from tests.broker.serving import Peer, number, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.role import MASTER_ONLY
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode

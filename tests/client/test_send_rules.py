@@ -38,7 +38,6 @@ from pocketmq.client.namespace import (
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer import Producer, delayed, queue_index
 from pocketmq.client.route import (
-    BrokerData,
     NoQueueToSendTo,
     QueueData,
     TopicPublishInfo,
@@ -54,6 +53,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.message import Message, Property
 from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.record import decode_batch
+from pocketmq.remoting.tables import BrokerData
 
 
 def route(**queues: int) -> TopicRoute:

@@ -10,7 +10,7 @@ from tests.kit.rough_proxy import RoughProxy
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.client import Message, Producer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock

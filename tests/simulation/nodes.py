@@ -16,7 +16,7 @@ from tests.simulation.machine import START_MS, Machine
 from tests.simulation.network import HOST, Host, Network
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError

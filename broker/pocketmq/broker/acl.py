@@ -60,7 +60,7 @@ from pocketmq.remoting.names import (
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.record import Record, read_record
-from pocketmq.remoting.requests import Access
+from pocketmq.remoting.requests import Right
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ Need = tuple[str, Permission]
 # ------------------------------------------------------------ what a request needs
 
 
-def needs_of(request: RemotingCommand, access: Access, message_at: MessageAt) -> Iterator[Need]:
+def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> Iterator[Need]:
     """What an account must have for this request.
 
     Raises: AccessDenied for a request that does not say what it is about; ProtocolError for a body that
@@ -125,7 +125,7 @@ def needs_of(request: RemotingCommand, access: Access, message_at: MessageAt) ->
             yield _write_need(topic)
 
 
-def _topics_at(values: Any, path: str, access: Access, message_at: MessageAt) -> Iterator[str]:
+def _topics_at(values: Any, path: str, access: Right, message_at: MessageAt) -> Iterator[str]:
     for position in _named(values, path, access):
         yield from _own_topics(position, message_at)
 
@@ -157,7 +157,7 @@ def _write_need(topic: str) -> Need:
     return topic, Permission.SUB if is_retry_topic(topic) else Permission.PUB
 
 
-def _named(values: Any, path: str, access: Access) -> list[str]:
+def _named(values: Any, path: str, access: Right) -> list[str]:
     """The names at `path`."""
     if access.in_body:
         names = _in_body(values, path)
@@ -238,7 +238,7 @@ class Account:
             ],
         }
 
-    def check(self, request: RemotingCommand, access: Access | None, message_at: MessageAt) -> None:
+    def check(self, request: RemotingCommand, access: Right | None, message_at: MessageAt) -> None:
         """access None: for administrators only. Raises: AccessDenied (invariant 2)."""
         if access is None and not self.admin:
             raise AccessDenied(
@@ -396,7 +396,7 @@ class PlainAccessValidator:
 
     # ------------------------------------------------------------ requests
 
-    def guarded(self, handler: Handler, access: Access | None, message_at: MessageAt) -> Handler:
+    def guarded(self, handler: Handler, access: Right | None, message_at: MessageAt) -> Handler:
         """The handler behind the check; access None: for administrators only."""
 
         def checked(request: RemotingCommand, connection: Connection) -> Any:
@@ -426,7 +426,7 @@ class PlainAccessValidator:
         return account.white_address.matches(address) or account.has(*_write_need(topic))
 
     def check(
-        self, request: RemotingCommand, peer: str, access: Access | None, message_at: MessageAt
+        self, request: RemotingCommand, peer: str, access: Right | None, message_at: MessageAt
     ) -> None:
         """peer: ip:port. message_at: see MessageStore. Raises: AccessDenied (invariant 1)."""
         ext = request.ext or {}

@@ -41,7 +41,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.connection import Handler, not_supported
 from pocketmq.remoting.message_codec import pack_address
-from pocketmq.remoting.requests import REQUESTS, Access
+from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.store import MessageStore, StoreConfig
@@ -235,7 +235,7 @@ class Broker:
             for code, handler in handlers.items():
                 handlers[code] = acl.guarded(handler, REQUESTS[code].access, message_at)
             # Whoever signs is told what is not served.
-            default = acl.guarded(not_supported, Access(), message_at)
+            default = acl.guarded(not_supported, Right(), message_at)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,

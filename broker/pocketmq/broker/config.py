@@ -1,24 +1,16 @@
 """The broker's settings, with the names that broker.conf gives them. Source: BrokerConfig,
-NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
-
-A real broker.conf also names settings of things that PocketMQ does not have (thread pools, commercial
-counters): `read_broker_conf` logs each once, and never fails for it.
+NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7. Reading such a file: broker_conf.py.
 """
 
-import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pocketmq.broker.ha.config import HaConfig, check_role
+from pocketmq.broker.ha.config import HaConfig
 from pocketmq.remoting.names import TRACE_TOPIC
-from pocketmq.remoting.settings import key, nearest
+from pocketmq.remoting.settings import key
 from pocketmq.remoting.shares import ConnectionLimits
-from pocketmq.store import StoreConfig
-
-log = logging.getLogger(__name__)
-
 
 _IDENTITY = "name servers and clients know the broker by it"
 _OPEN = "the port is open already"
@@ -481,32 +473,3 @@ def _host_name() -> str:
         c if (c.isalnum() and c.isascii()) or c in "-_" else "-" for c in socket.gethostname()
     )
     return name or "DEFAULT_BROKER"
-
-
-# Names that real configuration files hold and that have nothing to act on here.
-_IGNORED_PREFIXES = ("commercial", "rocketmqHome", "messageStorePlugIn")
-_IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity")
-
-
-def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-    """Both groups of settings from the text of a broker.conf (settings.parse_properties).
-
-    Unknown names are logged, with the nearest known one. Raises: IllegalArgument for a value that is
-    not allowed.
-    """
-    warn_of_unknown(properties)
-    config = BrokerConfig.from_properties(properties)
-    check_role(config)
-    return config, StoreConfig.from_properties(properties)
-
-
-def warn_of_unknown(properties: Mapping[str, str]) -> None:
-    """One log line for each name that neither the broker nor the store knows."""
-    known = {**BrokerConfig.keys(), **StoreConfig.keys()}
-    for name in properties:
-        if name in known:
-            continue
-        if name.startswith(_IGNORED_PREFIXES) or name.endswith(_IGNORED_SUFFIXES):
-            log.info("setting without effect here: %s", name)
-        else:
-            log.warning("unknown setting, ignored: %s%s", name, nearest(name, known))

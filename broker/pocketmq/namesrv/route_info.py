@@ -30,27 +30,11 @@ from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.tables import READ_WRITE, TopicConfig
+from pocketmq.remoting.tables import READ_WRITE, BrokerData, TopicConfig
 
 log = logging.getLogger(__name__)
 
 BROKER_TIMEOUT_MS = 120_000
-
-
-@dataclass(slots=True)
-class BrokerData:
-    """The addresses of one broker name."""
-
-    cluster: str
-    broker_name: str
-    addresses: dict[int, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "brokerAddrs": dict(sorted(self.addresses.items())),
-            "brokerName": self.broker_name,
-            "cluster": self.cluster,
-        }
 
 
 @dataclass(slots=True)
@@ -130,7 +114,7 @@ class RouteInfo:
         self._clusters.setdefault(registration.cluster, set()).add(name)
         broker = self._brokers.get(name)
         if broker is None:
-            broker = self._brokers[name] = BrokerData(registration.cluster, name)
+            broker = self._brokers[name] = BrokerData(name, registration.cluster)
         for other_id, other in list(broker.addresses.items()):
             if other == address and other_id != broker_id:
                 del broker.addresses[other_id]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import BrokerConfig, read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.console_server import bound_console, read_console_config

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pocketmq.admin.admin import Admin
 from pocketmq.admin.settings import Counted
 from pocketmq.admin.types import ClusterBroker, QueueStatus
-from pocketmq.client.route import BrokerData, QueueData, TopicRoute
+from pocketmq.client.route import QueueData, TopicRoute
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import DLQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, is_system_topic
+from pocketmq.remoting.tables import BrokerData
 
 TOPIC_TYPES = (
     "NORMAL",

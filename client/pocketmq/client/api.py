@@ -312,14 +312,6 @@ class MQClientApi(Asking):
         )
         return headers.SearchOffsetResponseHeader.parse(found.ext).offset
 
-    async def earliest_store_time(self, address: str, queue: MessageQueue) -> int:
-        """When the queue's first message was stored, ms; -1 when it has none."""
-        header = headers.GetEarliestMsgStoretimeHeader(queue.topic, queue.queue_id)
-        found = await self.ask(
-            address, RequestCode.GET_EARLIEST_MSG_STORETIME, header, about=queue_text(queue)
-        )
-        return headers.GetEarliestMsgStoretimeResponseHeader.parse(found.ext).timestamp
-
     # ------------------------------------------------------------ looking messages up
 
     async def view_message(

@@ -1,4 +1,4 @@
-"""TopicRoute: where the queues of a topic are, as the name server says (wire.md 6.3).
+"""TopicRoute: where the queues of a topic are, as the name server says.
 
 From a route come three things: the queues to send to (write permission and a master), the queues to
 consume from (read permission), and the addresses of the brokers. Source: TopicRouteData,
@@ -14,6 +14,7 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.tables import BrokerData
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,6 @@ class QueueData:
     read_queue_nums: int
     write_queue_nums: int
     perm: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerData:
-    """A broker's addresses by broker id; 0 is the master."""
-
-    broker_name: str
-    cluster: str
-    addresses: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class TopicRoute:
                 ),
                 tuple(
                     sorted(
-                        (_broker_data(each) for each in data.get("brokerDatas") or ()),
+                        (BrokerData.from_json(each) for each in data.get("brokerDatas") or ()),
                         key=lambda broker: broker.broker_name,
                     )
                 ),
@@ -116,14 +108,6 @@ def _queue_data(data: Mapping[str, Any]) -> QueueData:
         int(data.get("readQueueNums") or 0),
         int(data.get("writeQueueNums") or 0),
         int(data.get("perm") or 0),
-    )
-
-
-def _broker_data(data: Mapping[str, Any]) -> BrokerData:
-    return BrokerData(
-        str(data["brokerName"]),
-        str(data.get("cluster") or ""),
-        {int(number): str(address) for number, address in (data.get("brokerAddrs") or {}).items()},
     )
 
 

@@ -108,31 +108,28 @@ class Router:
     def _call_all(
         self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeResult | None:
-        for place, message in enumerate(messages):
-            try:
-                route, arguments = self._of(message, context, len(messages))
-                result = route.handler(*arguments)
-            except Exception:
-                if not place:
-                    raise
-                log.exception("a function failed, its message comes again queue=%s", context.queue)
-                result = ConsumeResult.RECONSUME_LATER
-            if result not in _DONE:
-                return _ended(place, context, result)
-        return ConsumeResult.SUCCESS
+        consuming = self._consume(messages, context, _called)
+        try:
+            consuming.send(None)
+        except StopIteration as end:
+            answer: ConsumeResult | None = end.value
+            return answer
+        raise AssertionError("a plain function awaits nothing")
 
     async def _await_all(
         self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeResult | None:
+        return await self._consume(messages, context, _awaited)
+
+    async def _consume(
+        self,
+        messages: list[MessageExt],
+        context: ConsumeContext,
+        call: Callable[[_Route, tuple[Any, ...]], Awaitable[Any]],
+    ) -> ConsumeResult | None:
         for place, message in enumerate(messages):
-            result: Any
             try:
-                route, arguments = self._of(message, context, len(messages))
-                if route.is_async:
-                    waiting: Any = route.handler(*arguments)
-                    result = await waiting
-                else:
-                    result = await asyncio.to_thread(route.handler, *arguments)
+                result = await call(*self._of(message, context, len(messages)))
             except Exception:
                 if not place:
                     raise
@@ -156,6 +153,17 @@ class Router:
             if count == 1:
                 context.delay_level = _GIVE_UP
             raise ValueError(f"the body of message {message.msg_id} cannot be read") from error
+
+
+async def _called(route: _Route, arguments: tuple[Any, ...]) -> Any:
+    return route.handler(*arguments)
+
+
+async def _awaited(route: _Route, arguments: tuple[Any, ...]) -> Any:
+    if route.is_async:
+        waiting: Any = route.handler(*arguments)
+        return await waiting
+    return await asyncio.to_thread(route.handler, *arguments)
 
 
 def _ended(place: int, context: ConsumeContext, result: Any) -> ConsumeResult | None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from pocketmq.broker.acts.pop import Popped
 from pocketmq.broker.acts.send_back import SentBack
 from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed

@@ -84,7 +84,7 @@ class Server(Flag):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Right:
     """What a request needs, by the fields that name its topics and groups.
 
     publish, subscribe, either: topics; group: what the account must be able to subscribe as. Fields of the
@@ -107,7 +107,7 @@ class Access:
     def __str__(self) -> str:
         """In words.
 
-        >>> str(Access(subscribe="topic", group="consumerGroup"))
+        >>> str(Right(subscribe="topic", group="consumerGroup"))
         'subscribe `topic`; subscribe as `consumerGroup`'
         """
         words = (
@@ -128,7 +128,7 @@ class Row:
     code: RequestCode | PocketRequestCode
     header: type[Header] | None = None
     answer: type[Header] | None = None
-    access: Access | None = None
+    access: Right | None = None
     server: Server = Server.BROKER
     why: str = ""
 
@@ -145,11 +145,11 @@ _HA = "5.x slaves that act as masters, which the 4.9 face does not offer"
 _CONTAINER = "5.x broker container: one process is one broker here"
 _STATIC = "5.x static topics, which the 4.9 face does not offer"
 
-_PUBLISH, _PUBLISH_V2 = Access(publish="topic"), Access(publish="b")
-_READ = Access(subscribe="topic", group="consumerGroup")
-_RECEIPT = Access(subscribe="topic", group="consumerGroup", popped=True)
-_QUEUE = Access(either="topic")
-_LOCKS = Access(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
+_PUBLISH, _PUBLISH_V2 = Right(publish="topic"), Right(publish="b")
+_READ = Right(subscribe="topic", group="consumerGroup")
+_RECEIPT = Right(subscribe="topic", group="consumerGroup", popped=True)
+_QUEUE = Right(either="topic")
+_LOCKS = Right(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
 
 
 def _served_by(server: Server, *rows: Row) -> Iterator[Row]:
@@ -169,7 +169,7 @@ _ROWS: tuple[Row, ...] = (
         C.QUERY_MESSAGE,
         h.QueryMessageHeader,
         h.QueryMessageResponseHeader,
-        Access(subscribe="topic"),
+        Right(subscribe="topic"),
     ),
     Row(
         C.QUERY_CONSUMER_OFFSET,
@@ -193,10 +193,10 @@ _ROWS: tuple[Row, ...] = (
         h.GetEarliestMsgStoretimeResponseHeader,
         _QUEUE,
     ),
-    Row(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Access(read_at="offset")),
+    Row(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Right(read_at="offset")),
     Row(
         C.HEART_BEAT,
-        access=Access(
+        access=Right(
             subscribe="consumerDataSet.subscriptionDataSet.topic",
             group="consumerDataSet.groupName",
             in_body=True,
@@ -206,24 +206,22 @@ _ROWS: tuple[Row, ...] = (
     Row(
         C.UNREGISTER_CLIENT,
         h.UnregisterClientHeader,
-        access=Access(group="consumerGroup", optional=True),
+        access=Right(group="consumerGroup", optional=True),
     ),
     Row(
         C.CONSUMER_SEND_MSG_BACK,
         h.ConsumerSendMsgBackHeader,
-        access=Access(group="group", read_at="offset"),
+        access=Right(group="group", read_at="offset"),
     ),
-    Row(C.END_TRANSACTION, h.EndTransactionHeader, access=Access(write_at="commitLogOffset")),
-    Row(
-        C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Access(group="consumerGroup")
-    ),
+    Row(C.END_TRANSACTION, h.EndTransactionHeader, access=Right(write_at="commitLogOffset")),
+    Row(C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Right(group="consumerGroup")),
     Row(C.LOCK_BATCH_MQ, access=_LOCKS),
     Row(C.UNLOCK_BATCH_MQ, access=_LOCKS),
     Row(C.GET_ALL_CONSUMER_OFFSET),
     Row(C.GET_ALL_DELAY_OFFSET),
     Row(
         C.CHECK_CLIENT_CONFIG,
-        access=Access(subscribe="subscriptionData.topic", group="group", in_body=True),
+        access=Right(subscribe="subscriptionData.topic", group="group", in_body=True),
     ),
     Row(C.UPDATE_AND_CREATE_ACL_CONFIG),
     Row(C.DELETE_ACL_CONFIG),
@@ -280,7 +278,7 @@ _ROWS: tuple[Row, ...] = (
     Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigHeader),
     Row(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
     Row(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
-    Row(C.QUERY_ASSIGNMENT, access=Access(subscribe="topic", group="consumerGroup", in_body=True)),
+    Row(C.QUERY_ASSIGNMENT, access=Right(subscribe="topic", group="consumerGroup", in_body=True)),
     Row(C.SET_MESSAGE_REQUEST_MODE),
     Row(C.GET_ALL_MESSAGE_REQUEST_MODE),
     Row(C.POP_MESSAGE, h.PopMessageHeader, h.PopMessageResponseHeader, _READ),
@@ -294,7 +292,7 @@ _ROWS: tuple[Row, ...] = (
     ),
     Row(C.NOTIFICATION, h.NotificationHeader, h.NotificationResponseHeader, _READ),
     Row(C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ),
-    Row(C.BATCH_ACK_MESSAGE, access=Access(subscribe="acks.t", group="acks.c", in_body=True)),
+    Row(C.BATCH_ACK_MESSAGE, access=Right(subscribe="acks.t", group="acks.c", in_body=True)),
     Row(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
     Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     Row(P.GET_TIMERS, GetTimersHeader),

@@ -1,4 +1,4 @@
-"""A topic and a group as both ends and the files know them: TopicConfig, GroupConfig.
+"""A topic, a group and a broker as both ends and the files know them.
 
 Their JSON is that of topics.json, subscriptionGroup.json, registrations and the requests of administration.
 Source: TopicConfig, SubscriptionGroupConfig, RocketMQ 4.9.7.
@@ -25,6 +25,33 @@ def perm_text(perm: int) -> str:
         + ("W" if perm & Perm.WRITE else "-")
         + ("X" if perm & Perm.INHERIT else "-")
     )
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """The addresses of one broker name by broker id; 0 is the master. Source: BrokerData, RocketMQ 4.9.7."""
+
+    broker_name: str
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As routes have it."""
+        return {
+            "brokerAddrs": dict(sorted(self.addresses.items())),
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises: KeyError, TypeError, ValueError."""
+        addresses = data.get("brokerAddrs") or {}
+        return cls(
+            str(data["brokerName"]),
+            str(data.get("cluster") or ""),
+            {int(number): str(address) for number, address in addresses.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from pocketmq.store.errors import (
     StoreUnreadable,
 )
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore, QueryResult
+from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
+from pocketmq.store.read_store import QueryResult
 from pocketmq.store.store_config import StoreConfig
 
 __all__ = [

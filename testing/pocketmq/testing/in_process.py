@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import read_broker_conf
+from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from pocketmq.broker.acts.pop import PopActs, Popped
+from pocketmq.broker.acts.pop import PopActs
+from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -76,14 +76,7 @@ async def topic_route(admin: Admin, given: Given) -> None:
     route = await admin.topics.route(given["t"])
     if "l" not in given:
         found: dict[str, Any] = {
-            "brokerDatas": [
-                {
-                    "brokerAddrs": {str(number): at for number, at in each.addresses.items()},
-                    "brokerName": each.broker_name,
-                    "cluster": each.cluster,
-                }
-                for each in route.brokers
-            ],
+            "brokerDatas": [each.to_json() for each in route.brokers],
             "filterServerTable": {},
             "queueDatas": [
                 {

@@ -1,0 +1,184 @@
+"""ReadStore: what an open store is asked for: records of a queue, by position, time or key. Never waits.
+
+Slices that are handed out stay valid, also when their file is deleted or the store is closed.
+"""
+
+from typing import NamedTuple
+
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
+from pocketmq.files.records import Entry
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_ext import ExtUnit
+from pocketmq.store.following import Arrivals
+from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
+from pocketmq.store.offset_by_time import Boundary, offset_by_time
+from pocketmq.store.open_store import OpenStore
+from pocketmq.store.store_config import StoreConfig
+
+
+class QueryResult(NamedTuple):
+    """Records, and when and up to where the index was written last (0 and 0 when nothing was found)."""
+
+    records: list[memoryview]
+    index_last_ms: int
+    index_last_position: int
+
+
+class ReadStore(OpenStore):
+    """See the head of the file."""
+
+    def __init__(
+        self, config: StoreConfig, *, clock: Clock, store_host_size: int, arrivals: Arrivals | None
+    ) -> None:
+        super().__init__(config, clock=clock, store_host_size=store_host_size, arrivals=arrivals)
+        # Counters for brokerStatus; they only grow.
+        self.get_count = 0
+        self.get_found_count = 0
+        self.get_miss_count = 0
+        self.get_transferred_count = 0
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        matches: EntryFilter | None = None,
+        size_max: int = 262_144,
+    ) -> ReadResult:
+        """Records of a queue from `queue_offset` on; never waits.
+
+        Returns: status, where to go on, and slices of the mapped log with whole records (disk.md 14).
+        """
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        if queue is None:
+            self.get_miss_count += 1
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        result = self._reader.read(queue, queue_offset, count_max, matches, size_max)
+        self.get_count += 1
+        if result.count:
+            self.get_found_count += 1
+            self.get_transferred_count += result.count
+        else:
+            self.get_miss_count += 1
+        return result
+
+    def record_at(self, position: int) -> memoryview | None:
+        """The whole record that begins at `position`, checked; None if absent."""
+        found = self._log.entry_at(position) if position >= 0 else None
+        if not isinstance(found, Entry):
+            return None
+        return self._log.slice(position, found.size)
+
+    def message_at(self, position: int) -> memoryview | None:
+        """The record at a position that somebody outside names; None where none begins.
+
+        Ours: RocketMQ takes whatever looks like a record, also within the body of a message that somebody
+        has made for it. Here the queue entry of the record must point back at it.
+        """
+        data = self.record_at(position)
+        if data is None:
+            return None
+        record = read_record(data, check_crc=False)
+        queue = self._table.get(record.topic, record.queue_id)
+        entry = None if queue is None else queue.entry(record.queue_offset)
+        return None if entry is None or entry[0] != position else data
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """(position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        found: list[tuple[int, int, int]] = []
+        while queue is not None and len(found) < count:
+            piece = queue.entries(queue_offset + len(found), count - len(found))
+            if piece is None:
+                break
+            found.extend(ENTRY.iter_unpack(piece))
+        return found
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset that can be read; 0 for a queue that does not exist."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        return 0 if queue is None else queue.min_offset(self._log.min_position)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The next offset to be given; 0 for a queue that does not exist."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def queues(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, or of one topic's."""
+        return self._table.names([topic] if topic else self._table.topics())
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time in ms of the record at an offset; -1 when there is none."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        if queue is None:
+            return -1
+        return self._store_ms(queue, queue_offset)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """Store time in ms of the first record that can be read; -1 when there is none."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        if queue is None:
+            return -1
+        return self._store_ms(queue, queue.min_offset(self._log.min_position))
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
+    ) -> int:
+        """The offset that belongs to a store time (offset_by_time.py); 0 without such a queue."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        if queue is None:
+            return 0
+        return offset_by_time(
+            queue,
+            queue.min_offset(self._log.min_position),
+            time_ms,
+            boundary,
+            lambda offset: self._store_ms(queue, offset),
+        )
+
+    def _store_ms(self, queue: ConsumeQueue, offset: int) -> int:
+        entry = queue.entry(offset) if offset >= 0 else None
+        if entry is None or entry[1] == BLANK_SIZE or entry[0] < self._log.min_position:
+            return -1
+        if entry[1] < RECORD_SIZE_MIN:
+            return -1
+        record = self._log.slice(entry[0], RECORD_SIZE_MIN)
+        return -1 if record is None else store_ms_of(record)
+
+    def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
+        """What an entry's code stands for when it is an address in consumequeue_ext."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        ext = self._table.ext(queue) if queue is not None and code <= EXT_ADDRESS_MAX else None
+        return None if ext is None else ext.get(code)
+
+    def query_by_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """Records whose key has the hash of `key`, by position; store times with both ends included.
+
+        As in RocketMQ other keys with the same hash are among them: the asker compares the keys.
+        """
+        count_max = min(count_max, self.config.max_msgs_num_batch)
+        last_ms = last_position = 0
+        records: list[memoryview] = []
+        until_ms = end_ms
+        for _ in range(3):
+            found = self._index.query(topic, key, count_max, begin_ms, until_ms)
+            if not found.positions:
+                break
+            last_ms, last_position = found.last_ms, found.last_position
+            for position in found.positions:
+                record = self.record_at(position)
+                if record is not None:
+                    if not records:
+                        until_ms = store_ms_of(record)
+                    records.append(record)
+            if records or until_ms < begin_ms:
+                break
+        return QueryResult(records, last_ms, last_position)
