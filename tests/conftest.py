@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--helm",
+        action="store_true",
+        help="build helm and kubeconform by Go, and let them judge the chart (15 min once)",
+    )
+
+    parser.addoption(
         "--reference",
         action="store_true",
         help="also run each interop test against the real RocketMQ broker (slower; judges the tests)",
