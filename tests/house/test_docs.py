@@ -125,7 +125,9 @@ def test_a_command_of_the_documentation_does_what_it_says(block: Block, site: Si
         elif words[0] == "pocketmq":
             _run(words[1:], line, site)
         else:
-            assert words[0] in ("docker", "pip", "pytest", "curl", "mqadmin"), line
+            assert words[0] in ("docker", "helm", "kubectl", "pip", "pytest", "curl", "mqadmin"), (
+                line
+            )
 
 
 def _run(words: list[str], line: str, site: Site) -> None:
