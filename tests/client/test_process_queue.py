@@ -74,8 +74,8 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         self.model.taken.clear()
 
     @rule()
-    def rollback(self) -> None:
-        self.queue.rollback()
+    def take_all_back(self) -> None:
+        self.queue.take_back([message(each) for each in self.model.taken])
         for offset, size in self.model.taken.items():
             self.model.cached[offset] = size
         self.model.taken.clear()

@@ -224,10 +224,6 @@ class ProcessQueue:
         self._taken.clear()
         return offset + 1
 
-    def rollback(self) -> None:
-        """Everything that was taken is to be consumed again."""
-        self.take_back(list(self._taken.values()))
-
     def take_back(self, messages: Iterable[MessageExt]) -> None:
         """These messages, taken before, are to be consumed again."""
         for message in messages:

@@ -70,15 +70,6 @@ class EntryFilter(Protocol):
         ...
 
 
-class UnitFilter(EntryFilter, Protocol):
-    """An EntryFilter that spares looks at records where consumequeue_ext has a bit map."""
-
-    @property
-    def unit(self) -> Callable[[ExtUnit], bool] | None:
-        """Whether the record of a unit may pass; False is certain."""
-        ...
-
-
 class MessageReader:
     """Reads queues of one store."""
 

@@ -34,7 +34,6 @@ class ReadStore(OpenStore):
     ) -> None:
         super().__init__(config, clock=clock, store_host_size=store_host_size, arrivals=arrivals)
         # Counters for brokerStatus; they only grow.
-        self.get_count = 0
         self.get_found_count = 0
         self.get_miss_count = 0
         self.get_transferred_count = 0
@@ -57,7 +56,6 @@ class ReadStore(OpenStore):
             self.get_miss_count += 1
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
         result = self._reader.read(queue, queue_offset, count_max, matches, size_max)
-        self.get_count += 1
         if result.count:
             self.get_found_count += 1
             self.get_transferred_count += result.count

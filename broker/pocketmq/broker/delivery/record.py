@@ -164,7 +164,6 @@ class DeliveryRecord:
         self._numbers: dict[str, int] = {}
         self._size = -1
         self._next_sweep_ms = 0
-        self.lost_size = 0
 
     # ------------------------------------------------------------ recording
 
@@ -303,7 +302,6 @@ class DeliveryRecord:
         try:
             self._append(data)
         except OSError as error:
-            self.lost_size += len(data)
             self._numbers.clear()
             log.warning("deliveries could not be recorded reason=%s", error)
 

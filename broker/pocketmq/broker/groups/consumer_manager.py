@@ -171,11 +171,6 @@ class ConsumerManager:
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
-    def find_channel(self, group: str, client_id: str) -> ClientChannel | None:
-        """The member of a group by its client id."""
-        found = self.groups.get(group)
-        return None if found is None else found.find(client_id)
-
     def groups_of_topic(self, topic: str) -> set[str]:
         """Groups that are online and subscribe the topic."""
         return {name for name, group in self.groups.items() if topic in group.subscriptions}

@@ -138,8 +138,3 @@ class PopState:
             if self._live.get(point.name) is point:
                 found.append(point)
         return found
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        """When the next check point may be due; None when none is in flight."""
-        return self._deadlines[0][0] if self._deadlines else None
