@@ -16,6 +16,7 @@ from tests.broker.members import open_connection
 from pocketmq.broker.acts.clients import ClientActs, Heartbeat, Membership
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
+from pocketmq.broker.acts.progress import ProgressActs
 from pocketmq.broker.acts.pull import PullActs, Pulled, Waits
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
@@ -192,6 +193,28 @@ def test_query_and_commit_offsets(site: Site) -> None:
     assert site.offsets.query(queue, site.asker) == 0
     assert site.offsets.commit(queue, 7, site.asker, as_member=True)
     assert site.offsets.query(queue, site.asker) == 7
+
+
+def test_progress_is_looked_at_and_copied(site: Site) -> None:
+    for body in (b"one", b"two", b"three"):
+        site.send(body)
+    for topic in ("T", "gone"):
+        site.offsets.commit(QueueOf("g", topic, 0), 2, site.asker, as_member=True)
+    members = site.parts.members
+    acts = ProgressActs(site.parts.node, site.parts.tables, members.consumers, site.parts.messages)
+    [found] = acts.of_group("g")
+    assert (found.topic, found.lag, found.in_flight, len(found.queues)) == ("T", 1, 0, 4)
+    assert (found.queues[0].end, found.queues[0].consumed) == (3, 2)
+    spans = acts.spans("g", "T")
+    assert spans is not None
+    assert spans[0].first_ms == spans[0].last_ms == site.clock.now_ms()
+    assert acts.spans("g", "gone") is None
+    assert acts.copy("g", "h", None, offline=False) == ["T"]
+    assert site.offsets.query(QueueOf("h", "T", 0), site.asker) == 2
+    assert acts.corrections("h", "T", None) == {0: 2}
+    site.offsets.commit(QueueOf("h", "T", 0), 1, site.asker, as_member=True)
+    assert acts.corrections("g", "T", None) == {0: 1}
+    assert acts.corrections("h", "T", "h") == {0: 2**63 - 1}
 
 
 def test_heartbeat_members_locks_and_leave(site: Site) -> None:

@@ -134,7 +134,8 @@ def connect(parts: Parts) -> None:
     events.shares_changed.to(long_polling.wake_topic)
     events.poppable.to(pop.poppable)
     # Before the first pop waits, pops cost a send nothing.
-    events.pop_held.to(pop.wake, lambda: events.arrivals.to(long_polling, pop))
+    waiting = (long_polling, pop.polling, pop.notifications)
+    events.pop_held.to(pop.wake, lambda: events.arrivals.to(*waiting))
     events.arrivals.to(long_polling)
     events.settings_changed.to(tell_topics_again)
     events.connection_closed.to(

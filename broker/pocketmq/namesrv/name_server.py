@@ -9,7 +9,6 @@ registers by a call (`local`), without a connection.
 
 import asyncio
 import logging
-from types import TracebackType
 from typing import Self
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -60,12 +59,7 @@ class NameServer:
         self._scanner = self._tasks.create_task(self._scan(), name="namesrv-scan")
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._scanner.cancel()
         # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
         await self._tasks.__aexit__(None, None, None)

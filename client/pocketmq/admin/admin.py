@@ -10,8 +10,7 @@ Names are whole: the option `namespace` is not put before topics and groups here
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pocketmq.admin.delays import Delays
 from pocketmq.admin.doctor import Doctor
@@ -88,13 +87,8 @@ class Admin:
         await self._remoting.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._remoting.__aexit__(exc_type, exc, traceback)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._remoting.__aexit__(*raised)
 
     async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
         """Every broker address that the name servers know."""

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from http import HTTPStatus
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pocketmq.broker.metrics import snapshot
@@ -61,12 +60,7 @@ class MetricsPort:
         log.info("metrics are served at http://%s/metrics", self.address)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for task in list(self._connections):
             task.cancel()

@@ -14,7 +14,6 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.console.config import ConsoleConfig
@@ -102,12 +101,7 @@ class ConsoleServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def _run(self, listening: socket.socket, stop: asyncio.Event) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import errno
 import logging
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from pocketmq.broker.addresses import address_text
@@ -90,12 +89,7 @@ class GrpcServer:
         loop = asyncio.get_running_loop()
         return await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # Not given the body's exception: it goes on as itself.
         await self._stack.__aexit__(None, None, None)
 

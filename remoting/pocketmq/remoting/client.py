@@ -8,7 +8,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
@@ -56,12 +55,7 @@ class RemotingClient:
         self._running: set[asyncio.Task[Any]] = set()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in list(self._running):
             task.cancel()
         for connection in list(self._connections.values()):

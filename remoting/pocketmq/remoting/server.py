@@ -10,7 +10,6 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
@@ -77,12 +76,7 @@ class RemotingServer:
         self._running: set[asyncio.Task[None]] = set()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):

@@ -7,8 +7,7 @@ process, for one in another process and for an Apache broker alike. Waiting is a
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pocketmq.admin import Admin, GroupConfig, QueueStatus
 from pocketmq.admin.views import group_view
@@ -36,16 +35,11 @@ class ServerCalls:
         await self.admin.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: Any) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.shutdown()
-        await self.admin.__aexit__(kind, error, trace)
+        await self.admin.__aexit__(*raised)
 
     # ------------------------------------------------------------ make
 

@@ -49,8 +49,8 @@ class PopPolling(Woken[HeldRequest]):
         """Pops that wait for exactly this."""
         return len(self._held.get(queue.topic, {}).get(queue, ()))
 
-    def awaited(self, topic: str) -> bool:
-        """Whether anybody waits for messages of a topic."""
+    def awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether anybody waits for messages of a topic, in whatever queue."""
         return topic in self._held
 
     def arrived(

@@ -146,20 +146,3 @@ class PopService:
         """There is something for a group to be popped: one that waits is run again."""
         if not self.polling.wake(group, topic):
             self.notifications.wake(group, topic)
-
-    def arrived(
-        self,
-        topic: str,
-        queue_id: int,
-        max_offset: int,
-        tags_code: int,
-        store_ms: int,
-        properties: bytes,
-    ) -> None:
-        """A queue has a new entry."""
-        self.polling.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
-        self.notifications.arrived(topic, queue_id, max_offset, tags_code, store_ms, properties)
-
-    def awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether `arrived` has anything to do."""
-        return self.polling.awaited(topic) or self.notifications.awaited(topic)
