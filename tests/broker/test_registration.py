@@ -124,6 +124,19 @@ async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path:
             assert route(server, "SELF_TEST_TOPIC") == (1, 1, 4)
 
 
+async def test_a_broker_that_lets_go_of_its_place_does_not_take_it_again(tmp_path: Path) -> None:
+    """Whoever asks it to register meanwhile; under a number that it is given it is there again."""
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address) as broker:
+            addresses = server.routes._brokers["b"].addresses
+            broker.registration.let_go()
+            addresses[0] = "127.0.0.1:1"
+            await broker.registration.start()
+            assert addresses == {0: "127.0.0.1:1"}
+            await broker.registration.renumber(1)
+            assert addresses == {0: "127.0.0.1:1", 1: broker.address}
+
+
 async def test_a_slave_learns_its_master(tmp_path: Path) -> None:
     clock = SystemClock()
     async with name_server() as server, RemotingClient({}, clock) as client:

@@ -136,6 +136,7 @@ class JavaBroker(RunningBroker):
     """Apache's NamesrvStartup and BrokerStartup of one version, a JVM each."""
 
     kind = "rocketmq"
+    tls = False
 
     def __init__(
         self,
@@ -224,7 +225,9 @@ class JavaBroker(RunningBroker):
             "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
             "--add-exports=java.base/sun.security.action=ALL-UNNAMED",
         ]
-        command = [toolchain.java(), *self._jvm, *opens, *quiet_jvm(self.home)]
+        # Otherwise each server signs a certificate as it starts: seconds, on a busy machine twenty.
+        plain = () if self.tls else ("-Dtls.server.mode=disabled",)
+        command = [toolchain.java(), *self._jvm, *opens, *plain, *quiet_jvm(self.home)]
         command += [
             f"-Dpeer.name={name}",
             "-cp",
@@ -309,11 +312,17 @@ def make_broker(
     config: Mapping[str, object] | None = None,
     namesrv: str | None = None,
     broker_name: str | None = None,
+    tls: bool = False,
 ) -> RunningBroker:
-    """A broker by its test id: "pocketmq", "rocketmq-4.9.7" or "rocketmq-5.5.0"; not started yet."""
+    """A broker by its test id: "pocketmq", "rocketmq-4.9.7" or "rocketmq-5.5.0"; not started yet.
+
+    tls: a real one, too, lets clients speak it.
+    """
     name, _, version = kind.partition("-")
     if name == "pocketmq":
         return PocketBroker(folder, config=config, namesrv=namesrv, broker_name=broker_name)
-    return JavaBroker(
+    made = JavaBroker(
         folder, version=version, config=config, namesrv=namesrv, broker_name=broker_name
     )
+    made.tls = tls
+    return made

@@ -34,7 +34,14 @@ JAVA = [
 @pytest.fixture(scope="session", params=[PLAIN, *JAVA])
 def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
     """A broker as it comes: TLS is permissive, with a certificate that it has signed itself."""
-    return shared.broker(request.param)
+    kind = request.param
+    if kind == PLAIN:
+        return shared.broker(kind)
+    return shared.get(
+        f"tls-{kind}",
+        lambda: make_broker(kind, shared.folder / f"tls-{kind}", tls=True).start(),
+        RunningBroker.kill,
+    )
 
 
 @pytest.mark.parametrize("java_client", ["5.5.0-JSON"], indirect=True)

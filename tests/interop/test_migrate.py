@@ -1,7 +1,10 @@
 """A broker's place is taken while official clients produce and consume: nothing is lost or stored twice."""
 
 import asyncio
+import math
+import os
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -9,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import JavaBroker, PocketBroker
+from tests.interop.brokers import JavaBroker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import PeerError, Producer, PushConsumer, Session, message
 from tests.interop.processes import Process, free_ports
@@ -18,6 +21,7 @@ from tests.kit.waiting import until
 from pocketmq.admin import Admin
 from pocketmq.cli.migration.source import Source
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import RegisterBrokerHeader
 from pocketmq.remoting.names import MASTER_ID
 
@@ -27,8 +31,6 @@ QUICK = {"pollNameServerInterval": 1_000, "heartbeatBrokerInterval": 1_000}
 ROUTE_S = 2
 # From so many messages on the pause is judged: a busy machine makes it longer.
 FIGURES = 100_000
-# With --reference both: a real broker takes ten seconds to start and stop.
-VERSIONS = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]
 
 
 @pytest.fixture
@@ -38,9 +40,12 @@ def leave() -> Iterator[ExitStack]:
 
 
 class Traffic:
-    """A producer that sends one message after the other, and a consumer of them all."""
+    """A producer that sends one message after the other, and a consumer of them all.
 
-    def __init__(self, java: Session, namesrv: str, topic: str, group: str) -> None:
+    count: messages that there will be; many are small ones, and sent by eight that share the producer.
+    """
+
+    def __init__(self, java: Session, namesrv: str, topic: str, group: str, count: int) -> None:
         self.topic = topic
         self.group = group
         self._java = java
@@ -49,7 +54,11 @@ class Traffic:
         self.producer: Producer = java.producer(namesrv, f"{group}-p", settings=patient)
         self._send("the first makes the topic")
         self.consumer = self._consumer()
-        self._flood = self.producer.begin_flood(topic, prefix=group, size=1_500)
+        senders, size = (8, 100) if count >= FIGURES else (1, 1_500)
+        self._floods = [
+            self.producer.begin_flood(topic, prefix=f"{group}-{number}", size=size)
+            for number in range(senders)
+        ]
 
     def _consumer(self) -> PushConsumer:
         settings = {**FIRST, **QUICK}
@@ -73,16 +82,18 @@ class Traffic:
 
     def wait_for(self, count: int) -> None:
         """So many acknowledged messages more."""
-        acks = self.producer.acks
-        wanted = len(acks) + count
-        self._java.driver.wait(lambda: len(self.producer.acks) >= wanted, f"{count} more", 600)
+        wanted = len(self.producer.acks) + count
+        self._java.driver.wait(
+            lambda: len(self.producer.acks) >= wanted, f"{count} more", 600 + count / 100
+        )
 
-    def end(self, twice_max: int = 0) -> None:
+    def end(self, *, may_be_twice: bool = False) -> None:
         """No more; every acknowledged message is stored, once, in the order of its queue; offsets were kept.
 
-        twice_max: messages that may be stored twice: their connection was closed before the answer came.
+        may_be_twice: one message a sender: its connection was closed before the answer came.
         """
-        self.producer.end_flood(self._flood)
+        for flood in self._floods:
+            self.producer.end_flood(flood)
         sent = {text for text, _ in self.producer.acks}
         assert sent
 
@@ -92,15 +103,21 @@ class Traffic:
                 (each.text.rstrip("\0"), each.queue, each.offset) for each in self.consumer.received
             }
 
-        until(lambda: sent <= {text for text, _, _ in came()}, "every acknowledged message", 120)
+        until(
+            lambda: (
+                len(self.consumer.received) >= len(sent) and sent <= {text for text, _, _ in came()}
+            ),
+            "every acknowledged message",
+            120 + len(sent) / 1_000,
+        )
         stored = Counter(text for text, _, _ in came())
         twice = [text for text, count in stored.items() if count > 1 and text in sent]
-        assert len(twice) <= twice_max, twice
+        assert len(twice) <= may_be_twice * len(self._floods), twice
         queues = defaultdict(list)
         for text, queue, offset in came():
-            number = text.rpartition("-")[2]
+            sender, _, number = text.rpartition("-")
             if number.isdigit():
-                queues[queue].append((offset, int(number)))
+                queues[sender, queue].append((offset, int(number)))
         for found in queues.values():
             in_order = [number for _, number in sorted(found)]
             assert in_order == sorted(in_order)
@@ -110,10 +127,10 @@ class Traffic:
         self._send("the last")
         assert {each.text for each in self._consumer().wait(1)} == {"the last"}
 
-    @property
-    def pause_ms(self) -> int:
-        """The longest time between two messages that were stored."""
-        stored = sorted(each.store_ms for each in self.consumer.received)
+    def pause_ms(self, begin_ms: float, end_ms: float) -> int:
+        """The longest time between two messages that were stored then."""
+        times = [each.store_ms for each in self.consumer.received]
+        stored = sorted(each for each in times if begin_ms <= each <= end_ms)
         return max(later - earlier for earlier, later in pairwise(stored))
 
 
@@ -132,89 +149,111 @@ class Successor(JavaBroker):
         return self.conf
 
 
-@pytest.mark.reference
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_from_us_to_rocketmq(
-    tmp_path: Path,
-    java_498: Session,
-    leave: ExitStack,
-    pytestconfig: pytest.Config,
-    version: str,
-    topic: str,
-    group: str,
-) -> None:
-    count = int(pytestconfig.getoption("--migrate-messages"))
-    source = leave.enter_context(PocketBroker(tmp_path / "ours"))
-    traffic = Traffic(java_498, source.namesrv, topic, group)
-    traffic.wait_for(count // 2)
-    there = or_missing(
-        lambda: Successor(tmp_path / "java", version=version, namesrv=source.namesrv)
-    )
-    there.conf = tmp_path / "java.conf"
-    leave.callback(there.kill)
-    kind = "5" if version[0] == "5" else "4.9"
-    words = ["--to", there.conf, "--broker", source.broker_name, "--namesrv", source.namesrv]
-    words += [
-        "--data",
-        tmp_path / "theirs",
-        "--port",
-        there.port,
-        "--apache",
-        kind,
-    ]
-    moving = migrate(tmp_path, *words, "--route-time", ROUTE_S, "--yes")
-    leave.callback(moving.kill)
-    moving.wait_for_line(f"{there.conf} is written")
-    there.launch()
-    # A slave of 5.x copies offsets once a minute.
-    moving.wait_for_line("restart the Apache broker now", 300)
-    # Whether all is there is looked at after the restart, so it may be a quick one.
-    there.kill()
-    there.launch()
-    moving.wait_for_line(f"{source.address} is a slave of it now")
-    traffic.wait_for(count // 2)
-    traffic.end(twice_max=1)
-    print(moving.printed(), f"pause {traffic.pause_ms} ms", sep="\n")  # noqa: T201
-    assert count < FIGURES or traffic.pause_ms <= 15_000
+class Moves:
+    """One broker's way from a real broker to ours, and back; its clients go on."""
+
+    def __init__(self, folder: Path, leave: ExitStack, version: str) -> None:
+        self._folder = folder
+        self._leave = leave
+        self._version = version
+        # Several files, for a real master treats the first one in its own way.
+        small = {"mappedFileSizeCommitLog": 1 << 20}
+        self.source = or_missing(
+            lambda: JavaBroker(folder / "java", version=version, config=small, heap="1g")
+        )
+        leave.callback(self.source.kill)
+        self.source.start()
+
+    def _migrate(self, *words: object) -> Process:
+        words = ("--broker", self.source.broker_name, "--route-time", ROUTE_S, "--yes", *words)
+        moving = migrate(self._folder, *words)
+        self._leave.callback(moving.kill)
+        return moving
+
+    def to_us(self) -> Process:
+        """Returns: the command, which is the broker now."""
+        (port,) = free_ports(1)
+        self._ours = f"127.0.0.1:{port}"
+        ours, stop = self._folder / "ours", f"kill {self.source.process.pid}"
+        words = ("--from", self.source.namesrv, "--data", ours, "--port", port)
+        moving = self._migrate(*words, "--stop-command", stop)
+        moving.wait_for_line("ready", 600)
+        moving.wait_for_line("the old broker is stopped", 120)
+        conf = (ours / "broker.conf").read_text().splitlines()
+        assert {"brokerRole=ASYNC_MASTER", "brokerId=0", f"listenPort={port}"} <= set(conf)
+        return moving
+
+    async def _found(self) -> Source:
+        async with Admin(name_server=self.source.namesrv) as admin:
+            return await Source.found(admin, self.source.broker_name)
+
+    def back(self) -> None:
+        there = Successor(
+            self._folder / "back", version=self._version, namesrv=self.source.namesrv, heap="1g"
+        )
+        there.conf = self._folder / "back.conf"
+        # The stop of the old broker takes the name out of the route for a moment.
+        until(lambda: asyncio.run(self._found()), "the route to our broker", ignoring=PocketMQError)
+        self._leave.callback(there.kill)
+        words = ("--to", there.conf, "--namesrv", there.namesrv, "--port", there.port)
+        kind = self._version[0].replace("4", "4.9")
+        moving = self._migrate(*words, "--data", self._folder / "theirs", "--apache", kind)
+        moving.wait_for_line(f"{there.conf} is written")
+        there.launch()
+        # A slave of 5.x copies offsets once a minute.
+        moving.wait_for_line("restart the Apache broker now", 900)
+        there.process.stop()
+        there.launch()
+        moving.wait_for_line(f"{self._ours} is a slave of it now", 300)
+        print(moving.printed())  # noqa: T201
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.fixture
+def count(pytestconfig: pytest.Config) -> int:
+    return int(pytestconfig.getoption("--migrate-messages"))
+
+
 def test_from_rocketmq_to_us(
-    tmp_path: Path,
-    java_498: Session,
-    leave: ExitStack,
-    pytestconfig: pytest.Config,
-    version: str,
-    topic: str,
-    group: str,
+    tmp_path: Path, java_498: Session, leave: ExitStack, count: int, topic: str, group: str
 ) -> None:
-    count = int(pytestconfig.getoption("--migrate-messages"))
-    # Several files, for a real master treats the first one in its own way.
-    small = {"mappedFileSizeCommitLog": 1 << 20}
-    source = or_missing(lambda: JavaBroker(tmp_path / "java", version=version, config=small))
-    leave.callback(source.kill)
-    source.start()
-    traffic = Traffic(java_498, source.namesrv, topic, group)
+    moves = Moves(tmp_path, leave, "4.9.7")
+    traffic = Traffic(java_498, moves.source.namesrv, topic, group, count)
     traffic.wait_for(count // 2)
-    words = ["--from", source.namesrv, "--broker", source.broker_name, "--data", tmp_path / "ours"]
-    (port,) = free_ports(1)
-    stop = f"kill {source.process.pid}"
-    moving = migrate(
-        tmp_path, *words, "--port", port, "--route-time", ROUTE_S, "--yes", "--stop-command", stop
-    )
-    leave.callback(moving.kill)
-    moving.wait_for_line("ready")
+    moving = moves.to_us()
     traffic.wait_for(count // 2)
     traffic.end()
-    moving.wait_for_line("the old broker is stopped")
     assert moving.stop() == 0
-    conf = (tmp_path / "ours" / "broker.conf").read_text().splitlines()
-    assert {"brokerRole=ASYNC_MASTER", "brokerId=0", f"listenPort={port}"} <= set(conf)
-    print(moving.printed(), f"pause {traffic.pause_ms} ms", sep="\n")  # noqa: T201
-    assert count < FIGURES or traffic.pause_ms <= 5_000
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.reference
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_from_rocketmq_to_us_and_back(
+    tmp_path: Path,
+    java_498: Session,
+    leave: ExitStack,
+    count: int,
+    version: str,
+    topic: str,
+    group: str,
+) -> None:
+    """The clients are the same from the beginning to the end."""
+    moves = Moves(tmp_path, leave, version)
+    traffic = Traffic(java_498, moves.source.namesrv, topic, group, count)
+    traffic.wait_for(count * 2 // 5)
+    began_ms = time.time() * 1000
+    print(moves.to_us().printed())  # noqa: T201
+    ours_ms = time.time() * 1000
+    traffic.wait_for(count // 5)
+    moves.back()
+    traffic.wait_for(count * 2 // 5)
+    traffic.end(may_be_twice=True)
+    pauses = [traffic.pause_ms(began_ms, ours_ms), traffic.pause_ms(ours_ms, math.inf)]
+    print(f"{version} {len(traffic.producer.acks)} pauses {pauses} ms {os.getloadavg()}")  # noqa: T201
+    assert count < FIGURES or (pauses[0] <= 5_000 and pauses[1] <= 15_000)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_what_keeps_a_real_broker_from_storing(
     shared: Shared, java_498: Session, version: str, topic: str, group: str
 ) -> None:

@@ -136,6 +136,7 @@ class Registration:
         if old.broker_id != identity.broker_id:
             await self.stop()
         self.identity = identity
+        self._is_let_go = False
         self.master_address = self.master_ha_address = ""
         await self.start()
 
@@ -156,7 +157,9 @@ class Registration:
             self._local.let_go(self.identity)
 
     async def start(self) -> None:
-        """Register everywhere, once; failures are logged."""
+        """Register everywhere, once, unless another broker is to take the place; failures are logged."""
+        if self._is_let_go:
+            return
         if self._local is not None:
             order = self._register_local(self._topics.topics.values())
             self._topics.update_order_topics(order)

@@ -217,6 +217,9 @@ class Inwards:
         """Invariant 3, until a minute after the source has gone."""
         gone_ms = 0
         while not gone_ms or self._monotonic_ms() - gone_ms < _UNREGISTERS_MS:
+            if self.leads and not self._broker.role.leads:
+                # It has been moved on.
+                return
             if not await self._is_ours():
                 await self._broker.registration.start()
             if self.leads and not gone_ms and not await self._source.is_there():
