@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.files.layout import ENTRY
+from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.remoting.record import MAGIC_V1, encode_batch, middle_struct, read_record
 from pocketmq.store import MessageIllegal, MessageTooLarge
-from pocketmq.store.batch_record import RecordFrame, batch_records
+from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
 from pocketmq.store.index_keys import keys_of
 from pocketmq.store.tags_code import tags_code
 
@@ -16,15 +16,32 @@ FRAME = RecordFrame(
     MAGIC_V1, 3, middle_struct(8, 8).pack(0, 5, HOST, 6, HOST, 0, 0), b"\x05Topic", 96
 )
 _OWN = (
-    rb"|a|TAGS=x;|UNIQ_KEY=k1;TAGS=x;|UNIQ_KEY=k2;TAGS=x;|K=v;TAGS=x|K=v;TAGS=y;|K=v;XTAGS=;|TAGS=y;K=v;"
-    rb"|K=v;TAGS=x;TAGS=y;|K=v;TAGS=;"
+    rb"|a|TAGS=x;|UNIQ_KEY=k1;TAGS=x;|UNIQ_KEY=k2;TAGS=x;|UNIQ_KEY=k2;TAGS=y;|K=v;TAGS=x|K=v;TAGS=y;|K=v;XTAGS=;"
+    rb"|TAGS=y;K=v;|K=v;TAGS=x;TAGS=y;|K=v;TAGS=;|UNIQ_KEY=;;TAGS=x;|UNIQ_KEY=k1;KEYS=x;|UNIQ_KEY=k1;UNIQ_KEY="
+    rb"|TAGS=x;UNIQ_KEY=k1;|TAGS=x;UNIQ_KEY=k2|TAGS=;;UNIQ_KEY=k1;|UNIQ_KEY=k1;TAGS=xx|UNIQ_KEY=k=;TAGS=z;"
 )
 PROPERTIES = st.sampled_from(_OWN.replace(b"=", b"\x01").replace(b";", b"\x02").split(b"|"))
+# What one producer gives its messages, all of one size.
+LIKE_ONE = st.sampled_from(
+    [b"UNIQ_KEY\x01%b\x02TAGS\x01%b\x02", b"A\x01a\x02UNIQ_KEY\x01%b\x02TAGS\x01%b"]
+).flatmap(
+    lambda text: st.lists(
+        st.tuples(
+            st.sampled_from([b"k1", b"k2", b"k\x02", b"\xff\x01"]),
+            st.sampled_from([b"x", b"y", b"\x02"]),
+        ).map(lambda drawn: text % drawn),
+        min_size=2,
+        max_size=6,
+    )
+)
 BODIES = st.sampled_from([b"", b"one", b"two", b"longer"])
 MEMBERS = st.lists(st.tuples(st.integers(-5, 5), BODIES, PROPERTIES), min_size=1, max_size=6) | (
     # Often all alike, as a producer's batches are.
     st.tuples(st.lists(st.integers(-5, 5), min_size=1, max_size=6), BODIES, PROPERTIES).map(
         lambda drawn: [(flag, drawn[1], drawn[2]) for flag in drawn[0]]
+    )
+    | st.tuples(st.sampled_from([b"one", b"two"]), LIKE_ONE).map(
+        lambda drawn: [(0, drawn[0], own) for own in drawn[1]]
     )
 )
 OUTERS = st.sampled_from(
@@ -37,9 +54,12 @@ def test_each_record_holds_its_message_and_the_outer_properties(
     members: list[tuple[int, bytes, bytes]], outer: bytes
 ) -> None:
     """Alike or not; the queue and the index are told what the records say."""
-    made = batch_records(encode_batch(members), FRAME, outer, 1000, 7)
+    data = encode_batch(members)
+    # The third time it is known how such batches are cut.
+    batch_records(data, FRAME, outer, 1000, 7), batch_records(data, FRAME, outer, 1000, 7)
+    made = batch_records(data, FRAME, outer, 1000, 7)
     at = 0
-    to_index = list(made.to_index(11, 22))
+    to_index = BatchToIndex(11, made, 22).one_by_one()
     for place, (flag, body, own) in enumerate(members):
         size = int.from_bytes(made.records[at : at + 4], "big")
         record = read_record(made.records[at : at + size])
@@ -48,10 +68,13 @@ def test_each_record_holds_its_message_and_the_outer_properties(
         assert (record.queue_offset, record.position) == (7 + place, 1000 + at)
         assert made.positions[place] == 1000 + at
         assert made.properties(place) == whole
-        assert ENTRY.unpack(made.entries[place]) == (1000 + at, size, tags_code(whole))
+        entry = ENTRY.unpack_from(made.entries, place * ENTRY_SIZE)
+        assert entry == (1000 + at, size, tags_code(whole))
         assert made.codes[place] == tags_code(whole)
         assert to_index[place][:3] == (11, 1000 + at, 22)
-        assert keys_of(to_index[place][3], tags=True) == keys_of(whole, tags=True)
+        assert to_index[place][3] == whole
+        if made.values_are_keys:
+            assert keys_of(whole, tags=False) == [made.values[place]]
         at += size
     assert at == len(made.records)
 

@@ -14,7 +14,7 @@ from tests.store.stores import HOST, LONG_MAX, open_store
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import read_record
+from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.store import MessageStore
 from pocketmq.store.index_keys import key_hashes, keys_of
 from pocketmq.store.index_service import index_hash
@@ -367,3 +367,31 @@ asyncio.run(main())
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(["k1", "key2", "schlüssel"])), max_size=12),
+    st.booleans(),
+)
+def test_batches_and_single_messages_are_indexed_in_the_order_of_the_log(
+    tmp_path_factory: pytest.TempPathFactory, given_keys: list[tuple[bool, str]], tags: bool
+) -> None:
+    """Each message of a batch is found by its key, whatever waits beside the batch."""
+    store = open_store(tmp_path_factory.mktemp("batches"), message_index_tags=tags)
+    expected: dict[str, list[int]] = {}
+    tagged: list[int] = []
+    for is_batch, key in given_keys:
+        own = [f"UNIQ_KEY\x01{key}{place}\x02TAGS\x01t\x02".encode() for place in range(3)]
+        if is_batch:
+            batch = encode_batch([(0, b"body", properties) for properties in own])
+            positions = list(
+                store.append_batch("Topic", 0, batch, b"A\x01a\x02", 0, 1, HOST).positions
+            )
+        else:
+            positions = [put(store, properties) for properties in own]
+        for place, position in enumerate(positions):
+            expected.setdefault(f"{key}{place}", []).append(position)
+        tagged += positions
+    assert {key: find(store, key) for key in expected} == expected
+    assert find(store, "T#t") == (tagged if tags else [])
+    store.close()

@@ -194,20 +194,17 @@ class ConsumeQueue:
             file.reserve(self.put_at + count * ENTRY_SIZE, fill=True)
             self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
 
-    def put_many(self, entries: list[bytes], max_position: int) -> None:
+    def put_many(self, entries: bytes, max_position: int) -> None:
         """Append packed entries; the last record they point to ends at `max_position`."""
-        size = len(entries) * ENTRY_SIZE
-        if self.put_at + size <= self.put_end:
-            self.map[self.put_at : self.put_at + size] = b"".join(entries)
+        while entries:
+            if self.put_at >= self.put_end:
+                self.make_room()
+            part = entries[: self.put_end - self.put_at]
+            size = len(part)
+            self.map[self.put_at : self.put_at + size] = part
             self.put_at += size
-            self.max_offset += len(entries)
-        else:
-            for entry in entries:
-                if self.put_at >= self.put_end:
-                    self.make_room()
-                self.map[self.put_at : self.put_at + ENTRY_SIZE] = entry
-                self.put_at += ENTRY_SIZE
-                self.max_offset += 1
+            self.max_offset += size // ENTRY_SIZE
+            entries = entries[size:]
         self.max_position = max_position
 
     def skip_to(self, offset: int) -> None:

@@ -11,6 +11,7 @@ Imports numpy: import it with the first index file.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy
@@ -18,9 +19,7 @@ from numpy.typing import NDArray
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import get_property
-
-# (hash of "TOPIC#", position, store time, properties)
-Pending = tuple[int, int, int, bytes]
+from pocketmq.store.batch_record import BatchToIndex, Pending
 
 _UNIQUE = b"UNIQ_KEY\x01"
 _UNIQUE_SIZE = len(_UNIQUE)
@@ -70,9 +69,37 @@ def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | N
                 return None
             starts, positions, store_ms, _ = zip(*owned, strict=True)
         values = _string_hashes(keys, numpy.array(starts, numpy.uint32))
+    return _keyed(values, numpy.array(positions, numpy.int64), numpy.array(store_ms, numpy.int64))
+
+
+def keys_of_batches(batches: Sequence[BatchToIndex], after: int) -> Keyed | None:
+    """The same of whole batches with one key a record, all of one length; None for any others."""
+    made = [batch.made for batch in batches]
+    if made[0].positions[0] <= after or not all(each.values_are_keys for each in made):
+        return None
+    keys = list(chain.from_iterable([each.values for each in made]))
+    length = len(keys[0])
+    joined = b"".join(keys)
+    if not joined.isascii() or set(map(len, keys)) != {length}:
+        return None
+    counts = numpy.array([len(each.positions) for each in made])
+    starts = numpy.array([batch.start for batch in batches], numpy.uint32).repeat(counts)
+    positions = numpy.concatenate([_array(each.positions) for each in made])
+    store_ms = numpy.array([batch.store_ms for batch in batches], numpy.int64).repeat(counts)
+    return _keyed(_continued(starts, length, _hash_equal(joined, length)), positions, store_ms)
+
+
+def _array(positions: Sequence[int]) -> NDArray[Any]:
+    if isinstance(positions, range):
+        # Without an object for each.
+        return numpy.arange(positions.start, positions.stop, positions.step, dtype=numpy.int64)
+    return numpy.array(positions, numpy.int64)
+
+
+def _keyed(values: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]) -> Keyed:
     hashes = numpy.abs(values.view(numpy.int32).astype(numpy.int64))
     hashes[hashes == 0x8000_0000] = 0
-    return Keyed(hashes, numpy.array(positions, numpy.int64), numpy.array(store_ms, numpy.int64))
+    return Keyed(hashes, positions, store_ms)
 
 
 def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:

@@ -4,7 +4,7 @@
 
 1. The keys of a record: see index_keys. Rolled-back transaction records have none.
 2. A record at or before the end position of the newest file is in the index already.
-3. Nothing of this is on the append path: append leaves (queue, position, time, properties) in `pending`,
+3. Nothing of this is on the append path: append leaves (hash, position, time, properties) in `pending`,
    and the work is done for many records at once, with numpy.
    One step handles at most STEP records and about KEYS_STEP keys: a message may have 16,000.
 4. When `pending` was full, or after a restart, the records are read from the log again: `position` is
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
+from pocketmq.store.batch_record import BatchToIndex, Pending
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
@@ -69,8 +70,9 @@ class IndexService:
         self._side_tasks = side_tasks
         self._enabled = config.message_index_enable
         self.files: list[IndexFile] = []
-        # (hash of "TOPIC#", position, store time, properties) of records that are not indexed yet.
-        self.pending: list[tuple[int, int, int, bytes]] = []
+        # Records that are not indexed yet, one by one and in batches; how many the batches hold.
+        self.pending: list[Pending | BatchToIndex] = []
+        self._batched = 0
         # While behind: everything before this position is in the index, `pending` does not count.
         self.position = 0
         self._behind = False
@@ -180,9 +182,16 @@ class IndexService:
         """Something is in `pending` now."""
         self._wake.set()
 
+    def add_batch(self, batch: BatchToIndex) -> None:
+        """The records of a batch wait now."""
+        if not self.pending:
+            self._wake.set()
+        self.pending.append(batch)
+        self._batched += len(batch.made.positions)
+
     async def round(self) -> None:
         """Work off some of what was appended, as soon as there is enough of it."""
-        if not self._behind and len(self.pending) < STEP and self._rest is None:
+        if not self._behind and len(self.pending) + self._batched < STEP and self._rest is None:
             # One step over many records is far cheaper than many over a few: let them gather.
             if not self.pending:
                 await self._wake.wait()
@@ -211,37 +220,75 @@ class IndexService:
         """
         pending = self.pending
         if not self._enabled:
-            pending.clear()
+            self._forget_pending()
             self._behind = False
             return STEP
         self._write_rest()
-        if len(pending) > PENDING_MAX:
-            self.position = pending[0][1]
+        if len(pending) + self._batched > PENDING_MAX:
+            self.position = _position_of(pending[0])
             self._behind = True
         cost = 0
         if self._behind:
             # These are in the log too, behind what is read from it now.
-            pending.clear()
-            batch, end, cost = self._read_log()
-            self._take(batch)
+            self._forget_pending()
+            records, end, cost = self._read_log()
+            self._take(records)
             self.position = end
             self._behind = end < self._log.end
         elif pending:
-            batch = pending[:STEP]
-            # Looked at together: hardly ever has a message more than a key or two.
-            cost = len(batch) + b"".join([record[3] for record in batch]).count(b" ")
-            if cost > KEYS_STEP:
-                cost = count = 0
-                for record in batch:
-                    cost += _key_count(record)
-                    count += 1
-                    if cost > KEYS_STEP:
-                        break
-                del batch[count:]
-            self._take(batch)
-            del pending[: len(batch)]
+            cost = self._take_pending()
         self._write_rest()
         return max(STEP, cost)
+
+    def _forget_pending(self) -> None:
+        self.pending.clear()
+        self._batched = 0
+
+    def _take_pending(self) -> int:
+        """The keys of what waits longest. Returns: about how many."""
+        pending = self.pending
+        if isinstance(pending[0], BatchToIndex):
+            size = self._take_batches()
+            if size:
+                return size
+        batch: list[Pending] = []
+        for waiting in pending[:STEP]:
+            if isinstance(waiting, BatchToIndex):
+                break
+            batch.append(waiting)
+        # Looked at together: hardly ever has a message more than a key or two.
+        cost = len(batch) + b"".join([record[3] for record in batch]).count(b" ")
+        if cost > KEYS_STEP:
+            cost = count = 0
+            for record in batch:
+                cost += _key_count(record)
+                count += 1
+                if cost > KEYS_STEP:
+                    break
+            del batch[count:]
+        self._take(batch)
+        del pending[: len(batch)]
+        return cost
+
+    def _take_batches(self) -> int:
+        """The keys of the batches in front. Returns: how many; 0: now these wait as single messages."""
+        from pocketmq.store.index_keys import keys_of_batches
+
+        batches: list[BatchToIndex] = []
+        size = 0
+        for waiting in self.pending:
+            if size >= STEP or not isinstance(waiting, BatchToIndex):
+                break
+            batches.append(waiting)
+            size += len(waiting.made.positions)
+        if not self._config.message_index_tags:
+            self._rest = keys_of_batches(batches, self._end_position)
+        self._batched -= size
+        if self._rest is not None:
+            del self.pending[: len(batches)]
+            return size
+        self.pending[: len(batches)] = [one for batch in batches for one in batch.one_by_one()]
+        return 0
 
     @property
     def behind(self) -> bool:
@@ -255,9 +302,9 @@ class IndexService:
             return int(self._rest.positions[0])
         if self._behind:
             return self.position
-        return self.pending[0][1] if self.pending else self._log.end
+        return _position_of(self.pending[0]) if self.pending else self._log.end
 
-    def note(self, record: Entry) -> tuple[int, int, int, bytes]:
+    def note(self, record: Entry) -> Pending:
         """A record of the log in the form of `pending`."""
         return self.topic_hash(record.topic), record.position, record.store_ms, record.properties
 
@@ -269,9 +316,9 @@ class IndexService:
             known = self._hashes[topic] = string_hash(text) & 0xFFFF_FFFF
         return known
 
-    def _read_log(self) -> tuple[list[tuple[int, int, int, bytes]], int, int]:
+    def _read_log(self) -> tuple[list[Pending], int, int]:
         """Records, the position behind them, and about how many keys they have."""
-        batch: list[tuple[int, int, int, bytes]] = []
+        batch: list[Pending] = []
         position = max(self.position, self._log.min_position)
         end = self._log.end
         cost = 0
@@ -287,13 +334,18 @@ class IndexService:
                 return batch, position, cost
         return batch, end, cost
 
-    def _take(self, batch: list[tuple[int, int, int, bytes]]) -> None:
+    @property
+    def _end_position(self) -> int:
+        """Of the last record that is indexed; -1 without one."""
+        return self.files[-1].end_position if self.files else -1
+
+    def _take(self, batch: list[Pending]) -> None:
         """The keys of a batch, to be written."""
         from pocketmq.store.index_keys import key_hashes
 
         self._rest = key_hashes(
             batch,
-            self.files[-1].end_position if self.files else -1,
+            self._end_position,
             tags=self._config.message_index_tags,
         )
 
@@ -366,7 +418,7 @@ class IndexService:
 
     def cut(self, end: int) -> None:
         """The log was cut off at `end`: files that know records behind it are made again."""
-        self.pending.clear()
+        self._forget_pending()
         self._rest = None
         while self.files and self.files[-1].end_position >= end:
             self.files.pop().delete()
@@ -380,7 +432,11 @@ class IndexService:
         self.files = []
 
 
-def _key_count(record: tuple[int, int, int, bytes]) -> int:
+def _position_of(waiting: "Pending | BatchToIndex") -> int:
+    return waiting.made.positions[0] if isinstance(waiting, BatchToIndex) else waiting[1]
+
+
+def _key_count(record: Pending) -> int:
     """About how many keys a record has, without looking at each: a space parts two of them."""
     return 1 + record[3].count(b" ")
 

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
@@ -32,7 +33,7 @@ from pocketmq.remoting.record import (
     middle_struct,
 )
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
-from pocketmq.store.batch_record import RecordFrame, batch_records
+from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.errors import (
     MessageIllegal,
@@ -67,7 +68,7 @@ class Appended(NamedTuple):
 class AppendedBatch(NamedTuple):
     """Where a batch's records went; queue_offset is the first one's, the others follow."""
 
-    positions: list[int]
+    positions: Sequence[int]
     queue_offset: int
     store_ms: int
     count: int  # type: ignore[assignment]
@@ -318,9 +319,7 @@ class MessageStore(ReadStore):
             queue.put_many(made.entries, position + total)
         self.put_count += count
         self.put_size += total
-        if not self._pending:
-            self._index.wake()
-        self._pending += made.to_index(queue.key_hash, store_ms)
+        self._index.add_batch(BatchToIndex(queue.key_hash, made, store_ms))
         arrivals = self._arrivals
         if arrivals is not None and arrivals.awaited(topic, queue_id):
             arrived = arrivals.arrived

@@ -13,7 +13,7 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class Sent(NamedTuple):
 class SentBatch(NamedTuple):
     """Where the messages of a batch were stored; queue_offset is the first one's."""
 
-    positions: list[int]
+    positions: Sequence[int]
     queue_id: int
     queue_offset: int
     end: int | None

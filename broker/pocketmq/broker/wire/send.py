@@ -12,7 +12,7 @@ import logging
 from functools import partial
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, store_refusal
+from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, SentBatch, store_refusal
 from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.refused import Refused
@@ -71,7 +71,9 @@ class SendMessageProcessor:
         return {
             RequestCode.SEND_MESSAGE: Shaped(self.send_v1, _FIELDS_V1, _plain_v1, self._quick),
             RequestCode.SEND_MESSAGE_V2: Shaped(self.send_v2, _FIELDS_V2, _plain_v2, self._quick),
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+            RequestCode.SEND_BATCH_MESSAGE: Shaped(
+                self.send_batch, _FIELDS_V2, _plain_batch, self._quick_batch
+            ),
         }
 
     def forget_targets(self, changed: object = None) -> None:
@@ -221,25 +223,53 @@ class SendMessageProcessor:
         ext = request.ext
         try:
             topic = ext["b"]  # type: ignore[index]
-            target = self._targets[topic]
-            queue_id = int(ext["e"])  # type: ignore[index]
-            sys_flag = int(ext["f"]) & ~HOST_V6_FLAGS  # type: ignore[index]
-            born_ms = int(ext["g"])  # type: ignore[index]
-            text = ext.get("i") or ""  # type: ignore[union-attr]
+            queue_id, born_ms = int(ext["e"]), int(ext["g"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        if ext.get("j", "0") != "0" or not 0 <= queue_id < target.queue_count:  # type: ignore[union-attr]
+        plain = _plain_batch(request)
+        if plain is None or not self._has_queue(topic, queue_id):
             return self._send_checked(request, connection)
-        counter = target.counters[queue_id]
-        if counter is None:
-            counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
-        place = BatchPlace(topic, queue_id, sys_flag, born_ms, text, asks_as_five(request))
+        text = ext.get("i") or ""  # type: ignore[union-attr]
+        place = BatchPlace(topic, queue_id, plain.sys_flag, born_ms, text, plain.as_five)
         try:
-            sent = self._acts.append_batch(place, request.body, connection.peer_host, counter)
+            sent = self._put_batch(place, request.body, connection)
         except Refused as refused:
             return self._refuse(request, connection, refused)
         reply = self._answers.batch(request, sent.positions, queue_id, sent.queue_offset)
         return self._when_kept(request, connection, sent.end, reply)
+
+    def _quick_batch(
+        self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
+    ) -> bytes | None:
+        """The same of a request whose header was not parsed."""
+        topic, queue, born, properties, number = values
+        try:
+            queue_id, born_ms, text = int(queue), int(born), text_of(properties)
+            if not self._has_queue(topic, queue_id):
+                return None
+            place = BatchPlace(topic, queue_id, plain.sys_flag, born_ms, text, plain.as_five)
+            sent = self._put_batch(place, body, connection)
+        except (ValueError, Refused):
+            return None
+        opaque = int(number)
+        reply = self._answers.batch_json(opaque, sent.positions, queue_id, sent.queue_offset)
+        if sent.end is None:
+            return reply
+        request = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, opaque=opaque)
+        return self._kept.when_kept(request, connection, sent.end, reply) or b""
+
+    def _has_queue(self, topic: str, queue_id: int) -> bool:
+        target = self._targets.get(topic)
+        return target is not None and 0 <= queue_id < target.queue_count
+
+    def _put_batch(self, place: BatchPlace, body: Buffer, peer: Connection) -> SentBatch:
+        """Store a batch for a queue that is there. Raises: Refused."""
+        counters = self._targets[place.topic].counters
+        counter = counters[place.queue_id]
+        if counter is None:
+            counter = self._stats.put_counter(place.topic, place.queue_id)
+            counters[place.queue_id] = counter
+        return self._acts.append_batch(place, body, peer.peer_host, counter)
 
     # ------------------------------------------------------------ any send
 
@@ -336,6 +366,12 @@ def _plain_v2(request: RemotingCommand) -> "_Plain | None":
     if ext.get("m") == "true" or ext.get("j", "0") != "0":
         return None
     return _plain(request, ext.get("f", ""), ext.get("h", ""))
+
+
+def _plain_batch(request: RemotingCommand) -> "_Plain | None":
+    ext = request.ext or {}
+    # The flags are those of the messages.
+    return _plain(request, ext.get("f", ""), "0") if ext.get("j", "0") == "0" else None
 
 
 def _plain_v1(request: RemotingCommand) -> "_Plain | None":

@@ -8,7 +8,8 @@
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, encode
@@ -41,8 +42,9 @@ class SendAnswers:
         self._binary = constant + b"\0\x05msgId%b\0\x07queueId\0\0\0%c%d\0\x0bqueueOffset\0\0\0%c%d"
         size = (len(host) + 16).to_bytes(4, "big")
         self._binary_one = self._binary.replace(b"%b", size + host.encode() + b"%016X")
-        # "HOST%016X,HOST%016X": msgId of a batch, by the number of its records.
-        self._ids: dict[int, str] = {}
+        # The msgId of a batch before it is text: host and position of each record; by their number.
+        self._host_bytes = bytes.fromhex(host)
+        self._ids: dict[int, Callable[..., bytes]] = {}
 
     def one(
         self, request: RemotingCommand, position: int, queue_id: int, queue_offset: int
@@ -71,17 +73,10 @@ class SendAnswers:
         self, request: RemotingCommand, positions: Sequence[int], queue_id: int, queue_offset: int
     ) -> bytes:
         """The answer to a batch; queue_offset is that of its first message."""
-        count = len(positions)
-        template = self._ids.get(count)
-        if template is None:
-            if len(self._ids) > 256:
-                self._ids.clear()
-            template = self._ids[count] = ",".join([f"{self._host}%016X"] * count)
-        msg_id = template % tuple(positions)
+        msg_id = self._batch_id(positions)
         encoding = request.encoding
         if encoding == _JSON:
-            header = (self._json % (msg_id, queue_id, queue_offset, request.opaque)).encode()
-            return _HEAD.pack(len(header) + 4, len(header)) + header
+            return self._json_batch(request.opaque, msg_id, queue_id, queue_offset)
         if encoding == _ROCKETMQ:
             fields = self._binary % (
                 len(msg_id).to_bytes(4, "big") + msg_id.encode(),
@@ -92,6 +87,28 @@ class SendAnswers:
             )
             return _binary(request.opaque, fields)
         return self._other(request, msg_id, queue_id, queue_offset)
+
+    def batch_json(
+        self, opaque: int, positions: Sequence[int], queue_id: int, queue_offset: int
+    ) -> bytes:
+        """The answer to a batch with this opaque, in JSON."""
+        return self._json_batch(opaque, self._batch_id(positions), queue_id, queue_offset)
+
+    def _json_batch(self, opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
+        header = (self._json % (msg_id, queue_id, queue_offset, opaque)).encode()
+        return _HEAD.pack(len(header) + 4, len(header)) + header
+
+    def _batch_id(self, positions: Sequence[int]) -> str:
+        count = len(positions)
+        pack = self._ids.get(count)
+        host = self._host_bytes
+        if pack is None:
+            if len(self._ids) > 256:
+                self._ids.clear()
+            pack = self._ids[count] = struct.Struct(f">{f'{len(host)}sq' * count}").pack
+        parts: list[Any] = [host, 0] * count
+        parts[1::2] = positions
+        return pack(*parts).hex(",", len(host) + 8).upper()
 
     def _other(
         self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int
