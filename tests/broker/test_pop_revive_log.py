@@ -145,6 +145,22 @@ def test_nothing_goes_out_that_cannot_be_written_down(bench: Bench) -> None:
     assert [message.body for message in bench.take()] == [b"one"]
 
 
+def test_a_retry_topic_that_cannot_be_saved_is_tried_again(bench: Bench) -> None:
+    """Nor is anything forgotten that is due at the same time."""
+    for queue_id in range(2):
+        bench.send(b"%d" % queue_id, queue_id)
+    assert len(bench.take(invisibleTime=1_000)) == 2
+    # A folder in the place of the file that is written.
+    in_the_way = bench.folder / "config" / "topics.json.tmp"
+    in_the_way.mkdir()
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    in_the_way.rmdir()
+    bench.clock.advance_ms(1_000)
+    bench.pop.step()
+    assert sorted(message.body for message in bench.take()) == [b"0", b"1"]
+
+
 async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_path: Path) -> None:
     """Invariant 3: after a power cut a group has not moved on behind messages whose pop is forgotten."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:

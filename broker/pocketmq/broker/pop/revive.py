@@ -91,7 +91,7 @@ class PopRevive:
         name = point.name
         topic = normal_topic(name.topic, name.group)
         done: list[int] = []
-        failure: StoreError | None = None
+        failure: OSError | StoreError | None = None
         pause_ms_max = _ILLEGAL_PAUSE_MS_MAX
         try:
             # Made again if need be: when a group is deleted its check points go, too.
@@ -108,7 +108,8 @@ class PopRevive:
                     else:
                         done.append(offset)
             self._log.ack(name, done, point.revive_queue)
-        except StoreError as error:
+        except (OSError, StoreError) as error:
+            # OSError: the retry topic could not be saved.
             failure, pause_ms_max = error, _PAUSE_MS_MAX
             self._log.ack_unwritten(name, done)
         if failure is not None and not point.is_acked:
@@ -116,7 +117,9 @@ class PopRevive:
         if done:
             self._events.poppable(topic, name.group)
 
-    def _try_later(self, point: CheckPoint, failure: StoreError, pause_ms_max: int) -> None:
+    def _try_later(
+        self, point: CheckPoint, failure: OSError | StoreError, pause_ms_max: int
+    ) -> None:
         """Invariant 5."""
         pause_ms = min(_TRY_AGAIN_MS << min(point.tries, 20), pause_ms_max)
         point.tries += 1
