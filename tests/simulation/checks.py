@@ -56,8 +56,9 @@ def _stored_at(cluster: "Cluster", name: str, store: MessageStore, known: Stored
             cluster.ledger.fault(cluster.now_s, f"{topic} {queue_id}: entries are missing")
         for offset, (position, size, _) in enumerate(entries, low):
             data = store.record_at(position)
-            if data is None or len(data) != size:
-                # Lost with the power before it was on the disk: whether it was promised, `missing` says.
+            if data is None or len(data) != size or not store._verification.is_good(position):
+                # Lost with the power before it was on the disk, or torn by it: whether it was promised,
+                # `missing` says.
                 continue
             message = to_message(read_record(data), name)
             if (message.topic, message.queue_id, message.queue_offset) != (topic, queue_id, offset):
@@ -138,6 +139,7 @@ def remember(cluster: "Cluster", name: str) -> None:
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
     if not cluster.story.sync_flush:
         # Acknowledgements are in the log like all else.
+        cluster.ledger.lost_power_s = cluster.now_s
         for group in cluster.ledger.groups.values():
             group.acked.clear()
 
@@ -169,6 +171,16 @@ def popped_again(cluster: "Cluster", there: Stored) -> list[str]:
         for handled in cluster.ledger.groups.values()
         for key in sorted(handled.again)
         if count[key] == 1
+    ]
+
+
+def out_of_order(cluster: "Cluster", there: Stored) -> list[str]:
+    """What an orderly group got before an earlier message; not where that one was lost with the power."""
+    return [
+        f"ordered got {queue} {offset} before {earlier} was processed"
+        for queue, offset, earlier in cluster.ledger.overtaken
+        if (queue, earlier) in there
+        and not _place_was_lost(cluster, (queue, earlier), there[queue, earlier])
     ]
 
 
@@ -214,16 +226,37 @@ def allocation(cluster: "Cluster") -> list[str]:
     return wrong
 
 
+def _may_still_come(cluster: "Cluster", there: Stored) -> bool:
+    """Whether a broker may yet store what it was told to keep for later, promised or not."""
+    keys = set(there.values())
+    return any(
+        sent.kind in LATER_S
+        and sent.outcome != "rollback"
+        and sent.key not in keys
+        and cluster.now_s < sent.began_s + LATER_S[sent.kind]
+        for sent in cluster.ledger.sent.values()
+    )
+
+
 def all_processed(cluster: "Cluster") -> bool:
     if any(node.broker is None for node in cluster.brokers.values()):
         return False
     there = stored(cluster)
-    return not unprocessed(cluster, there) and not missing(cluster, there)
+    return not (
+        unprocessed(cluster, there) or missing(cluster, there) or _may_still_come(cluster, there)
+    )
 
 
 def check(cluster: "Cluster") -> None:
     """All that must hold at rest."""
     there = stored(cluster, anew=True)
-    for each in (missing, unprocessed, rolled_back, popped_again, offsets_ahead):
+    for each in (
+        missing,
+        unprocessed,
+        rolled_back,
+        popped_again,
+        out_of_order,
+        offsets_ahead,
+    ):
         for text in each(cluster, there):
             cluster.ledger.fault(cluster.now_s, text)

@@ -235,9 +235,7 @@ class ConsumerNode(Member):
         done = self.ledger.group(self.group).done.get(queue, set())
         missing = next((each for each in range(offset) if each not in done), None)
         if missing is not None:
-            self.ledger.fault(
-                self.now_s, f"{self.name} got {queue} {offset} before {missing} was processed"
-            )
+            self.ledger.overtaken.append((queue, offset, missing))
 
     def owned(self) -> list[MessageQueue]:
         """Those of the retry topic are left out."""
@@ -294,9 +292,11 @@ class PopperNode(Member):
             handled.failed.add(key)
             return
         handled.keys.add(key)
+        asked_s = self.now_s
         answer = await popper.ack(message)
         end_s = (int(message.receipt.split(" ")[1]) - START_MS + INVISIBLE_MS) / 1000
-        if answer.code == 0 and self.now_s < end_s and host.up and not ledger.wrong_clocks:
+        in_time = self.now_s < end_s and ledger.lost_power_s < asked_s
+        if answer.code == 0 and in_time and host.up and not ledger.wrong_clocks:
             handled.acked.add(key)
 
 

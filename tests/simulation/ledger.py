@@ -51,6 +51,10 @@ class Ledger:
         self.wrong: list[str] = []
         # Keys of the messages that were at a place when the power of its broker was cut.
         self.had_at_cut: dict[tuple[Queue, int], set[str]] = {}
+        # When the power of a broker was cut that may have lost what it had answered, the last time.
+        self.lost_power_s = -1.0
+        # (queue, offset, an earlier offset that was not processed then) of an orderly group.
+        self.overtaken: list[tuple[Queue, int, int]] = []
         # From when to when, in virtual seconds, some broker's clock was wrong.
         self.wrong_clocks: list[tuple[float, float]] = []
 

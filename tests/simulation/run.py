@@ -31,6 +31,7 @@ from tests.simulation.story import TOPIC_OF, Event, Story, group_of
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
+from pocketmq.client.errors import NoRoute
 from pocketmq.remoting.errors import PocketMQError
 
 SETTLE_S = 400
@@ -128,6 +129,9 @@ class Cluster:
             for group in self.story.groups:
                 for name in self.brokers:
                     await admin.topics.create(TOPIC_OF[group], queues=QUEUE_COUNT, broker=name)
+                # A member that knew only one broker at first would come to the other one late.
+                while len(await _owners(admin, TOPIC_OF[group])) < len(self.brokers):
+                    await asyncio.sleep(0.1)
             if "isolated" in self.story.groups:
                 await admin.doctor.set_mode("isolated", "isolate")
         self.producer.start()
@@ -291,6 +295,14 @@ def run(story: Story) -> Outcome:
         )
         ledger, virtual_s = machine.run(lambda: _main(story, machine))
     return Outcome(ledger.wrong + errors, ledger.said, virtual_s)
+
+
+async def _owners(admin: Admin, topic: str) -> list[tuple[str, str]]:
+    """The brokers that the name server knows to have a topic."""
+    try:
+        return await admin.site.masters_of(topic)
+    except NoRoute:
+        return []
 
 
 @contextmanager

@@ -103,3 +103,19 @@ def test_timers_that_become_due_while_the_power_goes_come_all_the_same(seed: int
         length_ms=5_000,
     )
     assert not run(story).wrong
+
+
+def test_a_member_that_leaves_a_broker_that_just_started_moves_no_other() -> None:
+    """The broker has not heard its heartbeat yet: its last commit is no administrator's reset."""
+    story = _story(
+        1,
+        (1_000, "send mixed", "producer-1", 1, ""),
+        (6_000, "partition", "broker-a", 30_000, "isolated-1"),
+        (8_000, "send mixed", "producer-1", 12, ""),
+        (15_000, "kill", "broker-a", 1_000, ""),
+        (17_000, "kill client", "isolated-1", 500, ""),
+        (19_000, "stop client", "isolated-2", 200, ""),
+        consumers=("isolated-1", "isolated-2"),
+        length_ms=40_000,
+    )
+    assert not run(story).wrong

@@ -322,11 +322,10 @@ class MQClientInstance:
         """The group's committed offset of a queue; None if absent."""
         return await self.api.query_consumer_offset(await self.queue_address(queue), group, queue)
 
-    async def update_offset(
-        self, group: str, queue: MessageQueue, offset: int, *, oneway: bool
-    ) -> None:
+    async def update_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """A member's commit: nothing is answered."""
         address = await self.queue_address(queue)
-        await self.api.update_consumer_offset(address, group, queue, offset, oneway=oneway)
+        await self.api.update_consumer_offset(address, group, queue, offset, oneway=True)
 
     def clean_offline_brokers(self) -> None:
         """Forget addresses that no route names any more."""

@@ -89,13 +89,15 @@ class ConsumerOffsets(Protocol):
 
     async def query_offset(self, group: str, queue: MessageQueue) -> int | None: ...
 
-    async def update_offset(
-        self, group: str, queue: MessageQueue, offset: int, *, oneway: bool
-    ) -> None: ...
+    async def update_offset(self, group: str, queue: MessageQueue, offset: int) -> None: ...
 
 
 class RemoteBrokerOffsetStore:
-    """The broker keeps them, in consumerOffset.json (S57)."""
+    """The broker keeps them, in consumerOffset.json (S57).
+
+    A commit asks for no answer, as RocketMQ's members have it: a broker that was started again and has not
+    heard this member's heartbeat yet would take one that does for an administrator's reset of the group.
+    """
 
     def __init__(self, brokers: ConsumerOffsets, group: str) -> None:
         self.table = OffsetTable()
@@ -116,15 +118,27 @@ class RemoteBrokerOffsetStore:
         return offset
 
     async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
+        last: dict[str, MessageQueue] = {}
         for queue in queues:
             offset = self.table.get(queue)
             if offset is None:
                 continue
             try:
-                await self._brokers.update_offset(self._group, queue, offset, oneway=not final)
+                await self._brokers.update_offset(self._group, queue, offset)
+                last[queue.broker_name] = queue
             except PocketMQError as error:
                 log.warning(
                     "offset not persisted queue=%s offset=%s reason=%r", queue, offset, str(error)
+                )
+        for queue in last.values() if final else ():
+            try:
+                # A connection is served in order: when this is answered, the commits are done.
+                await self._brokers.query_offset(self._group, queue)
+            except PocketMQError as error:
+                log.warning(
+                    "offsets may not be persisted broker=%s reason=%r",
+                    queue.broker_name,
+                    str(error),
                 )
 
 

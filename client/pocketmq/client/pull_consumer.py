@@ -121,6 +121,7 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the next offset to read at the broker."""
-        await self._running().instance.update_offset(
-            self.config.inner_group, self._inner(queue), offset, oneway=False
-        )
+        instance, group = self._running().instance, self.config.inner_group
+        await instance.update_offset(group, self._inner(queue), offset)
+        # A connection is served in order: when this is answered, the commit is done.
+        await instance.query_offset(group, self._inner(queue))
