@@ -1,9 +1,11 @@
 """`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words."""
 
 import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import typer
 from tests.cli.servers import Server
 
+from pocketmq.admin import Admin
 from pocketmq.cli.app import commands
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.main import run
@@ -89,10 +92,17 @@ def test_each_row_of_the_table_is_whole(command: object) -> None:
     assert len(set(letters)) == len(letters)
     assert not set("nh") & set(letters)
     assert set(command.one_of) <= set(letters)
-    if command.run:
+    if ":" in command.run:
         module, _, function = command.run.partition(":")
         found = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
         assert callable(found)
+    elif command.run:
+        path, *given = command.run.split()
+        asked = inspect.signature(attrgetter(path)(Admin(name_server="127.0.0.1:1")))
+        pairs = [word.rpartition("=") for word in given]
+        assert {letter for _, _, letter in pairs} <= set(letters)
+        values = [letter for name, _, letter in pairs if not name]
+        asked.bind(*values, **{name: letter for name, _, letter in pairs if name})
     else:
         assert command.instead or command.why
     if command.instead:

@@ -16,7 +16,8 @@ from pocketmq.cli.site import SiteRefused, answered, client_options, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
-    from pocketmq.remoting.message import MessageExt
+    from pocketmq.client import Producer
+    from pocketmq.remoting.message import MessageExt, MessageQueue
 
 app = typer.Typer()
 
@@ -106,27 +107,14 @@ def send(
 
         rows = []
         async with Producer("pocketmq-cli", **client_options(namesrv)) as producer:
+            chosen = None if queue is None else await _queue(producer, topic, queue)
             for _ in range(count):
-                message = Message(topic, raw, tags=tag, keys=keys, properties=dict(pairs))
-                if queue is None:
-                    result = await producer.send(
-                        message, delay_level=delay_level or None, deliver_at_ms=deliver_at_ms
-                    )
-                else:
-                    queues = [
-                        each for each in await producer.queues(topic) if each.queue_id == queue
-                    ]
-                    if not queues:
-                        raise CannotBegin(
-                            f"topic {topic!r} has no queue {queue} to send to: see "
-                            f"`pocketmq topic show {topic}`"
-                        )
-                    result = await producer.send(
-                        message,
-                        queue=queues[0],
-                        delay_level=delay_level or None,
-                        deliver_at_ms=deliver_at_ms,
-                    )
+                result = await producer.send(
+                    Message(topic, raw, tags=tag, keys=keys, properties=dict(pairs)),
+                    queue=chosen,
+                    delay_level=delay_level or None,
+                    deliver_at_ms=deliver_at_ms,
+                )
                 rows.append(
                     {
                         "status": str(result.status),
@@ -141,6 +129,15 @@ def send(
         return rows
 
     print_rows(answered(lambda: asyncio.run(work())), as_json=as_json)
+
+
+async def _queue(producer: "Producer", topic: str, queue_id: int) -> "MessageQueue":
+    for each in await producer.queues(topic):
+        if each.queue_id == queue_id:
+            return each
+    raise CannotBegin(
+        f"topic {topic!r} has no queue {queue_id} to send to: see `pocketmq topic show {topic}`"
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:

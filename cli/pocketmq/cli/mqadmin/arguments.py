@@ -1,17 +1,23 @@
 """Given: the options of one mqadmin command, by letter."""
 
 import argparse
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, NoReturn
 
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.printed import print_columns, say
 from pocketmq.cli.mqadmin.table import MqCommand
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
 
 
 class Given:
     """What was given; a letter is in it when its option was."""
 
-    def __init__(self, values: dict[str, str]) -> None:
+    def __init__(self, command: MqCommand, values: dict[str, str]) -> None:
+        self._command = command
         self._values = values
 
     def __contains__(self, letter: str) -> bool:
@@ -39,6 +45,21 @@ class Given:
     def flag(self, letter: str, default: bool) -> bool:
         """Java's Boolean.parseBoolean: whatever is not `true` is false."""
         return self._values[letter].lower() == "true" if letter in self._values else default
+
+    def show(self, rows: Iterable[tuple[object, ...]], *, table: int = 0) -> None:
+        """Print rows under the columns of the command."""
+        print_columns(*self._command.tables[table], rows)
+
+    async def call(self, admin: "Admin") -> None:
+        """Do the call of a command that has no function, and say what it says."""
+        path, *words = self._command.run.split()
+        pairs = [word.rpartition("=") for word in words]
+        await attrgetter(path)(admin)(
+            *(self[letter] for name, _, letter in pairs if not name),
+            **{name: self[letter] for name, _, letter in pairs if name},
+        )
+        for line in self._command.said:
+            say(line.format_map(self._values))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,4 +99,4 @@ def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) ->
     if command.one_of and not values.keys() & set(command.one_of):
         words = " or ".join(f"-{letter}" for letter in command.one_of)
         raise CannotBegin(f"mqadmin {command.name} needs {words}; see: mqadmin {command.name} -h")
-    return Given(values), namesrv
+    return Given(command, values), namesrv

@@ -8,7 +8,7 @@ from pocketmq.admin.topic_views import topic_traffic
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
-from pocketmq.cli.mqadmin.printed import print_columns, say, second
+from pocketmq.cli.mqadmin.printed import say, second
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -26,25 +26,7 @@ async def cluster_list(admin: Admin, given: Given) -> None:
             rows.append((f"{at.cluster}  {at.name}  {at.address}  {each.failure}",))
         else:
             rows.append(_totals(each) if more else _rates(each))
-    if more:
-        heads = (
-            "#Cluster Name",
-            "#Broker Name",
-            "#InTotalYest",
-            "#OutTotalYest",
-            "#InTotalToday",
-            "#OutTotalToday",
-        )
-        print_columns("%-16s  %-32s %14s %14s %14s %14s", heads, rows)
-        return
-    print_columns(
-        "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s",
-        (
-            *("#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)"),
-            *("#OutTPS(LOAD)", "#PCWait(ms)", "#Hour", "#SPACE"),
-        ),
-        rows,
-    )
+    given.show(rows, table=int(more))
 
 
 def _rates(view: BrokerView) -> tuple[object, ...]:
@@ -89,8 +71,7 @@ async def cluster_rt(admin: Admin, given: Given) -> None:
         failures = sum(isinstance(result, PocketMQError) for _, result in sent)
         mean = f"{sum(took for took, _ in sent) / count:.2f}"
         rows.append((master.cluster, master.name, mean, count - failures, failures))
-    heads = ("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
-    print_columns("%-24s  %-24s  %-8s  %-16s  %-16s", heads, rows)
+    given.show(rows)
 
 
 async def broker_status(admin: Admin, given: Given) -> None:
@@ -128,10 +109,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
                                 second(int(row["lastTimestamp"])),
                             )
                         )
-    heads = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
-    print_columns(
-        "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s", (*heads, "#Diff", "#LastTime"), rows
-    )
+    given.show(rows)
     say(f"\nDiff Total: {found.get('totalDiff', 0)}")
 
 
@@ -152,10 +130,7 @@ async def stats_all(admin: Admin, given: Given) -> None:
                 continue
             lag = max(sum(row.lag for row in await admin.groups.progress(group, topic)), 0)
             rows.append((topic, group, lag, in_tps, f"{went.tps:.2f}", in_day, went.day or 0))
-    heads = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS")
-    print_columns(
-        "%-64s  %-64s %12s %11s %11s %14s %14s", (*heads, "#InMsg24Hour", "#OutMsg24Hour"), rows
-    )
+    given.show(rows)
 
 
 async def get_broker_config(admin: Admin, given: Given) -> None:
@@ -208,16 +183,6 @@ async def _set_writable(admin: Admin, broker: str, writable: bool) -> None:
     what = "add" if writable else "wipe"
     for address in admin.name_servers:
         say(f"{what} write perm of broker[{broker}] in name server[{address}] OK, {count}")
-
-
-async def update_kv_config(admin: Admin, given: Given) -> None:
-    await admin.settings.put_kv(given["s"], given["k"], given["v"])
-    say("create or update kv config to namespace success.")
-
-
-async def delete_kv_config(admin: Admin, given: Given) -> None:
-    await admin.settings.delete_kv(given["s"], given["k"])
-    say("delete kv config from namespace success.")
 
 
 async def clean_expired_cq(admin: Admin, given: Given) -> None:

@@ -1,20 +1,16 @@
 """mqadmin's commands about groups, their members and their offsets."""
 
 import time
-from typing import TYPE_CHECKING
 
-from pocketmq.admin import Admin, GroupConfig, Member, OffsetReset
+from pocketmq.admin import Admin, GroupConfig, Member
 from pocketmq.admin.views import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import parse_time, print_columns, say, second
+from pocketmq.cli.mqadmin.printed import parse_time, say, second
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode, version_name
 from pocketmq.remoting.errors import PocketMQError
-
-if TYPE_CHECKING:
-    from pocketmq.remoting.message import MessageQueue
 
 _MASTER = 0
 _TYPES = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH"}
@@ -60,21 +56,14 @@ async def delete_sub_group(admin: Admin, given: Given) -> None:
 
 async def consumer_progress(admin: Admin, given: Given) -> None:
     if "g" not in given:
-        await _all_progress(admin)
+        await _all_progress(admin, given)
         return
     with_clients = given.flag("s", False)
     rows = await admin.groups.progress(given["g"], given.maybe("t"), owners=with_clients)
-    heads = ("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
-    owner_heads = ("#Client IP",) if with_clients else ()
-    widths = "%-64s  %-32s  %-4s  %-20s  %-20s  " + ("%-20s " if with_clients else "")
-    print_columns(
-        widths + "%-20s  %s",
-        (*heads, *owner_heads, "#Diff", "#LastTime"),
-        [
+    given.show(
+        (
             (
-                row.queue.topic,
-                row.queue.broker_name,
-                row.queue.queue_id,
+                *row.queue,
                 row.broker_offset,
                 row.consumer_offset,
                 *(((row.owner or "N/A").partition("@")[0],) if with_clients else ()),
@@ -82,7 +71,8 @@ async def consumer_progress(admin: Admin, given: Given) -> None:
                 second(row.last_ms),
             )
             for row in rows
-        ],
+        ),
+        table=int(with_clients),
     )
     say("")
     say(f"Consume TPS: {await _consume_tps(admin, given['g'], {r.queue.topic for r in rows}):.2f}")
@@ -98,7 +88,7 @@ async def _consume_tps(admin: Admin, group: str, topics: set[str]) -> float:
     return sum(each.tps for each in counts)
 
 
-async def _all_progress(admin: Admin) -> None:
+async def _all_progress(admin: Admin, given: Given) -> None:
     rows: list[tuple[object, ...]] = []
     for group in await admin.groups.names():
         row = await group_row(admin, group)
@@ -108,9 +98,8 @@ async def _all_progress(admin: Admin) -> None:
             about = (row.members, version_name(row.version), kind, row.message_model or "")
         tps = await _consume_tps(admin, group, set(row.topics))
         rows.append((group, *about, int(tps), row.lag or 0))
-    heads = ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
     rows.sort(key=lambda row: -int(str(row[-1])))
-    print_columns("%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s", heads, rows)
+    given.show(rows, table=2)
 
 
 async def consumer_status(admin: Admin, given: Given) -> None:
@@ -125,13 +114,9 @@ async def consumer_status(admin: Admin, given: Given) -> None:
             say(info.stack)
         return
     found = await describe(admin, group)
-    print_columns(
-        "%-10s %-40s %-20s %s",
-        ("#Index", "#ClientId", "#Version", "#Subscribes"),
-        [
-            (index, each["client"], each["version"], "; ".join(each["subscribes"]))
-            for index, each in enumerate(found["members"], 1)
-        ],
+    given.show(
+        (index, each["client"], each["version"], "; ".join(each["subscribes"]))
+        for index, each in enumerate(found["members"], 1)
     )
     say("")
     if found["findings"]:
@@ -148,14 +133,10 @@ consumer = consumer_status
 
 async def consumer_connection(admin: Admin, given: Given) -> None:
     found = await admin.groups.connection(given["g"])
-    print_columns(
-        "%-36s %-22s %-10s %s",
-        ("#ClientId", "#ClientAddr", "#Language", "#Version"),
-        [_member(each) for each in found.members],
-    )
+    given.show(_member(each) for each in found.members)
     say("\nBelow is subscription:")
     rows = [(topic, each.sub_string) for topic, each in sorted(found.subscriptions.items())]
-    print_columns("%-20s %s", ("#Topic", "#SubExpression"), rows)
+    given.show(rows, table=1)
     say(f"\nConsumeType: {found.consume_type}")
     say(f"MessageModel: {found.message_model}")
     say(f"ConsumeFromWhere: {found.consume_from_where}")
@@ -186,8 +167,7 @@ async def reset_offset_by_time(admin: Admin, given: Given) -> None:
         f"rollback consumer offset by specified group[{given['g']}], topic[{given['t']}], "
         f"force[{_java(force)}], timestamp(string)[{to}], timestamp(long)[{at}]"
     )
-    rows = [(step.queue.broker_name, step.queue.queue_id, step.new_offset) for step in steps]
-    print_columns("%-40s  %-40s  %-40s", ("#brokerName", "#queueId", "#offset"), rows)
+    given.show((*step.queue[1:], step.new_offset) for step in steps)
 
 
 async def reset_offset_by_time_old(admin: Admin, given: Given) -> None:
@@ -204,38 +184,15 @@ async def _write_offsets(admin: Admin, given: Given, at: int) -> None:
     group, topic = given["g"], given["t"]
     ends = {row.queue: row.max_offset for row in await admin.topics.status(topic)}
     steps = await admin.groups.reset(group, topic, at, force=given.flag("f", True))
-    heads = (
-        "#brokerName",
-        "#queueId",
-        "#brokerOffset",
-        "#consumerOffset",
-        "#timestampOffset",
-        "#rollbackOffset",
-    )
-    print_columns("%-20s  %-20s  %-20s  %-20s  %-20s  %-20s", heads, _rollbacks(steps, ends))
-
-
-def _rollbacks(
-    steps: list[OffsetReset], ends: dict["MessageQueue", int]
-) -> list[tuple[object, ...]]:
-    return [
+    given.show(
         (
-            step.queue.broker_name,
-            step.queue.queue_id,
+            *step.queue[1:],
             ends.get(step.queue, 0),
             step.old_offset,
             step.new_offset,
             step.new_offset,
         )
         for step in steps
-    ]
-
-
-async def clone_group_offset(admin: Admin, given: Given) -> None:
-    await admin.groups.copy_offsets(given["s"], given["d"], given["t"])
-    say(
-        f"clone group offset success. srcGroup[{given['s']}], destGroup=[{given['d']}], "
-        f"topic[{given['t']}]"
     )
 
 
@@ -256,8 +213,7 @@ async def get_consumer_status(admin: Admin, given: Given) -> None:
             for queue, fields in sorted(info.queues.items())
             if queue.topic == topic
         ]
-    heads = ("#clientId", "#brokerName", "#queueId", "#offset")
-    print_columns("%-50s  %-15s  %-15s  %-20s", heads, rows)
+    given.show(rows)
 
 
 async def producer(admin: Admin, given: Given) -> None:

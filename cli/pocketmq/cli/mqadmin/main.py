@@ -55,7 +55,10 @@ def _do(command: MqCommand, arguments: Sequence[str]) -> None:
     from pocketmq.cli.site import with_admin
 
     given, namesrv = parse(command, arguments, default_name_server())
-    module, _, function = command.run.partition(":")
+    module, colon, function = command.run.partition(":")
+    if not colon:
+        with_admin(namesrv, given.call)
+        return
     work = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
     with_admin(namesrv, lambda admin: work(admin, given))
 

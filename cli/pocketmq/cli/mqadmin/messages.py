@@ -9,7 +9,7 @@ from pocketmq.admin import Admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.message_commands import find_message
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, parse_time, print_columns, say
+from pocketmq.cli.mqadmin.printed import moment, parse_time, say
 from pocketmq.cli.site import SiteRefused
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pocketmq.client import SendResult
     from pocketmq.remoting.message import MessageExt
 
-_SENT_COLUMNS = "%-32s  %-4s  %-20s    %s"
-
 
 # ------------------------------------------------------------ sending
 
@@ -32,9 +30,7 @@ async def send_message(admin: Admin, given: Given) -> None:
     found = {name: value for name, value in properties.items() if value}
     queue = await _queue_to_send(admin, given)
     result = await admin.messages.send(queue, given["p"].encode("utf-8"), found)
-    heads = ("#Broker Name", "#QID", "#Send Result", "#MsgId")
-    row = (queue.broker_name, result.message_queue.queue_id, result.status, result.msg_id)
-    print_columns(_SENT_COLUMNS, heads, [row])
+    given.show([(*result.message_queue[1:], result.status, result.msg_id)])
 
 
 async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
@@ -98,7 +94,7 @@ async def check_msg_send_rt(admin: Admin, given: Given) -> None:
         # The first one connects.
         total += took if number else 0.0
         rows.append((queue.broker_name, queue.queue_id, well, f"{took:.2f}"))
-    print_columns(_SENT_COLUMNS, ("#Broker Name", "#QID", "#Send Result", "#RT"), rows)
+    given.show(rows)
     say(f"Avg RT: {total / max(count - 1, 1):.2f}")
 
 
@@ -272,11 +268,7 @@ async def query_msg_by_key(admin: Admin, given: Given) -> None:
             if letter in given
         },
     )
-    print_columns(
-        "%-50s %4s %40s",
-        ("#Message ID", "#QID", "#Offset"),
-        [(message.msg_id, message.queue_id, message.queue_offset) for message in found],
-    )
+    given.show((message.msg_id, message.queue_id, message.queue_offset) for message in found)
 
 
 async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
@@ -286,7 +278,6 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
     stored = await admin.messages.by_key(given.text("t", TRACE_TOPIC), msg_id)
     pubs: list[tuple[object, ...]] = []
     subs: dict[str, tuple[object, ...]] = {}
-    form = "%-10s %-20s %-20s %-20s %-10s %-10s"
     for message in stored:
         host = message.born_host.rpartition(":")[0]
         for record in parse(message.body):
@@ -302,10 +293,8 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
         raise SiteRefused(
             f"no trace of {msg_id!r}: producer and consumer write traces when theirs are switched on"
         )
-    heads = ("#ClientHost", "#SendTime", "#CostTimes", "#Status")
-    print_columns(form, ("#Type", "#ProducerGroup", *heads), pubs)
-    heads = ("#ClientHost", "#ConsumerTime", "#CostTimes", "#Status")
-    print_columns(form, ("#Type", "#ConsumerGroup", *heads), subs.values())
+    given.show(pubs)
+    given.show(subs.values(), table=1)
 
 
 def _second(ms: str) -> str:

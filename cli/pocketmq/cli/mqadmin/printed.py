@@ -13,11 +13,11 @@ def say(text: str) -> None:
     sys.stdout.write(safe.rstrip() + "\n")
 
 
-def print_columns(form: str, heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+def print_columns(heading: str, form: str, rows: Iterable[tuple[object, ...]]) -> None:
     """A heading and rows; a row of one cell is a line of its own."""
-    say(form % heads)
+    say(heading)
     for row in rows:
-        say(form % row if len(row) == len(heads) else str(row[0]))
+        say(str(row[0]) if len(row) == 1 else form % row)
 
 
 def moment(ms: int) -> str:

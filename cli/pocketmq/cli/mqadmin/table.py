@@ -4,6 +4,10 @@
       name | what it does | pocketmq command    a function is called like its command; the `pocketmq` command
         letter:name letter:name=                does the same. = takes a value, ! must be given, of those
                                                 with ? one must be given
+        =%-20s #Head|  %-4s #Head               the columns of what it shows, RocketMQ's, each with its width;
+        +%-4s #Head                             + goes on with them; a command may have several tables
+        > part.method letter name=letter        instead of a function: the call of the administration,
+        < text with {letter}                    and what is said after it
 -n (name servers) and -h belong to every command.
 """
 
@@ -25,8 +29,9 @@ class MqOption:
 
 @dataclass(slots=True)
 class MqCommand:
-    """One command. run: `module:function`, empty when it is not served; instead: the `pocketmq` command that
-    does the same; why: of a command that is not served, when nothing does the same.
+    """One command. run: `module:function`, or a call `part.method letter`, empty when it is not served;
+    instead: the `pocketmq` command that does the same; why: of a command that is not served, when nothing
+    does the same.
     """
 
     name: str
@@ -35,6 +40,10 @@ class MqCommand:
     instead: str = ""
     why: str = ""
     options: list[MqOption] = field(default_factory=list)
+    # (heading, how a row is formatted) of each of its tables.
+    tables: list[tuple[str, str]] = field(default_factory=list)
+    # After a call.
+    said: list[str] = field(default_factory=list)
 
     @property
     def one_of(self) -> str:
@@ -49,12 +58,19 @@ topics:
     u:unit= s:hasUnitSub= a:attributes=
   deleteTopic | delete a topic from brokers and name servers | topic delete
     t:topic=! c:clusterName=!
+    > topics.delete t cluster=c
+    < delete topic [{t}] from cluster [{c}] success.
+    < delete topic [{t}] from NameServer success.
   topicList | list topics; with -c their clusters and groups, too | topic list --all
     c:clusterModel
+    =%-20s #Cluster Name|  %-64s #Topic|  %-64s #Consumer Group
   topicRoute | which brokers have a topic | topic show
     t:topic=! l:list
+    =%-45s #ClusterName|  %-32s #BrokerName|  %-46s #BrokerAddrs|  %-10s #ReadQueue|  %-11s #WriteQueue
+    +  %-5s #Perm
   topicStatus | what each queue of a topic holds | topic show
     t:topic=! c:cluster=
+    =%-32s #Broker Name|  %-4s #QID|  %-20s #Min Offset|  %-20s #Max Offset|    %s #Last Updated
   topicClusterList | the clusters that have a topic | topic show
     t:topic=!
   updateTopicPerm | change who may use a topic: 6 read and write, 4 read, 2 write | topic create --perm
@@ -72,24 +88,41 @@ groups:
     b:brokerAddr? c:clusterName? g:groupName=! r:removeOffset=
   consumerProgress | how far a group is, or all groups | offset show
     g:groupName= t:topicName= s:showClientIP=
+    =%-64s #Topic|  %-32s #Broker Name|  %-4s #QID|  %-20s #Broker Offset|  %-20s #Consumer Offset
+    +  %-20s #Diff|  %s #LastTime
+    =%-64s #Topic|  %-32s #Broker Name|  %-4s #QID|  %-20s #Broker Offset|  %-20s #Consumer Offset
+    +  %-20s #Client IP| %-20s #Diff|  %s #LastTime
+    =%-64s #Group|  %-6s #Count|  %-24s #Version| %-5s #Type|  %-14s #Model|  %-7s #TPS|  %s #Diff Total
   consumerStatus | the members of a group, and whether they agree | group doctor
     g:consumerGroup=! i:clientId= b:brokerAddr= s:jstack
+    =%-10s #Index| %-40s #ClientId| %-20s #Version| %s #Subscribes
   consumer | the members of a group, and whether they agree | group doctor
     g:consumerGroup=! s:jstack
+    =%-10s #Index| %-40s #ClientId| %-20s #Version| %s #Subscribes
   consumerConnection | who is online as a group, and its subscription | group show
     g:consumerGroup=! b:brokerAddr=
+    =%-36s #ClientId| %-22s #ClientAddr| %-10s #Language| %s #Version
+    =%-20s #Topic| %s #SubExpression
   getConsumerConfig | the configuration of a group on each broker | group show
     g:groupName=!
   resetOffsetByTime | move a group to a time: now, 2026-11-21#12:00:00:000, ms since 1970 | offset reset --to
     g:group=! t:topic=! s:timestamp=! f:force= c:cplus
+    =%-40s #brokerName|  %-40s #queueId|  %-40s #offset
   resetOffsetByTimeOld | the same, by writing the offsets; for members that are offline | offset reset --to
     g:group=! t:topic=! s:timestamp=! f:force=
+    =%-20s #brokerName|  %-20s #queueId|  %-20s #brokerOffset|  %-20s #consumerOffset
+    +  %-20s #timestampOffset|  %-20s #rollbackOffset
   skipAccumulatedMessage | move a group behind all that is stored | offset reset --to latest
     g:group=! t:topic=! f:force=
+    =%-20s #brokerName|  %-20s #queueId|  %-20s #brokerOffset|  %-20s #consumerOffset
+    +  %-20s #timestampOffset|  %-20s #rollbackOffset
   cloneGroupOffset | give a group the offsets of another | offset copy
     s:srcGroup=! d:destGroup=! t:topic=! o:offline=
+    > groups.copy_offsets s d t
+    < clone group offset success. srcGroup[{s}], destGroup=[{d}], topic[{t}]
   getConsumerStatus | the offsets that members have in memory | group show
     g:group=! t:topic=! i:originClientId=
+    =%-50s #clientId|  %-15s #brokerName|  %-15s #queueId|  %-20s #offset
   producer | every producer at a broker | group producers
     b:broker=!
   producerConnection | who is online as a producer group | group producers
@@ -97,6 +130,7 @@ groups:
 messages:
   sendMessage | send a message | message send
     t:topic=! p:body=! k:key= c:tags= b:broker= i:qid= m:msgTraceEnable=
+    =%-32s #Broker Name|  %-4s #QID|  %-20s #Send Result|    %s #MsgId
   consumeMessage | print messages of a topic; no offset is moved | message tail
     t:topic=! b:brokerName= i:queueId= o:offset= g:consumerGroup= s:beginTimestamp= e:endTimestamp=
     c:MessageNumber=
@@ -111,10 +145,14 @@ messages:
     i:msgId=! g:consumerGroup= d:clientId= t:topic=! a:showAll
   queryMsgByKey | messages by a key | message find --key
     t:topic=! k:msgKey=! b:beginTimestamp= e:endTimestamp= m:maxNum=
+    =%-50s #Message ID| %4s #QID| %40s #Offset
   queryMsgByOffset | a message by its place | store dump --from
     t:topic=! b:brokerName=! i:queueId=! o:offset=!
   queryMsgTraceById | the trace of a message: who sent it, who had it, how long it took | message track
     i:msgId=! t:traceTopic=
+    =%-10s #Type| %-20s #ProducerGroup| %-20s #ClientHost| %-20s #SendTime| %-10s #CostTimes| %-10s #Status
+    =%-10s #Type| %-20s #ConsumerGroup| %-20s #ClientHost| %-20s #ConsumerTime| %-10s #CostTimes
+    + %-10s #Status
   queryCq | entries of a queue's index | store dump
     t:topic=! q:queue=! i:index=! c:count= b:broker= g:consumer=
   DecodeMessageId | address and time in a client's message id | message find --id
@@ -123,17 +161,27 @@ messages:
     b:brokerName=! s:messageSize= c:count=
   checkMsgSendRT | send to each queue in turn and print how long it took | bench produce
     t:topic=! a:amount= s:size=
+    =%-32s #Broker Name|  %-4s #QID|  %-20s #Send Result|    %s #RT
 cluster:
   clusterList | brokers with their rates | cluster list
     m:moreStats i:interval= c:clusterName=
+    =%-16s #Cluster Name|  %-22s #Broker Name|  %-4s #BID|  %-22s #Addr| %-16s #Version| %19s #InTPS(LOAD)
+    + %19s #OutTPS(LOAD)| %10s #PCWait(ms)| %5s #Hour| %6s #SPACE
+    =%-16s #Cluster Name|  %-32s #Broker Name| %14s #InTotalYest| %14s #OutTotalYest| %14s #InTotalToday
+    + %14s #OutTotalToday
   clusterRT | send to each broker of a cluster and print the mean time | bench produce
     a:amount= s:size= c:cluster= p:printAsTlog= m:machineRoom= i:interval=
+    =%-24s #Cluster Name|  %-24s #Broker Name|  %-8s #RT|  %-16s #successCount|  %-16s #failCount
   brokerStatus | all that a broker counts | cluster numbers
     b:brokerAddr? c:clusterName?
   brokerConsumeStats | how far every group of a broker is | group list
     b:brokerAddr=! t:timeoutMillis= l:level= o:order=
+    =%-64s #Topic|  %-64s #Group|  %-32s #Broker Name|  %-4s #QID|  %-20s #Broker Offset
+    +  %-20s #Consumer Offset|  %-20s #Diff|  %s #LastTime
   statsAll | rates and lag of every topic and group | group list
     a:activeTopic t:topic=
+    =%-64s #Topic|  %-64s #Consumer Group| %12s #Accumulation| %11s #InTPS| %11s #OutTPS| %14s #InMsg24Hour
+    + %14s #OutMsg24Hour
   getBrokerConfig | the settings of brokers | cluster config
     b:brokerAddr? c:clusterName?
   updateBrokerConfig | change a setting that may change while a broker runs | cluster config --set
@@ -147,8 +195,12 @@ cluster:
     b:brokerName=!
   updateKvConfig | set a value in the name servers' table
     s:namespace=! k:key=! v:value=!
+    > settings.put_kv s k v
+    < create or update kv config to namespace success.
   deleteKvConfig | delete a value from the name servers' table
     s:namespace=! k:key=!
+    > settings.delete_kv s k
+    < delete kv config from namespace success.
   cleanExpiredCQ | delete queue files whose messages have expired
     b:brokerAddr= c:cluster=
   cleanUnusedTopic | delete the queues of topics that are gone
@@ -195,6 +247,16 @@ def _commands() -> Iterator[MqCommand]:
     for line in _SERVED.strip().splitlines():
         if not line.startswith(" "):
             module = line.rstrip(":")
+        elif line.startswith("    ="):
+            command.tables.append(_columns(line[5:]))
+        elif line.startswith("    +"):
+            heading, form = command.tables.pop()
+            more_heading, more_form = _columns(line[5:])
+            command.tables.append((heading + more_heading, form + more_form))
+        elif line.startswith("    >"):
+            command.run = line[5:].strip()
+        elif line.startswith("    <"):
+            command.said.append(line[5:].strip())
         elif line.startswith("    "):
             command.options += [_option(word) for word in line.split()]
         else:
@@ -207,6 +269,19 @@ def _commands() -> Iterator[MqCommand]:
     for summary, why, names in _NOT_SERVED:
         for name in names.split():
             yield MqCommand(name, summary, why=why)
+
+
+def _columns(text: str) -> tuple[str, str]:
+    """The heading of these columns, and how a row is formatted.
+
+    >>> _columns("%-4s #QID|  %s #Last Time")
+    ('#QID  #Last Time', '%-4s  %s')
+    """
+    parts = [re.match(r"( *%-?\d*s) (.*)", each) for each in text.split("|")]
+    columns = [(each[1], each[2]) for each in parts if each is not None]
+    assert len(columns) == len(parts), text
+    form = "".join(column for column, _ in columns)
+    return form % tuple(head for _, head in columns), form
 
 
 def _option(word: str) -> MqOption:

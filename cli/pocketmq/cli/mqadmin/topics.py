@@ -7,7 +7,7 @@ from pocketmq.admin import Admin
 from pocketmq.admin.topic_views import places_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, print_columns, say
+from pocketmq.cli.mqadmin.printed import moment, say
 from pocketmq.remoting.names import is_group_topic
 
 _ORDER = "ORDER_TOPIC_CONFIG"
@@ -51,12 +51,6 @@ async def update_topic(admin: Admin, given: Given) -> None:
     )
 
 
-async def delete_topic(admin: Admin, given: Given) -> None:
-    await admin.topics.delete(given["t"], cluster=given["c"])
-    say(f"delete topic [{given['t']}] from cluster [{given['c']}] success.")
-    say(f"delete topic [{given['t']}] from NameServer success.")
-
-
 async def topic_list(admin: Admin, given: Given) -> None:
     if "c" not in given:
         for name in await admin.topics.names():
@@ -69,7 +63,7 @@ async def topic_list(admin: Admin, given: Given) -> None:
                 continue
             groups = await admin.topics.groups(topic) if await admin.topics.exists(topic) else []
             rows += [(cluster, topic, group) for group in groups or [""]]
-    print_columns("%-20s  %-64s  %-64s", ("#Cluster Name", "#Topic", "#Consumer Group"), rows)
+    given.show(rows)
 
 
 async def topic_route(admin: Admin, given: Given) -> None:
@@ -104,24 +98,13 @@ async def topic_route(admin: Admin, given: Given) -> None:
     reads = sum(each.read_queue_nums for each in route.queues)
     writes = sum(each.write_queue_nums for each in route.queues)
     rows += [("-" * 158,), ("Total:", len(route.queues), "", reads, writes, "")]
-    heads = ("#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")
-    print_columns("%-45s  %-32s  %-46s  %-10s  %-11s  %-5s", heads, rows)
+    given.show(rows)
 
 
 async def topic_status(admin: Admin, given: Given) -> None:
-    print_columns(
-        "%-32s  %-4s  %-20s  %-20s    %s",
-        ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"),
-        [
-            (
-                row.queue.broker_name,
-                row.queue.queue_id,
-                row.min_offset,
-                row.max_offset,
-                moment(row.last_update_ms),
-            )
-            for row in await admin.topics.status(given["t"])
-        ],
+    given.show(
+        (*row.queue[1:], row.min_offset, row.max_offset, moment(row.last_update_ms))
+        for row in await admin.topics.status(given["t"])
     )
 
 
