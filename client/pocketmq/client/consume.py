@@ -191,38 +191,42 @@ class CoroutinePool(_Counted):
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        calls = self._calls
-        turn_ends = loop.time() + self._TURN_S
+        calls, listener, around = self._calls, self._listener, self._around
+        # The clock is read once a call: one begins when the one before has ended, or after a rest.
+        now = time.monotonic()
+        turn_ends = now + self._TURN_S
         while True:
-            if loop.time() > turn_ends:
+            if now > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = loop.time() + self._TURN_S
+                now = time.monotonic()
+                turn_ends = now + self._TURN_S
             while not calls:
                 rest: asyncio.Future[None] = loop.create_future()
                 self._resting.append(rest)
                 await rest
-                turn_ends = loop.time() + self._TURN_S
+                now = time.monotonic()
+                turn_ends = now + self._TURN_S
             call = calls.popleft()
+            outcome: Outcome | None = None
             try:
-                call.done(call, await self._call(call) if self._wanted(call) else None)
+                if self._wanted(call):
+                    began, token = now, None
+                    try:
+                        token = around.before(call)
+                        returned = await listener(call.messages, call.context)  # type: ignore[misc]
+                        now = time.monotonic()
+                        outcome = Outcome(_judge(returned), None, int((now - began) * 1000))
+                    except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+                        now = time.monotonic()
+                        outcome = Outcome(None, error, int((now - began) * 1000))
+                    _after(around, call, token, outcome)
+                call.done(call, outcome)
             except Exception:
                 log.exception(
                     "a consume result could not be processed queue=%s", call.context.queue
                 )
             finally:
                 self._end()
-
-    async def _call(self, call: Call) -> Outcome:
-        began = time.monotonic()
-        token: object = None
-        try:
-            token = self._around.before(call)
-            returned = await self._listener(call.messages, call.context)  # type: ignore[misc]
-            outcome = Outcome(_judge(returned), None, _since_ms(began))
-        except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
-            outcome = Outcome(None, error, _since_ms(began))
-        _after(self._around, call, token, outcome)
-        return outcome
 
     async def stop(self) -> None:
         """The runner ends the workers."""

@@ -82,13 +82,13 @@ class ConsumeMessageConcurrently(ConsumeService):
         """Have cached messages consumed, in calls of at most batch_size_max."""
         size = self._options.consume_batch_size
         done = self._done
+        shares = (
+            [[message] for message in messages]
+            if size == 1
+            else [list(messages[at : at + size]) for at in range(0, len(messages), size)]
+        )
         self._pool.submit(
-            [
-                Call(
-                    list(messages[start : start + size]), ConsumeContext(queue), done, process_queue
-                )
-                for start in range(0, len(messages), size)
-            ]
+            [Call(share, ConsumeContext(queue), done, process_queue) for share in shares]
         )
 
     def _done(self, call: Call, outcome: Outcome | None) -> None:

@@ -89,11 +89,14 @@ class ProcessQueue:
                 cached[offset] = message
                 continue
             cached[offset] = message
-            heapq.heappush(order, offset)
             count += 1
             size += len(message.body)
             if offset > self._offset_max:
+                # Behind all others: the heap stays one.
                 self._offset_max = offset
+                order.append(offset)
+            else:
+                heapq.heappush(order, offset)
         self.message_count += count
         self.message_size += size
         if messages:

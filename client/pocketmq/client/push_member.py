@@ -61,6 +61,8 @@ BROKER_SUSPEND_MS_MAX = 15_000
 PULL_TIMEOUT_MS = 30_000
 UNLOCK_DELAY_MS = 20_000
 CONSUME_LOCK_WAIT_MS = 1_000
+# A plain string: asking an enum member for its value costs as much as the call that it is for.
+_CONSUME_START = Property.CONSUME_START_TIME.value
 
 
 class Wait(Enum):
@@ -383,7 +385,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
         if kept:
             cost = self.clock.monotonic_ms() - began_ms
             self.stats.pulled(queue.topic, len(kept), cost)
-            self._restore_names(kept)
+            if self.options.namespace or queue.topic == self._retry_topic:
+                self._restore_names(kept)
             self.consume.put(kept, request.process_queue, queue)
         if self.options.pull_interval_ms and kept:
             self._pull_later(request, self.options.pull_interval_ms)
@@ -435,8 +438,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
         """Called where the listener runs: note the start, and trace it."""
         started = str(self.clock.now_ms())
         for message in call.messages:
-            message.properties[Property.CONSUME_START_TIME.value] = started
-        return [each.before(call) for each in self._around]
+            message.properties[_CONSUME_START] = started
+        return [each.before(call) for each in self._around] if self._around else None
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None:
         if isinstance(token, list):

@@ -75,6 +75,7 @@ class SendEngine:
         self._namespace = namespace
         self._deadlines = Deadlines(instance.clock.monotonic_ms, instance.runner.call_later)
         self._infos: dict[str, tuple[TopicRoute, TopicPublishInfo]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def topics(self) -> list[str]:
@@ -113,7 +114,7 @@ class SendEngine:
         try:
             if timeout_ms is not None or retry_times is not None:
                 return await self._attempts(outgoing, queue, timeout_ms, retry_times)
-            future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            future = self._future()
             flight = self._launch(outgoing, queue, future, None)
             if not isinstance(flight, Flight):
                 return await self._attempts(outgoing, queue, first=flight)
@@ -135,7 +136,7 @@ class SendEngine:
         size = len(outgoing.body)
         if not self.room.take(size):
             await self.room.wait(size)
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        future = self._future()
         flight = self._launch(outgoing, queue, future, size)
         if not isinstance(flight, Flight):
             try:
@@ -145,6 +146,12 @@ class SendEngine:
             finally:
                 self.room.give(size)
         return future
+
+    def _future(self) -> "asyncio.Future[SendResult]":
+        # Before Python 3.12 to ask for the running loop is a system call.
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.create_future()
 
     def _launch(
         self,

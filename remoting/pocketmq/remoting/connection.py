@@ -428,9 +428,16 @@ class Connection(asyncio.Protocol):
     def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None:
         """Send an encoded request; `waiter` gets its answer or ConnectionLost, in this loop's thread.
 
-        Much that is sent in one turn of the loop leaves in several writes, so that the peer can begin.
+        What is alone leaves at once. Much that is sent in one turn of the loop leaves in several writes, so
+        that the peer can begin.
         """
-        self._pending[opaque] = waiter
+        pending = self._pending
+        pending[opaque] = waiter
+        if len(pending) == 1 and not (self._corked or self._flush_scheduled):
+            # Alone on its way: what it might leave together with is not there yet.
+            self._outbox.add(frame)
+            self._flush()
+            return
         self.send(frame)
         if self._outbox.size > JOIN_SIZE_MAX and not self._corked:
             self._flush()

@@ -20,6 +20,18 @@ from typing import NamedTuple
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import IllegalArgument
 
+# How often this process became the child of another: to ask for the pid is a system call a message.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
 
 class UniqueKeys:
     """Makes unique keys for this process. Safe to share between threads: the counter is one C call."""
@@ -29,7 +41,7 @@ class UniqueKeys:
         self._ip = ip
         self._clock = clock
         self._random = random_bytes
-        self._pid = -1
+        self._forks = -1
         self._prefix = ""
         self._counter = itertools.count()
         self._month_start_ms = 0
@@ -38,7 +50,7 @@ class UniqueKeys:
     def make(self) -> str:
         """A new key."""
         now = self._clock.now_ms()
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             self._begin_process()
         if not self._month_start_ms <= now < self._month_end_ms:
             self._begin_month(now)
@@ -46,9 +58,9 @@ class UniqueKeys:
 
     def _begin_process(self) -> None:
         # A forked child has the parent's counter: its own pid and random bytes keep the keys apart.
-        self._pid = os.getpid()
+        self._forks = _forks
         random = self._random if self._random is not None else os.urandom(4)
-        raw = _packed_ip(self._ip) + (self._pid & 0xFFFF).to_bytes(2, "big") + random
+        raw = _packed_ip(self._ip) + (os.getpid() & 0xFFFF).to_bytes(2, "big") + random
         self._prefix = raw.hex().upper()
 
     def _begin_month(self, now_ms: int) -> None:
