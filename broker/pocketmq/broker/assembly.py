@@ -20,6 +20,7 @@ from pocketmq.broker.ha.metadata import Copied, Ours
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
+from pocketmq.broker.lags import Lags
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.message_put import MessagePut, TimerWay
@@ -98,6 +99,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         tracks=tracks,
+        lags=Lags(tables, store),
     )
     connect(parts)
     return parts

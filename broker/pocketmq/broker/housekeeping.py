@@ -51,6 +51,8 @@ class Housekeeping:
                     members.producers.scan()
                     members.consumers.scan()
                     members.locks.scan()
+            with attempt("metrics"):
+                self._parts.lags.go_on()
             with attempt("pop-log"):
                 if node.role.leads:
                     pop.tick()

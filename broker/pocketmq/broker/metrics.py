@@ -1,8 +1,8 @@
 """Metrics: what a broker knows of itself, as families of samples with RocketMQ 5's names and labels.
 
-A pure look at the broker's objects: nothing is counted here, nothing is kept, and the hot paths know nothing
-of it. The tables stand in metrics_traffic (messages, clients), metrics_groups, metrics_store and
-metrics_replicas; the text is made by pocketmq.console.metrics_page.
+A pure look at the broker's objects: nothing is counted here, nothing is kept but the lags (lags.py), and the
+hot paths know nothing of it. The tables stand in metrics_traffic (messages, clients), metrics_groups,
+metrics_store and metrics_replicas; the text is made by pocketmq.console.metrics_page.
 Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
 DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 prints.
 
@@ -87,6 +87,7 @@ def metrics() -> tuple[Metric, ...]:
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
     """All families now. In the broker's event loop; takes some µs a sample."""
     limit = cardinality_limit
+    broker.parts.lags.refresh()
     identity = broker.registration.identity
     node = (identity.cluster, "broker", identity.broker_name)
     found = []

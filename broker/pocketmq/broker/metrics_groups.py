@@ -7,6 +7,7 @@ who is stuck) is not among them: the console and the command line ask the member
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pocketmq.broker.lags import GroupLag
 from pocketmq.broker.metrics import Metric, Sample
 from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.remoting.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
@@ -25,20 +26,19 @@ def symptoms(broker: "Broker") -> Iterator[Sample]:
         config.doctor_dead_letters_max,
         config.doctor_stuck_time,
     )
+    lags: dict[str, dict[str, GroupLag]] = {}
+    for (group, topic), row in broker.parts.lags.rows.items():
+        lags.setdefault(group, {})[topic] = row
     for group in list(broker.parts.tables.groups.groups):
         if not is_system_group(group):
-            for each in diagnose(_facts(broker, group), limits):
+            for each in diagnose(_facts(broker, group, lags.get(group, {})), limits):
                 yield (group, each.topic or "", each.kind, each.severity.value), 1
 
 
-def _facts(broker: "Broker", group: str) -> GroupFacts:
+def _facts(broker: "Broker", group: str, lags: dict[str, GroupLag]) -> GroupFacts:
     online = broker.parts.members.consumers.get(group)
     config = broker.parts.tables.groups.get(group)
-    topics = [
-        name
-        for name in sorted(broker.parts.tables.offsets.topics_of(group))
-        if not is_group_topic(name) and broker.parts.tables.topics.get(name) is not None
-    ]
+    topics = [name for name in sorted(lags) if not is_group_topic(name)]
     here = [broker.config.broker_name]
     members = online.client_ids() if online is not None else []
     dead = dlq_topic(group)
@@ -46,7 +46,7 @@ def _facts(broker: "Broker", group: str) -> GroupFacts:
         group,
         [MemberFacts(each) for each in members],
         online is None or online.message_model != "BROADCASTING",
-        [_topic(broker, group, name, here) for name in topics],
+        [_topic(broker, group, name, lags[name].count, here) for name in topics],
         broker.parts.members.guard.findings(group),
         sum(
             broker.parts.messages.stats.minute_rate(SNDBCK_PUT_NUMS, f"{each}@{group}")
@@ -58,13 +58,9 @@ def _facts(broker: "Broker", group: str) -> GroupFacts:
     )
 
 
-def _topic(broker: "Broker", group: str, topic: str, here: list[str]) -> TopicFacts:
+def _topic(broker: "Broker", group: str, topic: str, lag: int, here: list[str]) -> TopicFacts:
     facts = TopicFacts(topic)
-    for queue_id, offset in broker.parts.tables.offsets.of_topic(group, topic).items():
-        begin = broker.parts.messages.store.min_offset(topic, queue_id)
-        facts.lag += max(
-            0, broker.parts.messages.store.max_offset(topic, queue_id) - max(offset, begin)
-        )
+    facts.lag = lag
     facts.in_rate = broker.parts.messages.stats.minute_rate(TOPIC_PUT_NUMS, topic)
     facts.out_rate = broker.parts.messages.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
     config = broker.parts.tables.topics.get(topic)

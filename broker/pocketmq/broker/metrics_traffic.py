@@ -108,24 +108,11 @@ def _consumers(broker: "Broker") -> Iterator[Sample]:
 # ---------------------------------------------------------------- lag
 
 
-def _queues(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
-    """(group, topic, queue id, offset, end) of every queue in which a group has an offset.
-
-    An offset beyond the queue's end (a store that was rolled back) has no lag.
-    """
-    for group in broker.parts.tables.groups.groups:
-        for topic in broker.parts.tables.offsets.topics_of(group):
-            if broker.parts.tables.topics.get(topic) is None:
-                continue
-            for queue_id, offset in broker.parts.tables.offsets.of_topic(group, topic).items():
-                end = broker.parts.messages.store.max_offset(topic, queue_id)
-                begin = broker.parts.messages.store.min_offset(topic, queue_id)
-                yield group, topic, queue_id, min(max(offset, begin), end), end
-
-
 def _queue_lag(broker: "Broker") -> Iterator[Sample]:
-    for group, topic, queue_id, offset, end in _queues(broker):
-        yield (group, topic, str(queue_id)), end - offset
+    for (group, topic), row in broker.parts.lags.rows.items():
+        for queue_id in row.offsets:
+            waits = row.behind.get(queue_id)
+            yield (group, topic, str(queue_id)), waits.end - waits.at if waits else 0
 
 
 def _group_labels(broker: "Broker", group: str, topic: str) -> tuple[str, ...]:
@@ -133,31 +120,14 @@ def _group_labels(broker: "Broker", group: str, topic: str) -> tuple[str, ...]:
 
 
 def _lag(broker: "Broker") -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    for group, topic, _, offset, end in _queues(broker):
-        sums[group, topic] += end - offset
-    for (group, topic), lag in sums.items():
-        yield _group_labels(broker, group, topic), lag
-
-
-def _oldest(
-    broker: "Broker", queues: Iterator[tuple[str, str, int, int, int]]
-) -> dict[tuple[str, str], int]:
-    """By group and topic: age in ms of the oldest message between offset and end; 0: there is none."""
-    oldest: dict[tuple[str, str], int] = {}
-    now_ms = broker.clock.now_ms()
-    for group, topic, queue_id, offset, end in queues:
-        age = 0
-        if offset < end:
-            stored_ms = broker.parts.messages.store.store_time_at(topic, queue_id, offset)
-            age = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
-        oldest[group, topic] = max(oldest.get((group, topic), 0), age)
-    return oldest
+    for (group, topic), row in broker.parts.lags.rows.items():
+        yield _group_labels(broker, group, topic), row.count
 
 
 def _lag_latency(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), age in _oldest(broker, _queues(broker)).items():
-        yield _group_labels(broker, group, topic), age
+    now_ms = broker.clock.now_ms()
+    for (group, topic), row in broker.parts.lags.rows.items():
+        yield _group_labels(broker, group, topic), row.age_ms(now_ms)
 
 
 # What a group has pulled is known from the record of deliveries, while somebody pulls.
@@ -192,7 +162,16 @@ def _ready(broker: "Broker") -> Iterator[Sample]:
 
 
 def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), age in _oldest(broker, _pulled(broker)).items():
+    """Age of the oldest message that waits behind what was pulled; 0: there is none."""
+    oldest: dict[tuple[str, str], int] = {}
+    now_ms = broker.clock.now_ms()
+    for group, topic, queue_id, offset, end in _pulled(broker):
+        age = 0
+        if offset < end:
+            stored_ms = broker.parts.messages.store.store_time_at(topic, queue_id, offset)
+            age = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
+        oldest[group, topic] = max(oldest.get((group, topic), 0), age)
+    for (group, topic), age in oldest.items():
         yield _group_labels(broker, group, topic), age
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.groups.strict import StrictGroups
     from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
     from pocketmq.broker.ha.replication import Replication
+    from pocketmq.broker.lags import Lags
     from pocketmq.broker.long_polling import LongPolling
     from pocketmq.broker.memory_reach import MemoryReach
     from pocketmq.broker.message_put import MessagePut
@@ -143,3 +144,4 @@ class Parts:
     messages: Messages
     services: Services
     tracks: "MessageTracks"
+    lags: "Lags"

@@ -63,6 +63,8 @@ class ConsumeQueueTable:
         self._file_size_known: int | None = None
         # Since the last look for idle ones.
         self._opened = 0
+        # How often a queue was closed: one that is not open is as it was while this stays.
+        self.closings = 0
         self._in_use = False
         self._record_overhead = RECORD_SIZE_MIN + store_host_size - HOST_SIZE
         self._long_topics = long_topics
@@ -93,6 +95,14 @@ class ConsumeQueueTable:
             else:
                 known.remove(queue_id)
                 queue = None
+        return queue
+
+    def look(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue for one look, as it is; one that is not open stays so. Raises: as get."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None and queue_id in self._known(topic):
+            queue = self._new(topic, queue_id)
+            queue.load(self._file_size_known)
         return queue
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -161,6 +171,7 @@ class ConsumeQueueTable:
             return False
         key = (queue.topic, queue.queue_id)
         queue.close()
+        self.closings += 1
         del self.queues[key]
         ext = self._exts.pop(key, None)
         if ext is not None:

@@ -26,6 +26,14 @@ class QueryResult(NamedTuple):
     index_last_position: int
 
 
+class Backlog(NamedTuple):
+    """What is before a group in a queue: offsets `at` to `end`; store time of the first one, -1: none."""
+
+    at: int
+    end: int
+    stored_ms: int
+
+
 class ReadStore(OpenStore):
     """See the head of the file."""
 
@@ -106,6 +114,24 @@ class ReadStore(OpenStore):
         """The next offset to be given; 0 for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
+
+    def is_open(self, topic: str, queue_id: int) -> bool:
+        """Whether a look at the queue costs little."""
+        return (topic, queue_id) in self._queues
+
+    @property
+    def closings(self) -> int:
+        """While this stays, a queue that is not open is as it was."""
+        return self._table.closings
+
+    def backlog(self, topic: str, queue_id: int, offset: int) -> Backlog:
+        """Of a group that is at `offset`; the queue is not opened for good. No queue: nothing."""
+        queue = self._table.look(topic, queue_id)
+        if queue is None:
+            return Backlog(0, 0, -1)
+        end = queue.max_offset
+        at = min(max(offset, queue.min_offset(self._log.min_position)), end)
+        return Backlog(at, end, self._store_ms(queue, at) if at < end else -1)
 
     def queues(self, topic: str | None = None) -> list[tuple[str, int]]:
         """(topic, queue id) of every queue, or of one topic's."""
