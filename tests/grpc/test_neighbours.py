@@ -12,6 +12,7 @@ from tests.kit.waiting import until_async as until
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
+from pocketmq.grpc.neighbours import Neighbours
 from pocketmq.grpc.schema import Code
 from pocketmq.grpc.server import NAMESPACE, GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
@@ -76,6 +77,30 @@ async def test_a_route_names_the_queues_of_all_brokers_with_their_own_fronts(
             nowhere = classes["QueryRouteRequest"](topic={"name": "Nowhere"})
             answer = await client.ask("QueryRoute", nowhere)
             assert answer.status.code == Code.TOPIC_NOT_FOUND
+
+
+async def test_a_front_that_is_killed_is_forgotten(tmp_path: Path) -> None:
+    """Its entry does not change any more; who notices takes it away."""
+    async with site(tmp_path, "a", "b") as (names, [(a, _), (b, front_b)]):
+        b.parts.tables.topics.update(TopicConfig("T", 1, 1))
+        now_ms = 0
+        told = a.outward.announcements
+        seen = Neighbours("a", a.outward.routes, told, lambda: now_ms)
+
+        async def known() -> bool:
+            both = await told.announced(NAMESPACE) or {}
+            return "b" in both and bool(names.local.route("T"))
+
+        await until(known, "the route of b's topic")
+        # It tells nothing more; the rest is told in its name.
+        await front_b.__aexit__(None, None, None)
+        for moment in ("1", "2"):
+            await told.announce(NAMESPACE, "b", f"127.0.0.1:99 {moment}")
+            now_ms += 119_000
+            assert [each.port for each in await seen.of("T")] == [99]
+        now_ms += 120_000
+        assert await seen.of("T") == []
+        assert "b" not in (await told.announced(NAMESPACE) or {})
 
 
 async def test_a_front_that_stops_is_no_longer_announced(tmp_path: Path) -> None:

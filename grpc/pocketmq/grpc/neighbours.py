@@ -1,7 +1,9 @@
 """Neighbours: the queues of a topic that other brokers of the site have, each with that broker's own front.
 
 A client that gets them in a route connects to each front by itself. A broker without such a port, one of
-Apache's for example, is left out. Where the fronts are, the name servers know (broker.announcements).
+Apache's for example, is left out. Where the fronts are, the name servers know (broker.announcements): each
+front tells them again and again, with another number each time. One whose number stays the same was killed;
+who notices takes its entry away.
 """
 
 import logging
@@ -10,12 +12,13 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.pop.assignment import TopicRoutes
-from pocketmq.grpc.server import NAMESPACE
+from pocketmq.grpc.server import ANNOUNCE_S, NAMESPACE
 from pocketmq.remoting.flags import Perm
 
 log = logging.getLogger(__name__)
 
 _KEPT_MS = 1_000
+_SILENT_MS = 4 * ANNOUNCE_S * 1_000
 
 
 class Elsewhere(NamedTuple):
@@ -52,6 +55,8 @@ class Neighbours:
         self._announcements = announcements
         self._monotonic_ms = monotonic_ms
         self._fronts: Mapping[str, str] = {}
+        # What each front has told, and since when it is that.
+        self._told: dict[str, tuple[str, int]] = {}
         self._asked_ms: int | None = None
 
     async def of(self, topic: str) -> list[Elsewhere]:
@@ -80,5 +85,20 @@ class Neighbours:
         if self._asked_ms is None or now_ms - self._asked_ms >= _KEPT_MS:
             self._asked_ms = now_ms
             found = await self._announcements.announced(NAMESPACE)
-            self._fronts = self._fronts if found is None else found
+            if found is not None:
+                await self._note(found, now_ms)
         return self._fronts
+
+    async def _note(self, found: Mapping[str, str], now_ms: int) -> None:
+        for name, value in found.items():
+            if self._told.get(name, ("", 0))[0] != value:
+                self._told[name] = value, now_ms
+        gone = {name for name in found if now_ms - self._told[name][1] >= _SILENT_MS}
+        gone.discard(self._broker_name)
+        self._fronts = {
+            name: value.partition(" ")[0] for name, value in found.items() if name not in gone
+        }
+        for name in gone:
+            log.info("the gRPC port of the broker %s is silent: it is forgotten", name)
+            del self._told[name]
+            await self._announcements.announce(NAMESPACE, name, None)

@@ -29,9 +29,9 @@ _SCAN_MS = 1_000
 _IDLE_MS = 120_000
 _STALLED_MS = 10_000
 _BACKLOG = 1_024
-_ANNOUNCE_S = 30
+ANNOUNCE_S = 30
 NAMESPACE = "POCKETMQ_GRPC"
-"""Of name servers: under it, each broker's name has the address of its front as value."""
+"""Of name servers: under it, each broker's name has its front's address as value, and when it was told."""
 
 
 class GrpcServer:
@@ -161,8 +161,8 @@ class GrpcServer:
         name = self._broker.config.broker_name
         try:
             while True:
-                await tell(NAMESPACE, name, self.address)
-                await asyncio.sleep(_ANNOUNCE_S)
+                await tell(NAMESPACE, name, f"{self.address} {self._clock.now_ms()}")
+                await asyncio.sleep(ANNOUNCE_S)
         finally:
             await tell(NAMESPACE, name, None)
 
