@@ -2,8 +2,8 @@
 
     python -m tests.faults.watched_broker FOLDER SETTINGS      SETTINGS: {"broker": {...}, "store": {...}}
 
-It prints its address. A line `worst` of standard input is answered with the longest turn since the last such
-question, in ms. The end of standard input stops the broker.
+It prints its addresses, the classic one and that for gRPC. A line `worst` of standard input is answered with
+the longest turn since the last such question, in ms. The end of standard input stops the broker.
 
 A turn is measured as CPU time of the loop's thread between two ticks of a timer of 1 ms. Nobody is answered
 within a turn, so it is what one client makes the others wait for, however busy the machine is.
@@ -25,6 +25,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.server import settle
 from pocketmq.cli.server_log import start_logging
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
 
@@ -73,11 +75,14 @@ def _say_where(_number: int, frame: FrameType | None) -> None:
 async def _serve(folder: Path, settings: dict[str, dict[str, object]]) -> None:
     config = BrokerConfig(broker_name="b", listen_port=0, **settings.get("broker", {}))  # type: ignore[arg-type]
     store = StoreConfig(store_path_root_dir=str(folder), **settings.get("store", {}))  # type: ignore[arg-type]
-    async with Broker(config, store, tls=ServerTls(TlsConfig())) as broker:
+    async with (
+        Broker(config, store, tls=ServerTls(TlsConfig())) as broker,
+        GrpcServer(broker, GrpcConfig(port=0)) as grpc,
+    ):
         loop = asyncio.get_running_loop()
         lines = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        sys.stdout.write(f"{broker.listen_address}\n")
+        sys.stdout.write(f"{broker.listen_address} {grpc.address}\n")
         sys.stdout.flush()
         settle()
         turns = Turns()

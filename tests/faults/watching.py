@@ -26,19 +26,20 @@ _SMALL_FILES = {
 
 
 class Watched:
-    """Attributes: listen_address, pid, log_path."""
+    """Attributes: listen_address, grpc_address, pid, log_path."""
 
     def __init__(self, process: asyncio.subprocess.Process, log_path: Path) -> None:
         self._process = process
         self.pid = process.pid
         self.log_path = log_path
-        self.listen_address = ""
+        self.listen_address = self.grpc_address = ""
 
     async def started(self) -> None:
         """Wait for its address."""
         assert self._process.stdout is not None
-        self.listen_address = (await self._process.stdout.readline()).decode().strip()
-        assert self.listen_address, self.log_path.read_text()
+        line = (await self._process.stdout.readline()).decode()
+        assert line, self.log_path.read_text()
+        self.listen_address, self.grpc_address = line.split()
 
     async def worst_turn_ms(self) -> float:
         """The longest turn since this was last asked."""

@@ -6,6 +6,7 @@ A check raises when a parser does what it may not: another error than its own, o
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.store.stores import HOST
@@ -43,6 +44,7 @@ class Target(NamedTuple):
     check: Callable[[bytes], None]
 
 
+CORPUS = Path(__file__).with_name("corpus")
 EXT = {"a": "group", "b": "topic", "e": "0", "i": "KEYS\x01k\x02TAGS\x01t\x02", "empty": ""}
 COMMANDS = [
     encode(RemotingCommand(code, EXT, b"body", opaque=7, remark=remark, encoding=encoding))[4:]
@@ -73,7 +75,10 @@ ASKED = encode_headers(
         (b"te", b"trailers"),
     ]
 )
+# What the official SDKs sent in a conversation each, as it came.
+RECORDED = [path.read_bytes() for path in sorted(CORPUS.glob("grpc/*.bin"))]
 HTTP2 = [
+    *RECORDED,
     PREFACE
     + settings_frame({})
     + head(len(ASKED), Kind.HEADERS, Flag.END_HEADERS, 1)
@@ -83,7 +88,7 @@ HTTP2 = [
     + head(8, Kind.PING, 0, 0)
     + bytes(8)
     + head(4, Kind.WINDOW_UPDATE, 0, 0)
-    + bytes((0, 0, 1, 0))
+    + bytes((0, 0, 1, 0)),
 ]
 
 

@@ -70,9 +70,9 @@ def requests() -> list[bytes]:
     return frames
 
 
-def mutated(corpus: list[bytes], count: int) -> list[bytes]:
+def mutated(corpus: list[bytes], count: int, chance: random.Random | None = None) -> list[bytes]:
     """So many mutations, the same for the same seed; frames get the length that they have."""
-    chance = random.Random(SEED)
+    chance = chance or random.Random(SEED)
     pieces = [b"\0", b"\xff", b"\x01", b"\x02", b"{", b"[", b'"', b"--", b"null", b"-1", b"9" * 30]
     found = []
     for _ in range(count):

@@ -12,6 +12,7 @@ import h2.settings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.grpc.floods import ALL, BLOCK, FLOODS, OPEN, frame, request
 
 from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.http2 import (
@@ -251,16 +252,6 @@ def test_more_streams_than_allowed_are_refused() -> None:
 
 # ------------------------------------------------------------ what peers do wrong
 
-BLOCK = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/s/M")])
-
-
-def frame(kind: int, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
-    return head(len(payload), kind, flags, stream_id) + payload
-
-
-def request(stream_id: int = 1, block: bytes = BLOCK, flags: int = Flag.END_HEADERS) -> bytes:
-    return frame(Kind.HEADERS, block, flags=flags, stream_id=stream_id)
-
 
 def served(data: bytes) -> Http2Server:
     """A server that was sent that, behind an opening as it should be."""
@@ -275,7 +266,6 @@ def written(server: Http2Server) -> bytes:
     return b"".join(bytes(each) for each in server.take())
 
 
-OPEN, ALL = request(), Flag.END_HEADERS | Flag.END_STREAM
 BROKEN = {
     "another first frame": (ErrorCode.PROTOCOL_ERROR, None),
     "a frame too large": (ErrorCode.FRAME_SIZE_ERROR, head(FRAME_SIZE_MAX + 1, 0, 0, 1)),
@@ -409,20 +399,6 @@ def test_data_beyond_a_streams_window_resets_the_stream() -> None:
     server.receive(frame(Kind.DATA, b"x" * 11, stream_id=1))
     assert server.next_event() == Gone(1, 0)
     assert CONNECTION_WINDOW > STREAM_WINDOW
-
-
-FLOODS = {
-    "resets": lambda number: (
-        request(1 + 2 * number, flags=ALL)
-        + frame(Kind.RST_STREAM, bytes((0, 0, 0, 8)), stream_id=1 + 2 * number)
-    ),
-    "pings": lambda number: frame(Kind.PING, b"8" * 8),
-    "settings": lambda number: settings_frame({}),
-    "empty data": lambda number: (OPEN if not number else b"") + frame(Kind.DATA, stream_id=1),
-    "priorities": lambda number: frame(Kind.PRIORITY, bytes(5), stream_id=1),
-    "small windows": lambda number: frame(Kind.WINDOW_UPDATE, bytes((0, 0, 0, 1))),
-    "unknown frames": lambda number: frame(77),
-}
 
 
 @pytest.mark.parametrize("kind", FLOODS)

@@ -1,6 +1,7 @@
 """GrpcConnection: one connection of the port: bytes, TLS, HTTP/2, calls.
 
-1. What one read brings is served in turns of TURN_MS; nothing more is read before it is done.
+1. What one read brings is served in turns of TURN_MS; nothing more is read before it is done. The loop reads
+   from a socket many times in a turn: after a read of LONG_MS it is made to look at the others first.
 2. While the peer does not read, nothing is read from it. What waits for its flow control does not stop us
    reading, since its window updates come the same way: but nothing large is added to it (`when_read`).
 3. Half messages of all connections together are bounded (shares.py); one alone by message_size_max.
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = 0x16
 _JOIN_SIZE_MAX = 65_536
+_LONG_MS = 1
 _WRITE_BUFFER_HIGH = 1 << 20
 # Answers beyond this wait until the peer's windows have let others go.
 _UNSENT_MAX = 4 << 20
@@ -162,6 +164,8 @@ class GrpcConnection(asyncio.Protocol):
             self._corked = False
         self._flush()
         self._let_later_run()
+        if clock_ms() - began_ms >= _LONG_MS:
+            self._go_on_soon()
         self._update_reading()
 
     def _go_on_soon(self) -> None:

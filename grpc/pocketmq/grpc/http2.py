@@ -7,8 +7,8 @@
 1. What the peer sends is taken as it comes: both windows are opened again at once. So the owner bounds what
    it keeps, and resets a stream that brings too much.
 2. What we send obeys both windows of the peer (http2_sending.py).
-3. Frames that bring nothing cost the peer credit: resets, pings, settings, empty frames. Requests and data,
-   either way, earn it. Without credit the connection ends (ENHANCE_YOUR_CALM).
+3. Frames that bring nothing cost the peer credit: resets, pings, settings, empty frames, requests that are
+   none. Requests and data, either way, earn it. Without credit the connection ends (ENHANCE_YOUR_CALM).
 4. What comes for a stream that is over is answered with STREAM_CLOSED; after a reset of ours that is normal.
 Owner: the connection; it knows no socket and no clock.
 """
@@ -256,6 +256,8 @@ class Http2Server:
             check_trailers(headers)
             return self._data_arrived(stream, b"", ended=True)
         except StreamError as error:
+            if error.code != ErrorCode.REFUSED_STREAM:
+                self._charge(_RESET_COST)
             return self._reset_by(stream_id, error.code)
 
     def _begin(

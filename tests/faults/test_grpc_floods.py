@@ -1,0 +1,87 @@
+"""What the gRPC port is flooded with holds up no classic client: see watched_broker for what is measured."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.broker.serving import Peer
+from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms
+from tests.grpc.floods import BLOCK, FLOODS, frame, request
+
+from pocketmq.grpc.hpack import encode
+from pocketmq.grpc.http2_frames import PREFACE, Kind
+from pocketmq.grpc.http2_frames import settings as settings_frame
+from pocketmq.remoting.codes import ResponseCode
+
+# Enough to use up the credit of a connection; less of what costs much.
+_COUNT, _COSTLY_COUNT = 10_500, 1_500
+_AT_ONCE = 500
+_GROWTH_MAX = 48 << 20
+_SEND = encode(
+    [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/apache.rocketmq.v2.MessagingService/SendMessage"),
+        (b"content-type", b"application/grpc"),
+        (b"x-mq-client-id", b"flood"),
+    ]
+)
+_LONG = encode([(b"x-%d" % number, b"v" * 100) for number in range(150)])
+
+
+def _call(number: int, message: bytes) -> bytes:
+    data = b"\0" + len(message).to_bytes(4, "big") + message
+    stream_id = 1 + 2 * number
+    return request(stream_id, _SEND) + frame(Kind.DATA, data, flags=1, stream_id=stream_id)
+
+
+# Besides those that bring nothing: what is read whole, and is bad.
+COSTLY: dict[str, Callable[[int], bytes]] = {
+    "long headers": lambda number: request(1 + 2 * number, BLOCK + _LONG),
+    "endless headers": lambda number: (
+        request(flags=0) if not number else frame(Kind.CONTINUATION, b"", stream_id=1)
+    ),
+    "no messages": lambda number: _call(number, b"\xff" * 300),
+    "deep messages": lambda number: _call(number, b"\x0a\x7f" * 100),
+    "half messages": lambda number: (
+        request(1 + 2 * number, _SEND)
+        + frame(Kind.DATA, b"\0\0\xff\xff\xff" + b"x" * 8_000, stream_id=1 + 2 * number)
+    ),
+}
+
+
+async def _flood(address: str, part: Callable[[int], bytes], count: int) -> None:
+    """So many parts, or until the broker has enough of them."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(PREFACE + settings_frame({}))
+    drained = asyncio.get_running_loop().create_task(reader.read(-1))
+    with contextlib.suppress(ConnectionError):
+        for at in range(0, count, _AT_ONCE):
+            writer.write(b"".join(part(number) for number in range(at, at + _AT_ONCE)))
+            await writer.drain()
+            if drained.done():
+                break
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await drained
+
+
+@pytest.mark.parametrize("floods", [FLOODS, COSTLY], ids=["nothing", "costly"])
+async def test_classic_clients_are_answered_meanwhile(
+    floods: dict[str, Callable[[int], bytes]], tmp_path: Path
+) -> None:
+    async def attack(broker: Watched, peer: Peer) -> None:
+        # The first connection has what serves it imported, which is no turn of a flood.
+        await _flood(broker.grpc_address, FLOODS["pings"], _AT_ONCE)
+        await broker.worst_turn_ms()
+        before = broker.rss
+        for part in floods.values():
+            count = _COUNT if floods is FLOODS else _COSTLY_COUNT
+            await _flood(broker.grpc_address, part, count)
+            assert (await peer.produce("T", b"meanwhile")).code == ResponseCode.SUCCESS
+        assert broker.rss - before < _GROWTH_MAX
+
+    assert await longest_turn_ms(tmp_path, attack) < TURN_MS_MAX
