@@ -12,11 +12,11 @@ Owner: the broker, on its event loop; one write at a time.
 
 import asyncio
 import logging
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pocketmq.broker.config_manager import ConfigManager, in_thread
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.store import ConfigFile
 from pocketmq.store.config_journal import ConfigJournal
 from pocketmq.store.side_tasks import SURVIVED, SideTasks
@@ -27,7 +27,18 @@ WHOLE_MAX = 1_000
 # Bytes of journal for each row of the table from which on the whole file is written.
 _JOURNAL_ROW_SIZE = 64
 
-V = TypeVar("V")
+
+class Row(Protocol):
+    """A row, as the file has it."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises: AttributeError, KeyError, TypeError, ValueError when it is none."""
+
+
+V = TypeVar("V", bound=Row)
 
 
 class _Batch(Generic[V]):
@@ -42,12 +53,16 @@ class _Batch(Generic[V]):
 
 
 class StoredTable(ConfigManager, Generic[V]):
-    """`rows` belongs to the subclass, which says what a row and the version look like."""
+    """table: the rows' name in the file; row_class: what they are; key: the row's attribute that names it."""
 
-    rows: dict[str, V]
+    table: ClassVar[str]
+    key: ClassVar[str]
+    row_class: type[V]
 
-    def __init__(self, file: ConfigFile) -> None:
+    def __init__(self, file: ConfigFile, now_ms: int) -> None:
         super().__init__(file)
+        self.rows: dict[str, V] = {}
+        self.data_version = DataVersion(now_ms)
         self._journal = ConfigJournal(file.path + ".changes")
         self._next: _Batch[V] = _Batch()
         self._now: _Batch[V] | None = None
@@ -55,42 +70,41 @@ class StoredTable(ConfigManager, Generic[V]):
         # The file may hold what was rolled back: it is written as a whole.
         self._stale = False
 
-    @abstractmethod
-    def row_to_json(self, value: V) -> dict[str, Any]:
-        """One row, as in the file."""
-
-    @abstractmethod
-    def row_from_json(self, data: Any) -> V:
-        """Raises: AttributeError, KeyError, TypeError, ValueError when it is none."""
-
-    @abstractmethod
-    def version_to_json(self) -> dict[str, int]:
-        """The table's DataVersion."""
-
-    @abstractmethod
-    def take_version(self, data: Any) -> None:
-        """The table's DataVersion, as it was saved."""
-
-    @abstractmethod
-    def file_of(self, rows: dict[str, V], version: dict[str, int]) -> dict[str, Any]:
-        """The whole file."""
-
     # ------------------------------------------------------------ file
 
     def to_json(self) -> dict[str, Any]:
-        return self.file_of(self.rows, self.version_to_json())
+        return self._content(self.rows, self.data_version.to_json())
+
+    def _content(self, rows: dict[str, V], version: dict[str, int]) -> dict[str, Any]:
+        return {
+            "dataVersion": version,
+            self.table: {name: row.to_json() for name, row in rows.items()},
+        }
+
+    def from_json(self, data: Any) -> None:
+        table = data.get(self.table) if isinstance(data, dict) else None
+        for name, fields in (table or {}).items():
+            try:
+                row = self.row_class.from_json(fields)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                log.error("%s: row left out row=%s reason=%r", self.name, name, error)
+                continue
+            self.rows[getattr(row, self.key)] = row
+        if isinstance(data, dict):
+            self.data_version = DataVersion.of_file(data.get("dataVersion"))
+        log.info("%s: loaded rows=%d", self.name, len(self.rows))
 
     def load(self) -> None:
         super().load()
-        known = self.version_to_json()["counter"]
+        known = self.data_version.to_json()["counter"]
         for change in self._journal.load():
             if change["version"]["counter"] <= known:
                 continue
             if change["row"] is None:
                 self.rows.pop(change["key"], None)
             else:
-                self.rows[change["key"]] = self.row_from_json(change["row"])
-            self.take_version(change["version"])
+                self.rows[change["key"]] = self.row_class.from_json(change["row"])
+            self.data_version = DataVersion.of_file(change["version"])
         self.dirty = self._journal.size > 0
 
     def persist(self) -> None:
@@ -103,7 +117,7 @@ class StoredTable(ConfigManager, Generic[V]):
 
     def _writer(self, batch: _Batch[V] | None) -> Callable[[], None]:
         """What brings a batch (None: the whole table) to the disk, for a thread."""
-        version = self.version_to_json()
+        version = self.data_version.to_json()
         large = len(self.rows) > WHOLE_MAX
         journal_full = self._journal.size > len(self.rows) * _JOURNAL_ROW_SIZE
         if batch is not None and large and not journal_full and not self._stale:
@@ -115,7 +129,7 @@ class StoredTable(ConfigManager, Generic[V]):
         rows = dict(self.rows)
 
         def write() -> None:
-            self._file.save(self.file_of(rows, version))
+            self._file.save(self._content(rows, version))
             if self._journal.size:
                 self._journal.remove()
 
@@ -123,7 +137,7 @@ class StoredTable(ConfigManager, Generic[V]):
 
     def _row(self, key: str) -> dict[str, Any] | None:
         value = self.rows.get(key)
-        return None if value is None else self.row_to_json(value)
+        return None if value is None else value.to_json()
 
     # ------------------------------------------------------------ changing
 
@@ -167,7 +181,7 @@ class StoredTable(ConfigManager, Generic[V]):
         """The table of a master, whole; saved like rows that are kept (1)."""
         self.rows.clear()
         self.rows.update(rows)
-        self.take_version(version)
+        self.data_version = DataVersion.of_file(version)
         self.dirty = self._stale = True
         if self._wake is None:
             self.persist()

@@ -9,13 +9,11 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.stored_table import StoredTable
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
@@ -41,6 +39,8 @@ _SCHEDULE_QUEUES = 18
 class TopicConfigManager(StoredTable[TopicConfig]):
     """Owner of the topic table."""
 
+    table, key, row_class = "topicConfigTable", "topic", TopicConfig
+
     def __init__(
         self,
         file: ConfigFile,
@@ -48,12 +48,10 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         clock: Clock,
         events: Events | None = None,
     ) -> None:
-        super().__init__(file)
+        super().__init__(file, clock.now_ms())
         self._config = config
         self._clock = clock
-        self.data_version = DataVersion(clock.now_ms())
-        self.topics: dict[str, TopicConfig] = {}
-        self.rows = self.topics
+        self.topics = self.rows
         self._events = events or Events()
         self.system_topics = set(SYSTEM_TOPICS)
         for topic in self._built_in():
@@ -86,39 +84,6 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             perm = READ_WRITE | int(Perm.INHERIT)
             self.topics[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, count, count, perm)
             self.system_topics.add(AUTO_CREATE_TOPIC)
-
-    # ------------------------------------------------------------ file
-
-    def file_of(self, rows: dict[str, TopicConfig], version: dict[str, int]) -> dict[str, Any]:
-        return {
-            "dataVersion": version,
-            "topicConfigTable": {name: topic.to_json() for name, topic in rows.items()},
-        }
-
-    def row_to_json(self, value: TopicConfig) -> dict[str, Any]:
-        return value.to_json()
-
-    def row_from_json(self, data: Any) -> TopicConfig:
-        return TopicConfig.from_json(data)
-
-    def version_to_json(self) -> dict[str, int]:
-        return self.data_version.to_json()
-
-    def take_version(self, data: Any) -> None:
-        self.data_version = DataVersion.of_file(data)
-
-    def from_json(self, data: Any) -> None:
-        table = data.get("topicConfigTable") if isinstance(data, dict) else None
-        for name, fields in (table or {}).items():
-            try:
-                topic = TopicConfig.from_json(fields)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                log.error("topics.json: topic left out topic=%s reason=%r", name, error)
-                continue
-            self.topics[topic.topic] = topic
-        if isinstance(data, dict):
-            self.data_version = DataVersion.of_file(data.get("dataVersion"))
-        log.info("topics loaded count=%d", len(self.topics))
 
     # ------------------------------------------------------------ asking
 

@@ -34,19 +34,14 @@ class Doctor:
         A group: {"group", "mode", "members", "findings", "subGroups"}. Brokers that do not know the request
         or do not answer are left out: {} means that nobody could tell.
         """
-        found: dict[str, list[dict[str, Any]]] = {}
-        for master in await self._site.masters():
-            try:
-                answer = await self._api.ask(
-                    master.address,
-                    PocketRequestCode.GET_GROUP_FINDINGS,
-                    GetGroupFindingsHeader(group),
-                    about=f"group {group!r}" if group else "",
-                )
-            except (RequestNotSupported, RemotingError):
-                continue
-            found[master.name] = [dict(each) for each in fastjson.loads(answer.body)["groups"]]
-        return found
+        asked = self._site.ask_each(
+            await self._site.masters(),
+            PocketRequestCode.GET_GROUP_FINDINGS,
+            GetGroupFindingsHeader(group),
+            about=f"group {group!r}" if group else "",
+            skipping=(RequestNotSupported, RemotingError),
+        )
+        return {name: [dict(each) for each in told["groups"]] async for name, told in asked}
 
     async def track(
         self,
@@ -64,17 +59,14 @@ class Doctor:
         GET_MESSAGE_TRACK; None when no broker that could tell has the message.
         """
         header = GetMessageTrackHeader(msg_id, topic, queue_id, queue_offset, group)
-        for master in await self._site.masters(None, broker):
-            try:
-                answer = await self._api.ask(
-                    master.address,
-                    PocketRequestCode.GET_MESSAGE_TRACK,
-                    header,
-                    about=f"message {msg_id or queue_offset}, topic {topic!r}",
-                )
-            except (RequestNotSupported, QueryNotFound, RemotingError):
-                continue
-            return dict(fastjson.loads(answer.body))
+        async for _, told in self._site.ask_each(
+            await self._site.masters(None, broker),
+            PocketRequestCode.GET_MESSAGE_TRACK,
+            header,
+            about=f"message {msg_id or queue_offset}, topic {topic!r}",
+            skipping=(RequestNotSupported, QueryNotFound, RemotingError),
+        ):
+            return dict(told)
         return None
 
     async def set_mode(self, group: str, mode: str | None) -> list[str]:

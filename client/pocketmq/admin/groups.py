@@ -39,46 +39,38 @@ class Groups:
         self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
         """Make or change a group on the masters chosen as for topics. Returns: their names."""
-        masters = await self._site.masters(cluster, broker)
-        for master in masters:
-            await self._api.ask(
-                master.address,
-                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-                None,
-                fastjson.dumps(config.to_json()),
-                about=f"group {config.group!r}",
-            )
-        return [master.name for master in masters]
+        return await self._site.tell_each(
+            await self._site.masters(cluster, broker),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            None,
+            fastjson.dumps(config.to_json()),
+            about=f"group {config.group!r}",
+        )
 
     async def delete(
         self, group: str, *, with_offsets: bool = False, cluster: str | None = None
     ) -> list[str]:
         """Delete a group's configuration, and its offsets if wanted. Returns: names of the brokers."""
-        masters = await self._site.masters(cluster)
-        header = headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets)
-        for master in masters:
-            await self._api.ask(
-                master.address,
-                RequestCode.DELETE_SUBSCRIPTIONGROUP,
-                header,
-                about=f"group {group!r}",
-            )
-        return [master.name for master in masters]
+        return await self._site.tell_each(
+            await self._site.masters(cluster),
+            RequestCode.DELETE_SUBSCRIPTIONGROUP,
+            headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets),
+            about=f"group {group!r}",
+        )
 
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, GroupConfig]]:
         """Every configured group by broker name."""
-        found: dict[str, dict[str, GroupConfig]] = {}
-        for master in await self._site.masters(cluster, broker):
-            answer = await self._api.ask(
-                master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            )
-            table = fastjson.loads(answer.body).get("subscriptionGroupTable") or {}
-            found[master.name] = {
-                str(name): GroupConfig.from_json(data) for name, data in table.items()
+        masters = await self._site.masters(cluster, broker)
+        asked = self._site.ask_each(masters, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return {
+            broker_name: {
+                str(name): GroupConfig.from_json(data)
+                for name, data in (told.get("subscriptionGroupTable") or {}).items()
             }
-        return found
+            async for broker_name, told in asked
+        }
 
     async def names(self) -> list[str]:
         """Every configured group."""
@@ -110,17 +102,14 @@ class Groups:
     async def producers(self, group: str) -> list[Member]:
         """Who produces as the group now; none is []."""
         found: dict[str, Member] = {}
-        for master in await self._site.masters():
-            try:
-                answer = await self._api.ask(
-                    master.address,
-                    RequestCode.GET_PRODUCER_CONNECTION_LIST,
-                    headers.GetProducerConnectionListHeader(group),
-                    about=f"group {group!r}",
-                )
-            except BrokerFailed:
-                continue
-            for data in fastjson.loads(answer.body).get("connectionSet") or ():
+        async for _, told in self._site.ask_each(
+            await self._site.masters(),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            headers.GetProducerConnectionListHeader(group),
+            about=f"group {group!r}",
+            skipping=(BrokerFailed,),
+        ):
+            for data in told.get("connectionSet") or ():
                 member = Member.from_json(data)
                 found[member.client_id] = member
         return [found[client_id] for client_id in sorted(found)]
@@ -132,13 +121,13 @@ class Groups:
         """
         found: dict[str, dict[str, dict[str, Any]]] = {}
         answered = False
-        for master in await self._site.masters():
-            try:
-                answer = await self._api.ask(master.address, RequestCode.GET_ALL_PRODUCER_INFO)
-            except (BrokerRefused, RemotingError):
-                continue
+        async for _, told in self._site.ask_each(
+            await self._site.masters(),
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            skipping=(BrokerRefused, RemotingError),
+        ):
             answered = True
-            for group, members in (fastjson.loads(answer.body).get("data") or {}).items():
+            for group, members in (told.get("data") or {}).items():
                 for member in members:
                     found.setdefault(str(group), {})[str(member.get("clientId"))] = dict(member)
         if not answered:
@@ -183,19 +172,14 @@ class Groups:
         partial: leave out brokers that cannot be reached.
         """
         rows: dict[MessageQueue, QueueProgress] = {}
-        for _, address in await self._site.masters_of_group(group):
-            try:
-                answer = await self._api.ask(
-                    address,
-                    RequestCode.GET_CONSUME_STATS,
-                    headers.GetConsumeStatsHeader(group, topic),
-                    about=f"group {group!r}",
-                )
-            except RemotingError:
-                if not partial:
-                    raise
-                continue
-            for key, row in fastjson.loads(answer.body)["offsetTable"].items():
+        async for _, told in self._site.ask_each(
+            await self._site.masters_of_group(group),
+            RequestCode.GET_CONSUME_STATS,
+            headers.GetConsumeStatsHeader(group, topic),
+            about=f"group {group!r}",
+            skipping=(RemotingError,) if partial else (),
+        ):
+            for key, row in told["offsetTable"].items():
                 queue = queue_of(key)
                 rows[queue] = QueueProgress(
                     queue,

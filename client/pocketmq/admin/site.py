@@ -1,6 +1,7 @@
 """Site: the cluster as administration sees it: who is master where, and whom to ask about what."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client.api import MQClientApi
@@ -8,8 +9,10 @@ from pocketmq.client.errors import NoRoute
 from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.header import Header
 from pocketmq.remoting.names import MASTER_ID, RETRY_PREFIX
+from pocketmq.remoting.requests import PocketRequestCode
 
 
 class NoMaster(IllegalArgument):
@@ -84,6 +87,40 @@ class Site:
             return await self.masters_of(RETRY_PREFIX + group)
         except NoRoute:
             return [(each.name, each.address) for each in await self.masters()]
+
+    async def ask_each(
+        self,
+        brokers: Iterable[ClusterBroker | tuple[str, str]],
+        code: RequestCode | PocketRequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        about: str = "",
+        skipping: tuple[type[PocketMQError], ...] = (),
+    ) -> AsyncIterator[tuple[str, Any]]:
+        """Name and answer, JSON or None, of brokers or (name, address), asked one after the other.
+
+        skipping: whoever answers with one of these errors is left out. Raises: any other.
+        """
+        for each in brokers:
+            name, address = (each.name, each.address) if isinstance(each, ClusterBroker) else each
+            try:
+                answer = await self.api.ask(address, code, header, body, about=about)
+            except skipping:
+                continue
+            yield name, fastjson.loads(answer.body) if answer.body else None
+
+    async def tell_each(
+        self,
+        brokers: Iterable[ClusterBroker],
+        code: RequestCode | PocketRequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        about: str = "",
+    ) -> list[str]:
+        """Have each of them do something. Returns: their names. Raises: the first refusal."""
+        return [name async for name, _ in self.ask_each(brokers, code, header, body, about=about)]
 
 
 def _reachable(route: TopicRoute) -> list[tuple[str, str]]:

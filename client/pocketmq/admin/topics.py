@@ -52,16 +52,12 @@ class Topics:
             order=order,
             attributes=attributes,
         )
-        for master in masters:
-            await self._api.ask(
-                master.address,
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                header,
-                about=f"topic {topic!r}",
-            )
+        names = await self._site.tell_each(
+            masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header, about=f"topic {topic!r}"
+        )
         if order:
             await self._set_order(topic, ";".join(f"{each.name}:{writes}" for each in masters))
-        return [master.name for master in masters]
+        return names
 
     async def _set_order(self, topic: str, value: str) -> None:
         header = headers.PutKVConfigHeader(ORDER_NAMESPACE, topic, value)
@@ -74,13 +70,12 @@ class Topics:
         Its messages stay in the commit log until that expires; its queues and offsets are gone.
         """
         brokers = await self._site.brokers(cluster)
-        for broker in brokers:
-            await self._api.ask(
-                broker.address,
-                RequestCode.DELETE_TOPIC_IN_BROKER,
-                headers.DeleteTopicHeader(topic),
-                about=f"topic {topic!r}",
-            )
+        await self._site.tell_each(
+            brokers,
+            RequestCode.DELETE_TOPIC_IN_BROKER,
+            headers.DeleteTopicHeader(topic),
+            about=f"topic {topic!r}",
+        )
         for address in self._api.name_servers:
             await self._api.ask(
                 address,
@@ -129,19 +124,16 @@ class Topics:
         self, *, cluster: str | None = None, partial: bool = False
     ) -> dict[str, dict[str, TopicConfig]]:
         """Every topic's configuration by broker name. partial: leave out brokers that cannot be reached."""
-        found: dict[str, dict[str, TopicConfig]] = {}
-        for master in await self._site.masters(cluster):
-            try:
-                answer = await self._api.ask(master.address, RequestCode.GET_ALL_TOPIC_CONFIG)
-            except RemotingError:
-                if not partial:
-                    raise
-                continue
-            table = fastjson.loads(answer.body).get("topicConfigTable") or {}
-            found[master.name] = {
-                str(name): TopicConfig.from_json(data) for name, data in table.items()
+        masters = await self._site.masters(cluster)
+        skipping = (RemotingError,) if partial else ()
+        asked = self._site.ask_each(masters, RequestCode.GET_ALL_TOPIC_CONFIG, skipping=skipping)
+        return {
+            broker_name: {
+                str(name): TopicConfig.from_json(data)
+                for name, data in (told.get("topicConfigTable") or {}).items()
             }
-        return found
+            async for broker_name, told in asked
+        }
 
     async def status(self, topic: str, *, partial: bool = False) -> list[QueueStatus]:
         """What each queue holds. partial: leave out brokers that cannot be reached.
@@ -149,19 +141,14 @@ class Topics:
         Raises: NoRoute, TopicNotExist.
         """
         found: list[QueueStatus] = []
-        for _, address in await self._site.masters_of(topic):
-            try:
-                answer = await self._api.ask(
-                    address,
-                    RequestCode.GET_TOPIC_STATS_INFO,
-                    headers.GetTopicStatsInfoHeader(topic),
-                    about=f"topic {topic!r}",
-                )
-            except RemotingError:
-                if not partial:
-                    raise
-                continue
-            for key, row in fastjson.loads(answer.body)["offsetTable"].items():
+        async for _, told in self._site.ask_each(
+            await self._site.masters_of(topic),
+            RequestCode.GET_TOPIC_STATS_INFO,
+            headers.GetTopicStatsInfoHeader(topic),
+            about=f"topic {topic!r}",
+            skipping=(RemotingError,) if partial else (),
+        ):
+            for key, row in told["offsetTable"].items():
                 found.append(
                     QueueStatus(
                         queue_of(key),
@@ -175,14 +162,13 @@ class Topics:
     async def groups(self, topic: str) -> list[str]:
         """Groups that consume the topic now, or have offsets of it. Raises: NoRoute."""
         found: set[str] = set()
-        for _, address in await self._site.masters_of(topic):
-            answer = await self._api.ask(
-                address,
-                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-                headers.QueryTopicConsumeByWhoHeader(topic),
-                about=f"topic {topic!r}",
-            )
-            found.update(str(each) for each in fastjson.loads(answer.body).get("groupList") or ())
+        async for _, told in self._site.ask_each(
+            await self._site.masters_of(topic),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+            headers.QueryTopicConsumeByWhoHeader(topic),
+            about=f"topic {topic!r}",
+        ):
+            found.update(str(each) for each in told.get("groupList") or ())
         return sorted(found)
 
     async def exists(self, topic: str) -> bool:

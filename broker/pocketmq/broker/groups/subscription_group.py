@@ -5,12 +5,10 @@ autoCreateSubscriptionGroup an unknown group is made when it is first asked for,
 """
 
 import logging
-from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.stored_table import StoredTable
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, group_is_legal
 from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import ConfigFile
@@ -21,44 +19,14 @@ log = logging.getLogger(__name__)
 class SubscriptionGroupManager(StoredTable[GroupConfig]):
     """Owner of the table of groups."""
 
+    table, key, row_class = "subscriptionGroupTable", "group", GroupConfig
+
     def __init__(self, file: ConfigFile, config: BrokerConfig, clock: Clock) -> None:
-        super().__init__(file)
+        super().__init__(file, clock.now_ms())
         self._config = config
         self._clock = clock
-        self.data_version = DataVersion(clock.now_ms())
-        self.groups: dict[str, GroupConfig] = {name: GroupConfig(name) for name in BUILT_IN_GROUPS}
-        self.rows = self.groups
-
-    def file_of(self, rows: dict[str, GroupConfig], version: dict[str, int]) -> dict[str, Any]:
-        return {
-            "dataVersion": version,
-            "subscriptionGroupTable": {name: group.to_json() for name, group in rows.items()},
-        }
-
-    def row_to_json(self, value: GroupConfig) -> dict[str, Any]:
-        return value.to_json()
-
-    def row_from_json(self, data: Any) -> GroupConfig:
-        return GroupConfig.from_json(data)
-
-    def version_to_json(self) -> dict[str, int]:
-        return self.data_version.to_json()
-
-    def take_version(self, data: Any) -> None:
-        self.data_version = DataVersion.of_file(data)
-
-    def from_json(self, data: Any) -> None:
-        table = data.get("subscriptionGroupTable") if isinstance(data, dict) else None
-        for name, fields in (table or {}).items():
-            try:
-                group = GroupConfig.from_json(fields)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                log.error("subscriptionGroup.json: group left out group=%s reason=%r", name, error)
-                continue
-            self.groups[group.group] = group
-        if isinstance(data, dict):
-            self.data_version = DataVersion.of_file(data.get("dataVersion"))
-        log.info("subscription groups loaded count=%d", len(self.groups))
+        self.groups = self.rows
+        self.groups.update({name: GroupConfig(name) for name in BUILT_IN_GROUPS})
 
     def get(self, group: str) -> GroupConfig | None:
         """The group if it is configured; makes nothing."""

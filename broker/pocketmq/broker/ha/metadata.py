@@ -196,7 +196,7 @@ class Metadata:
 
     def _take_topics(self, data: Any) -> None:
         topics = self._tables.topics
-        if _is_known(data, topics.version_to_json()):
+        if _is_known(data, topics.data_version.to_json()):
             return
         rows = _rows(data, "topicConfigTable", TopicConfig.from_json)
         gone = topics.topics.keys() - rows.keys() - topics.system_topics
@@ -210,7 +210,7 @@ class Metadata:
 
     def _take_groups(self, data: Any) -> None:
         groups = self._tables.groups
-        if _is_known(data, groups.version_to_json()):
+        if _is_known(data, groups.data_version.to_json()):
             return
         rows = _rows(data, "subscriptionGroupTable", GroupConfig.from_json)
         groups.take_all(rows, data.get("dataVersion"))
