@@ -5,6 +5,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from tests.store.bulk_stores import (
     unpack,
 )
 
+from pocketmq.spark import read
 from pocketmq.spark.source import PocketMQDataSource
 
 if TYPE_CHECKING:
@@ -191,6 +193,8 @@ CONDITIONS = (
     "brokerName = 'elsewhere'",
     "tags = 'c' and tags = 'd'",
     "keys = 'k5 x'",
+    "keys in ('k5 x', 'k17')",
+    "queueOffset < 3 and 'U' = topic",
 )
 
 
@@ -216,6 +220,21 @@ def test_a_where_clause_gives_the_same_rows_with_push_down(
 ) -> None:
     """Push-down may only take filters that it applies exactly (a filter that is taken leaves the plan)."""
     assert numbers(load(written.root).where(condition)) == judged[condition]
+
+
+def test_a_where_clause_of_read_gives_the_same_rows(
+    judged: dict[str, list[int]], spark: "SparkSession", written: WrittenStore
+) -> None:
+    """All in one job: conditions of the index, beside those that Spark applies alone."""
+    messages = read(spark, str(written.root))
+    chosen = [
+        messages.where(c).apply(lambda frame, n=n: frame.selectExpr(f"{n} AS n", "body"))
+        for n, c in enumerate(CONDITIONS)
+    ]
+    found: dict[int, list[int]] = {}
+    for n, body in reduce(lambda one, other: one.unionAll(other), chosen).collect():
+        found.setdefault(n, []).append(int(bytes(body)))
+    assert {c: sorted(found.get(n, [])) for n, c in enumerate(CONDITIONS)} == judged
 
 
 def test_the_queries_of_one_frame_have_rows_of_their_own(

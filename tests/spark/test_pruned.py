@@ -8,7 +8,9 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark import read
-from pocketmq.spark.pruned import Messages, columns_used
+from pocketmq.spark.analysed import Analysed
+from pocketmq.spark.pruned import Messages, _template
+from pocketmq.spark.pushdown import Pushed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +54,45 @@ def test_a_query_decodes_what_it_names(spark: "SparkSession", messages: Messages
     assert messages.count() == 50
 
 
+@pytest.mark.parametrize(
+    ("query", "pushed"),
+    [
+        ("SELECT body FROM {messages} WHERE tags = 't1' AND queueOffset >= 5",
+         Pushed(tags=frozenset({"t1"}), offset_low=5)),
+        ("SELECT count(*) FROM (SELECT queueId, length(body) n FROM {messages}) WHERE queueId = 1 AND n > 3",
+         Pushed(queueId=frozenset({1}))),
+        ("SELECT body FROM {messages} WHERE storeTimestamp < timestamp_millis(7000)"
+         " AND storeTimestamp > timestamp '1969-01-01'", Pushed(start_ms=-31535999999, end_ms=7000)),
+        # The same messages again, without the condition or with another one.
+        ("SELECT body FROM {messages} WHERE tags = 't1' AND queueId = (SELECT max(queueId) FROM {messages})",
+         Pushed()),
+        ("SELECT a.body FROM {messages} a JOIN {messages} b USING (queueId, queueOffset)"
+         " WHERE a.tags = 't1' AND b.tags = 't2'", Pushed()),
+        # What is no filter of rows, or not yet told.
+        ("SELECT body FROM (SELECT * FROM {messages} LIMIT 3) WHERE tags = 't1'", Pushed()),
+        ("SELECT body FROM {messages} WHERE storeTimestamp < current_timestamp()", Pushed()),
+        ("SELECT body FROM {messages} WHERE tags = 't1' OR queueId = 1", Pushed()),
+        ("SELECT body FROM {messages} WHERE upper(tags) = 'T1' AND NOT (queueId = 1)", Pushed()),
+    ],
+)  # fmt: skip
+def test_what_the_index_answers(
+    spark: "SparkSession", messages: Messages, query: str, pushed: Pushed
+) -> None:
+    template = _template(spark)
+    assert Analysed(spark.sql(query, messages=template)).pushed == pushed
+
+
+def test_parts_of_a_query_may_look_at_other_columns(messages: Messages) -> None:
+    """What only a subquery or a common table names is decoded, too."""
+    found = messages.sql(
+        "WITH t AS (SELECT tags, queueId, queueOffset AS o FROM {messages} WHERE queueId = 0) "
+        "SELECT count(*), max(o) FROM t WHERE tags IN (SELECT concat('t', flag + 2) FROM {messages})"
+    )
+    assert [tuple(row) for row in found.collect()] == [(5, 21)]
+
+
 def test_a_query_that_shows_everything_has_everything(messages: Messages) -> None:
-    assert len(columns_used(messages.apply(lambda frame: frame))) == 23
+    assert len(Analysed(messages.apply(lambda frame: frame)).columns) == 23
 
 
 def test_columns_are_not_named_beside_it(spark: "SparkSession") -> None:

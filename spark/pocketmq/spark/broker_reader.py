@@ -275,7 +275,7 @@ class BrokerReader(DataSourceReader):
         self.pushes = pushes
         self.projection = projection
         self.cores = cores
-        self.pushed = Pushed()
+        self.pushed = Pushed.of_text(options.conditions)
         self.access = Access.of(options, planning=True)
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
@@ -292,7 +292,9 @@ class BrokerReader(DataSourceReader):
     def _accept(self, filters: list[Any]) -> list[Any]:
         if not self.pushes:
             return filters
-        self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=True)
+        self.pushed, rest = accept(
+            filters, self.pushed, kafka=self.projection.kafka, by_index=True
+        )
         return rest
 
     def filters(self) -> Filters | None:

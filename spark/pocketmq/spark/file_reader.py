@@ -48,7 +48,7 @@ class FileReader(DataSourceReader):
         self.options = options
         self.projection = projection
         self.pushes = pushes
-        self.pushed = Pushed()
+        self.pushed = Pushed.of_text(options.conditions)
         # Every mistake in the options shows before a folder is opened.
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
@@ -68,7 +68,9 @@ class FileReader(DataSourceReader):
             return filters
         stores = map(Store, self.roots)
         indexed = all(store.has_queues() or store.is_archive for store in stores)
-        self.pushed, rest = accept(filters, kafka=self.projection.kafka, by_index=indexed)
+        self.pushed, rest = accept(
+            filters, self.pushed, kafka=self.projection.kafka, by_index=indexed
+        )
         return rest
 
     def partitions(self) -> list[InputPartition]:
@@ -146,6 +148,8 @@ def with_pushed(filters: Filters, pushed: Pushed) -> Filters | None:
         if not tags:
             return None
         filters = replace(filters, tags=tuple(sorted(tags)))
+    if pushed.keys is not None and not filters.keys:
+        filters = replace(filters, keys=tuple(sorted(pushed.keys)))
     return replace(filters, start_ms=pushed.start_ms, end_ms=pushed.end_ms)
 
 

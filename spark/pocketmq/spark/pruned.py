@@ -1,5 +1,6 @@
-"""Frames that decode what a query uses. Spark tells a Python source nothing of the columns a query looks at:
-a frame of 23 columns decodes 23. Here the query is analysed first, and the frame made of what it names.
+"""Frames that read what a query uses. Spark tells a Python source nothing of the columns a query looks at:
+a frame of 23 columns decodes 23. Here the query is analysed first, and the frame made of what it names. Its
+conditions on topics, queues, offsets, times, tags and keys are answered by the index.
 
     from pocketmq.spark import read
 
@@ -12,18 +13,17 @@ Spark Connect shows no plan: there the frame has the standard columns.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.bulk.schema import COLUMNS
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.spark.analysed import Analysed
+from pocketmq.spark.pushdown import Pushed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _log = logging.getLogger("pocketmq.spark")
-# What costs least where a query looks at no column at all, as a count does.
-_CHEAPEST = "queueId"
 _TEMPLATE = "_pocketmq_template"
 
 
@@ -75,14 +75,18 @@ class Messages:
     def apply(self, query: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
         """query(frame), with a frame of the columns that it uses. It is called twice: it must run no job."""
         if not hasattr(self._spark, "_jsparkSession"):
-            return self._filtered(query, self._loaded(""))
-        used = columns_used(self._filtered(query, _template(self._spark)))
-        _log.info("pruned columns=%s", ",".join(used))
-        return self._filtered(query, self._loaded(",".join(used)))
+            return self._filtered(query, self._loaded({}))
+        plan = Analysed(self._filtered(query, _template(self._spark)))
+        columns = ",".join(plan.columns)
+        pushed = plan.pushed
+        _log.info("pruned columns=%s", columns)
+        given = {"columns": columns}
+        if pushed != Pushed():
+            given["conditions"] = pushed.as_text()
+        return self._filtered(query, self._loaded(given))
 
-    def _loaded(self, columns: str) -> "DataFrame":
-        given: dict[str, Any] = self._options | ({"columns": columns} if columns else {})
-        reader = self._spark.read.format("pocketmq").options(**given)
+    def _loaded(self, given: dict[str, str]) -> "DataFrame":
+        reader = self._spark.read.format("pocketmq").options(**self._options, **given)
         return reader.load(self._path) if self._path else reader.load()
 
     def _filtered(
@@ -102,38 +106,3 @@ def _template(spark: "SparkSession") -> "DataFrame":
         found = spark.createDataFrame([], schema_of("all"))
         setattr(spark, _TEMPLATE, found)
     return found
-
-
-def columns_used(frame: "DataFrame") -> tuple[str, ...]:
-    """The columns that a plan over all of them looks at, in our order; at least one."""
-    plan = frame._jdf.queryExecution().analyzed()
-    ours: dict[int, str] = {}
-    used = set(_numbers(plan.output()))
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
-        children = list(_each(node.children()))
-        waiting += children
-        if node.nodeName() == "Project":
-            # Views select every column by name; what nobody above looks at is not used.
-            for one in _each(node.projectList()):
-                if one.exprId().id() in used:
-                    used |= set(_numbers(one.references().toSeq()))
-        elif children:
-            used |= set(_numbers(node.references().toSeq()))
-        else:
-            output = {a.exprId().id(): a.name() for a in _each(node.output())}
-            if list(output.values()) == list(COLUMNS):
-                ours |= output
-    names = {ours[number] for number in used if number in ours}
-    return tuple(c for c in COLUMNS if c in names) or (_CHEAPEST,)
-
-
-def _numbers(attributes: Any) -> Iterator[int]:
-    return (attribute.exprId().id() for attribute in _each(attributes))
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
-    for number in range(sequence.size()):
-        yield sequence.apply(number)

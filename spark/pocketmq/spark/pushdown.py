@@ -1,4 +1,7 @@
-"""Filters of the query that are answered by the index instead of by Spark (PySpark 4.1 and newer).
+"""Filters of the query that are answered by the index, so that less is read.
+
+They come from Spark itself (PySpark 4.1 and newer), or from `pocketmq.spark.read` by option `conditions`; then
+Spark applies them as well.
 
 Spark drops a filter from the plan when the source does not hand it back, so only those are taken that are
 applied exactly: equality and IN on topic, brokerName, queueId and tags, ranges of queueOffset and
@@ -11,6 +14,7 @@ name, so Spark takes the reader for one without push-down while the setting is o
 it is on.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -20,6 +24,10 @@ from pyspark.sql.datasource import DataSourceReader
 
 from pocketmq.bulk.offsets import Bounds
 
+#: Kinds of conditions that can be answered.
+KINDS = (
+    "EqualTo", "In", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual",
+)  # fmt: skip
 _NAMES = ("topic", "brokerName", "queueId", "tags")
 _NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
 _KAFKA = {
@@ -43,12 +51,16 @@ class Pushable:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the accepted filters leave. None: everything. Offsets: low <= o < high; times in ms."""
+    """What the accepted filters leave. None: everything. Offsets: low <= o < high; times in ms.
+
+    keys: one of which every wanted message has, though not each that has one is wanted.
+    """
 
     topic: frozenset[Any] | None = None
     brokerName: frozenset[Any] | None = None
     queueId: frozenset[Any] | None = None
     tags: frozenset[Any] | None = None
+    keys: frozenset[Any] | None = None
     offset_low: int | None = None
     offset_high: int | None = None
     start_ms: int | None = None
@@ -62,6 +74,17 @@ class Pushed:
             if (v := getattr(self, f.name)) is not None
         ]
         return " ".join(parts) or "none"
+
+    def as_text(self) -> str:
+        """For option `conditions`."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps({n: v for n, v in given.items() if v is not None}, default=sorted)
+
+    @classmethod
+    def of_text(cls, text: str) -> "Pushed":
+        """What as_text() made; nothing of no text."""
+        given: dict[str, Any] = json.loads(text or "{}")
+        return cls(**{n: frozenset(v) if isinstance(v, list) else v for n, v in given.items()})
 
     def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
         """Whether the queue can hold wanted rows."""
@@ -89,12 +112,14 @@ class Pushed:
         return start, end
 
 
-def accept(filters: list[Any], *, kafka: bool, by_index: bool) -> tuple[Pushed, list[Any]]:
+def accept(
+    filters: list[Any], pushed: Pushed, *, kafka: bool, by_index: bool
+) -> tuple[Pushed, list[Any]]:
     """What can be applied, and the filters that Spark has to apply itself.
 
-    by_index: False where queues are not known before rows are read (stores without ConsumeQueue).
+    pushed: what is already. by_index: False where queues are not known before rows are read (stores without
+    ConsumeQueue).
     """
-    pushed = Pushed()
     rest: list[Any] = []
     not_null: list[Any] = []
     for one in filters:
@@ -103,13 +128,12 @@ def accept(filters: list[Any], *, kafka: bool, by_index: bool) -> tuple[Pushed, 
         if type(one).__name__ == "IsNotNull":
             not_null.append(one)
             continue
-        if not by_index and column not in ("tags", "storeTimestamp"):
+        if not by_index and column not in ("tags", "keys", "storeTimestamp"):
             column = ""
-        narrowed = _narrow(pushed, type(one).__name__, column, getattr(one, "value", None))
-        if narrowed is None:
+        narrowed = narrow(pushed, type(one).__name__, column, getattr(one, "value", None))
+        if narrowed is None or column == "keys":
             rest.append(one)
-        else:
-            pushed = narrowed
+        pushed = narrowed or pushed
     for one in not_null:
         column = one.attribute[0] if len(one.attribute) == 1 else ""
         column = _KAFKA.get(column, "") if kafka else column
@@ -118,7 +142,15 @@ def accept(filters: list[Any], *, kafka: bool, by_index: bool) -> tuple[Pushed, 
     return pushed, rest
 
 
-def _narrow(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed | None:
+def narrow(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed | None:
+    """What is left with one more condition, `column` `kind` `value` (In: values); None if it tells nothing."""
+    if column == "keys" and kind in ("EqualTo", "In"):
+        # The column is all keys of a message, spaces in between.
+        texts = [str(v).split(" ") for v in (value if kind == "In" else (value,)) if v is not None]
+        keys = frozenset(max(words, key=len) for words in texts)
+        if "" in keys or pushed.keys is not None:
+            return None
+        return replace(pushed, keys=keys)
     if column in _NAMES and kind in ("EqualTo", "In"):
         values = frozenset(value if kind == "In" else (value,)) - {None}
         before = getattr(pushed, column)
