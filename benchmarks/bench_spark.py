@@ -3,9 +3,10 @@
     make bench-spark                               1 GiB of messages of 1 KiB that do not compress, local[2]
     python -m benchmarks.bench_spark --mib 64      for a look: start costs dominate
 
-CPU seconds of JVM and Python, not time: they say more on a machine that others use. "named" reads the columns
-of the query by option `columns`, "unnamed" by pocketmq.spark.read. The page cache is warm, and the forms take
-turns within each round. The decoder without Spark: bench_bulk.py.
+CPU seconds of JVM and Python, not time: they say more on a machine that others use. "named" says by options
+which columns and messages it wants, "unnamed" asks pocketmq.spark.read with a where clause, as Parquet and
+JSON lines are asked. The page cache is warm, and the forms take turns within each round; JSON lines, which
+take longest, run once. It prints rows for docs/spark.md. The decoder without Spark: bench_bulk.py.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +24,7 @@ from benchmarks import bulk_store
 from benchmarks.bench_bulk import GIB_OF_MESSAGES, cat
 from benchmarks.bulk_store import key_of
 
-from pocketmq.spark import read, session, setup
+from pocketmq.spark import read, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,44 +45,48 @@ _DAY_MS = 86_400_000
 
 
 class Job(NamedTuple):
-    """query: of a frame with `columns`; wanted: the single number that it gives; None: all rows are written
-    to nowhere. reach: CPU seconds at most, as a share of Parquet's."""
+    """query: of a frame with the messages and columns of `options`; `where`: the same choice as a condition.
+    wanted: the single number that it gives; None: all rows are written to nowhere. reach: CPU seconds at
+    most, as a share of Parquet's."""
 
     name: str
-    columns: str
+    options: dict[str, str]
     query: Query
     wanted: int | None
     reach: float
+    where: str = ""
 
 
 def jobs_of(messages: int) -> tuple[Job, ...]:
     """The table of docs/spark.md: reads of everything, then of one in a hundred, of one, of one minute."""
     from pyspark.sql import functions as f
 
-    def sizes(where: str) -> Query:
-        return lambda frame: frame.where(where).agg(f.sum(f.length("body")))
+    def sizes(frame: "DataFrame") -> "DataFrame":
+        return frame.agg(f.sum(f.length("body")))
 
     key = key_of(messages // 3)
     step, noon = _DAY_MS // messages, _DAY_MS // 2
     first = bulk_store.START_MS + noon
-    low, high = (f"timestamp_millis({at})" for at in (first, first + 60_000))
-    minute = f"storeTimestamp >= {low} AND storeTimestamp < {high}"
+    minute = {"startingTimestamp": str(first), "endingTimestamp": str(first + 60_000)}
+    low, high = (f"timestamp_millis({at})" for at in minute.values())
+    in_time = f"storeTimestamp >= {low} AND storeTimestamp < {high}"
     in_minute = sum(0 <= i * step - noon < 60_000 for i in range(messages))
     size = bulk_store.BODY_SIZE
+    body = {"columns": "body"}
     return (
-        Job("count", "queueId", lambda d: d.groupBy().count(), messages, 1.1),
+        Job("count", {"columns": "queueId"}, lambda d: d.groupBy().count(), messages, 1.1),
         Job(
-            "group by tag", "tags",
+            "group by tag", {"columns": "tags"},
             lambda d: d.groupBy("tags").count().agg(f.sum("count")), messages, 1.1,
         ),
+        Job("sum of body lengths", body, sizes, messages * size, 1.1),
+        Job("seven columns", {"columns": _SEVEN}, lambda d: d.select(_SEVEN.split(",")), None, 1.1),
         Job(
-            "sum of body lengths", "body",
-            lambda d: d.agg(f.sum(f.length("body"))), messages * size, 1.1,
+            "one tag of 100", body | {"subExpression": "tag007"}, sizes, messages // 100 * size, 0.4,
+            "tags = 'tag007'",
         ),
-        Job("seven columns", _SEVEN, lambda d: d.select(_SEVEN.split(",")), None, 1.1),
-        Job("one tag of 100", "tags,body", sizes("tags = 'tag007'"), messages // 100 * size, 0.4),
-        Job("one key", "keys,body", sizes(f"keys = '{key}'"), size, 0.4),
-        Job("one minute of 24 h", "storeTimestamp,body", sizes(minute), in_minute * size, 0.4),
+        Job("one key", body | {"keys": key}, sizes, size, 0.4, f"keys = '{key}'"),
+        Job("one minute of 24 h", body | minute, sizes, in_minute * size, 0.4, in_time),
     )  # fmt: skip
 
 
@@ -96,38 +102,47 @@ def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bo
             whole.write.format(kind).save(folder)
     unit = min(cat_cpu(sorted((root / "commitlog").iterdir())) for _ in range(3))
     print(
-        f"\n{messages} messages, CPU seconds of JVM and Python; cat: {unit:.2f}; median of {rounds} rounds\n"
-        f"{'':<22}{'named':>9}{'unnamed':>9}{'Parquet':>9}{'JSON':>9}{'/Parquet':>10}{'reach':>7}{'unnamed/named':>15}"
+        f"\nmedian of {rounds} rounds\n\n| CPU seconds, {messages:,} messages (`cat`: {unit:.2f}) | named "
+        "| by `pocketmq.spark.read` | Parquet | JSON lines | named / Parquet | reach | read / named |\n"
+        "|---|---:|---:|---:|---:|---:|---:|---:|"
     )
+
+    def asked(job: Job, frame: "DataFrame") -> "DataFrame":
+        return job.query(frame.where(job.where) if job.where else frame)
 
     def named(job: Job) -> "DataFrame":
-        reader = spark.read.format("pocketmq").option("columns", job.columns)
-        return job.query(reader.load(str(root)))
+        return job.query(spark.read.format("pocketmq").options(**job.options).load(str(root)))
 
-    forms: tuple[Callable[[Job], DataFrame], ...] = (
-        named,
-        lambda job: read(spark, str(root)).apply(job.query),
-        lambda job: job.query(spark.read.parquet(parquet)),
-        lambda job: job.query(spark.read.schema(whole.schema).json(lines)),
-    )
+    def unnamed(job: Job) -> "DataFrame":
+        return read(spark, str(root)).apply(lambda frame: asked(job, frame))
+
+    def from_parquet(job: Job) -> "DataFrame":
+        return asked(job, spark.read.parquet(parquet))
+
     good = True
     for job in jobs_of(messages):
-        used: list[list[float]] = [[] for _ in forms]
+        used: dict[Callable[[Job], DataFrame], list[float]] = {}
         for number in range(rounds + 1):
-            for form, seconds in zip(forms, used, strict=True):
-                before = cpu_seconds()
-                _run(form(job), job)
+            for form in (named, unnamed, from_parquet):
+                seconds = _cpu_of(form(job), job)
                 if number:  # the first round warms up
-                    seconds.append(used_since(before))
-        mine, unnamed, other, text = map(statistics.median, used)
-        missed = mine > job.reach * other or unnamed > 1.2 * mine
+                    used.setdefault(form, []).append(seconds)
+        mine, other, columnar = (statistics.median(seconds) for seconds in used.values())
+        text = _cpu_of(asked(job, spark.read.schema(whole.schema).json(lines)), job)
+        missed = mine > job.reach * columnar or other > 1.2 * mine
         good &= not missed
         print(
-            f"{job.name:<22}{mine:>9.2f}{unnamed:>9.2f}{other:>9.2f}{text:>9.2f}{mine / other:>10.2f}"
-            f"{job.reach:>7.2f}{unnamed / mine:>15.2f}{'  BEYOND' if missed else ''}",
+            f"| {job.name} | {mine:.2f} | {other:.2f} | {columnar:.2f} | {text:.2f} | {mine / columnar:.2f} "
+            f"| {job.reach:.1f} | {other / mine:.2f} |{' BEYOND' if missed else ''}",
             flush=True,
         )
     return good
+
+
+def _cpu_of(frame: "DataFrame", job: Job) -> float:
+    before = cpu_seconds()
+    _run(frame, job)
+    return used_since(before)
 
 
 def _run(frame: "DataFrame", job: Job) -> None:
@@ -185,11 +200,12 @@ def main() -> int:
     try:
         if not root.exists():
             bulk_store.write_store(root, messages, step_ms=_DAY_MS // messages)
-        # Each frame here is used once.
-        spark = setup(session("local[2]", conf=CONF), push_filters=True)
+        spark = session("local[2]", conf=CONF)
         spark.sparkContext.setLogLevel("ERROR")
-        print(f"Spark {spark.version}, local[2]")
+        load, today = os.getloadavg()[0], time.strftime("%d %B %Y, %H:%M")
+        print(f"Spark {spark.version}, local[2], {today}, load of the machine {load:.1f} before")
         good = compare(spark, root, messages, options.rounds)
+        print(f"\nload after: {os.getloadavg()[0]:.1f}")
         spark.stop()
     finally:
         if options.folder is None:

@@ -1,7 +1,7 @@
 """What a query over all our columns looks at: columns, and conditions that the index can answer.
 
-1. A condition counts when every read of the messages in the query has it, in a filter with nothing but projections
-   between: a query may name the messages several times.
+1. A condition counts when every read of the messages in the query has it, in a filter with nothing but
+   projections between: a query may name the messages several times.
 2. Spark still applies every condition itself: what is found here may let through more rows, never fewer.
 3. A value is computed here when all of it are constants; the present time is none.
 """
@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from pocketmq.bulk.schema import COLUMNS
 from pocketmq.spark.pushdown import KINDS, Pushed, narrow
@@ -63,7 +64,9 @@ class Analysed:
         waiting: list[tuple[Any, tuple[Any, ...]]] = [(plan, ())]
         while waiting:
             node, filters = waiting.pop()
-            waiting += ((below, filters_below) for below, filters_below in self._step(node, filters))
+            waiting += (
+                (below, filters_below) for below, filters_below in self._step(node, filters)
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -144,7 +147,9 @@ def _condition(expression: Any, ours: dict[int, str]) -> _Condition | None:
 
 def _column(expression: Any, ours: dict[int, str]) -> str:
     """The name of our column that an expression is; else nothing."""
-    name = ours.get(expression.exprId().id(), "") if _kind(expression) == "AttributeReference" else ""
+    name = (
+        ours.get(expression.exprId().id(), "") if _kind(expression) == "AttributeReference" else ""
+    )
     return name if name in _TYPES else ""
 
 
@@ -161,7 +166,7 @@ def _value(expression: Any, column: str) -> Any:
         return None
     try:
         found = expression.eval(None)
-    except Py4JError:
+    except (Py4JError, PySparkException):
         return None
     if _TYPES[column] == "string":
         return None if found is None else str(found.toString())

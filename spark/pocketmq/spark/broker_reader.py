@@ -292,9 +292,7 @@ class BrokerReader(DataSourceReader):
     def _accept(self, filters: list[Any]) -> list[Any]:
         if not self.pushes:
             return filters
-        self.pushed, rest = accept(
-            filters, self.pushed, kafka=self.projection.kafka, by_index=True
-        )
+        self.pushed, rest = accept(filters, self.pushed, kafka=self.projection.kafka, by_index=True)
         return rest
 
     def filters(self) -> Filters | None:

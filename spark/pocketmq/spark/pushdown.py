@@ -1,7 +1,7 @@
 """Filters of the query that are answered by the index, so that less is read.
 
-They come from Spark itself (PySpark 4.1 and newer), or from `pocketmq.spark.read` by option `conditions`; then
-Spark applies them as well.
+They come from Spark itself (PySpark 4.1 and newer), or from `pocketmq.spark.read` by option `conditions`;
+then Spark applies them as well.
 
 Spark drops a filter from the plan when the source does not hand it back, so only those are taken that are
 applied exactly: equality and IN on topic, brokerName, queueId and tags, ranges of queueOffset and
@@ -84,7 +84,9 @@ class Pushed:
     def of_text(cls, text: str) -> "Pushed":
         """What as_text() made; nothing of no text."""
         given: dict[str, Any] = json.loads(text or "{}")
-        return cls(**{n: frozenset(v) if isinstance(v, list) else v for n, v in given.items()})
+        for name, value in given.items():
+            given[name] = frozenset(value) if isinstance(value, list) else value
+        return cls(**given)
 
     def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
         """Whether the queue can hold wanted rows."""
@@ -143,7 +145,7 @@ def accept(
 
 
 def narrow(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed | None:
-    """What is left with one more condition, `column` `kind` `value` (In: values); None if it tells nothing."""
+    """What is left with one more condition, `column` `kind` `value`; None if it tells nothing."""
     if column == "keys" and kind in ("EqualTo", "In"):
         # The column is all keys of a message, spaces in between.
         texts = [str(v).split(" ") for v in (value if kind == "In" else (value,)) if v is not None]
