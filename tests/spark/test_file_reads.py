@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from benchmarks import bulk_store
 from tests.store.bulk_stores import (
+    GOLDEN_NAMES,
     Message,
     WrittenStore,
     manifest,
     moment,
-    reference_rows,
+    table_rows,
     unpack,
 )
 
+from pocketmq import bulk
 from pocketmq.spark import read
 from pocketmq.spark.source import PocketMQDataSource
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Load = Callable[..., "DataFrame"]
+Place = tuple[str, int, int]
 
 
 @pytest.fixture
@@ -61,28 +64,38 @@ def numbers(frame: "DataFrame") -> list[int]:
     return sorted(int(bytes(r.body)) for r in frame.select("body").collect())
 
 
-@pytest.mark.parametrize("name", ["v497-main.clean", "v550-main.clean", "v497-v6.clean"])
-def test_a_recorded_store_read_by_spark_has_the_rows_of_its_manifest(
-    name: str, load: Load, tmp_path: Path
+def test_the_recorded_stores_read_by_spark_have_the_rows_of_their_manifests(
+    load: Load, tmp_path: Path
 ) -> None:
-    """Whole rows; columns=all, every type through Spark and back."""
-    root = unpack(name, tmp_path)
-    frame = load(root, columns="all", includeSystemTopics="true", brokerName="golden-a")
-    rows = {(r.topic, r.queueId, r.queueOffset): r.asDict() for r in frame.collect()}
-    wanted = reference_rows(root, "golden-a")
-    assert len(rows) == len(wanted)
-    for judge in wanted:
-        row = rows[judge["topic"], judge["queueId"], judge["queueOffset"]]
-        row["body"] = bytes(row["body"])
-        for time in ("bornTimestamp", "storeTimestamp"):
-            judge[time] = judge[time].astimezone().replace(tzinfo=None)
-        if judge["propertiesRaw"] is None:
-            judge["propertiesRaw"] = row["propertiesRaw"]
-        assert row == judge
-    for m in manifest(name)["messages"]:
-        if "inner" not in m:
-            body = rows[m["topic"], m["queueId"], m["queueOffset"]]["body"]
-            assert hashlib.sha256(body).hexdigest() == m["bodySha256"]
+    """All in one table of whole rows, every type through Spark and back. Where a store is damaged, or its log
+    is read without an index, the rows are those of the decoder, which other tests judge by the manifests."""
+    roots = {str(unpack(name, tmp_path / name)): name for name in GOLDEN_NAMES}
+    frame = load(
+        list(roots), columns="all", includeSystemTopics="true", failOnDataLoss="false",
+        brokerName=json.dumps(roots),
+    )  # fmt: skip
+    found: dict[str, dict[Place, dict[str, Any]]] = {name: {} for name in GOLDEN_NAMES}
+    for one in frame.collect():
+        row = one.asDict() | {"body": bytes(one.body)}
+        found[one.brokerName][one.topic, one.queueId, one.queueOffset] = row
+    for root, name in roots.items():
+        table = bulk.scan(
+            root, columns="all", system_topics=True, broker_name=name, fail_on_data_loss=False
+        ).read_all()
+        wanted = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in table_rows(table)}
+        for judge in wanted.values():
+            for time in ("bornTimestamp", "storeTimestamp"):
+                judge[time] = judge[time].astimezone().replace(tzinfo=None)
+        assert found[name] == wanted, name
+        served = {
+            (m["topic"], m["queueId"], m["queueOffset"]): m["bodySha256"]
+            for m in manifest(name)["messages"]
+            if "inner" not in m
+        }
+        if "clean" in name:
+            assert served.keys() <= wanted.keys(), name
+        for place in served.keys() & wanted.keys():
+            assert hashlib.sha256(found[name][place]["body"]).hexdigest() == served[place]
 
 
 def test_the_standard_columns(load: Load, written: WrittenStore) -> None:
@@ -226,9 +239,10 @@ def test_a_where_clause_of_read_gives_the_same_rows(
     judged: dict[str, list[int]], spark: "SparkSession", written: WrittenStore
 ) -> None:
     """All in one job: conditions of the index, beside those that Spark applies alone."""
+    functions = pytest.importorskip("pyspark.sql.functions")
     messages = read(spark, str(written.root))
     chosen = [
-        messages.where(c).apply(lambda frame, n=n: frame.selectExpr(f"{n} AS n", "body"))
+        messages.where(c).select(functions.lit(n).alias("n"), "body")
         for n, c in enumerate(CONDITIONS)
     ]
     found: dict[int, list[int]] = {}
