@@ -6,10 +6,12 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all, running_store, send
+from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
+from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
 
 
@@ -352,3 +354,45 @@ async def test_entries_of_a_process_that_died_are_flushed_before_a_checkpoint_co
         synced.clear()
         await store._flush.flush_all()
         assert not [path for path in synced if "/consumequeue/" in path]
+
+
+def test_a_checkpoint_brings_the_units_of_consumequeue_ext_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fdatasync = os.fdatasync
+
+    def noted(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).parts[-4])
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    store = open_store(tmp_path, enable_consume_queue_ext=True)
+    send(store, tag="a")
+    assert store._flush is not None
+    store._flush.flush_all_now()
+    assert {"consumequeue", "consumequeue_ext"} <= synced
+    synced.clear()
+    store._flush.flush_all_now()
+    assert not {"consumequeue", "consumequeue_ext"} & synced
+    send(store, tag="a")
+    store._flush.flush_all_now()
+    assert {"consumequeue", "consumequeue_ext"} <= synced
+    store.close()
+
+
+def test_a_message_whose_unit_is_lost_is_found_by_its_tag_all_the_same(tmp_path: Path) -> None:
+    """More of the log than the next start walks through, so that it repairs no entry."""
+    changes: dict[str, Any] = {
+        "mapped_file_size_commit_log": 4 << 20,
+        "enable_consume_queue_ext": True,
+    }
+    store = open_store(tmp_path, **changes)
+    for number in range(200):
+        send(store, body=bytes(12_000), tag="ab"[number % 2])
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue_ext")
+    store = open_store(tmp_path, **changes)
+    found = read_all(store, matches=Tags(string_hash("a")))
+    assert [record.queue_offset for record in found] == list(range(0, 200, 2))
+    store.close()

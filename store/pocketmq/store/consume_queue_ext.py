@@ -104,6 +104,11 @@ class ConsumeQueueExt:
                     return
             offset -= 1
 
+    def dirty_files(self, first_code: int) -> list[MappedFile]:
+        """The files with units that may not be on the disk; first_code: of the first such entry."""
+        position = first_code - EXT_ADDRESS_BASE if first_code <= EXT_ADDRESS_MAX else 0
+        return [file for file in self.files.files if file.end > position]
+
     def delete_before(self, first_code: int) -> None:
         """Delete files that lie wholly before the unit of the queue's first entry."""
         if first_code > EXT_ADDRESS_MAX:

@@ -24,6 +24,7 @@ from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ConsumeQueueExt
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
+from pocketmq.store.mapped_file import MappedFile
 
 # Attribute of a topic of RocketMQ 5.x, and its values.
 QUEUE_TYPE, SIMPLE_QUEUE, BATCH_QUEUE = "queue.type", "SimpleCQ", "BatchCQ"
@@ -242,6 +243,14 @@ class ConsumeQueueTable:
             if make:
                 self._exts[key] = found
         return self._exts[key]
+
+    def dirty_files(self, queue: ConsumeQueue) -> list[MappedFile]:
+        """The queue's files, and its extension's, that may not be on the disk yet."""
+        ext = self._exts.get((queue.topic, queue.queue_id))
+        first = None if ext is None else queue.entry(queue.flushed_offset)
+        if ext is None or first is None:
+            return queue.dirty_files()
+        return [*queue.dirty_files(), *ext.dirty_files(first[2])]
 
     @property
     def keeps_ext(self) -> bool:

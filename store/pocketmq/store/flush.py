@@ -253,7 +253,7 @@ class Flush:
     def _collect(self) -> "_Round":
         target = self._log.end
         queues = [
-            (queue, queue.max_offset, queue.dirty_files())
+            (queue, queue.max_offset, self._table.dirty_files(queue))
             for queue in self._table.queues.values()
             if queue.flushed_offset < queue.max_offset
         ]

@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
-from pocketmq.remoting.record import sys_flag_of
+from pocketmq.remoting.record import properties_of, sys_flag_of
 from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
+from pocketmq.store.tags_code import tags_code
 from pocketmq.store.verification import Verification
 
 SCAN_MAX = 65_536
@@ -197,8 +198,9 @@ class MessageReader:
                         if unit is not None and not may_pass(unit):
                             continue
                 elif code not in codes:
-                    unit = self._unit_of(queue, code) if code <= EXT_ADDRESS_MAX else None
-                    if unit is None or unit.tags_code not in codes:
+                    if code > EXT_ADDRESS_MAX:
+                        continue
+                    if self._code_behind(queue, code, position, size) not in codes:
                         continue
                 if position < trusted:
                     found = self._verification.entry(queue, at + place, position, size)
@@ -230,6 +232,21 @@ class MessageReader:
         if count:
             status = ReadStatus.FOUND
         return ReadResult(status, at, min_offset, max_offset, buffers, count, total)
+
+    def _code_behind(
+        self, queue: ConsumeQueue, address: int, position: int, size: int
+    ) -> int | None:
+        """The tags code of a message whose entry has an address; None when there is no such message.
+
+        A unit that a power cut has taken is no reason to pass over the message, as RocketMQ does.
+        """
+        unit = self._unit_of(queue, address)
+        if unit is not None:
+            return unit.tags_code
+        record = self._log.slice(position, size)
+        if record is None or not self._verification.is_good(position):
+            return None
+        return tags_code(properties_of(record))
 
     def _read_batches(
         self,
