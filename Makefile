@@ -71,6 +71,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
 	$(BIN)/python -m benchmarks.bench_brokers
 	$(BIN)/python -m benchmarks.bench_replicas
+	$(BIN)/python -m benchmarks.bench_grpc --messages 20000 --rounds 2
 
 bench-brokers: setup
 	$(BIN)/python -m benchmarks.bench_brokers $(ARGS)

@@ -2,7 +2,8 @@
 
 Each server is a process of its own; this process is the load: HTTP/2 frames made before, 128-byte bodies, a
 fixed number of calls in flight on one connection. Sends, then a backlog that is received and acknowledged in
-batches of 32; processor time of the server, memory and start. The servers take turns, the best round counts.
+batches of 32; then sends by the official Java SDK 5.2.0 in threads. Processor time of the server, memory and
+start. The servers take turns, the best round counts.
 """
 
 import argparse
@@ -19,9 +20,12 @@ from typing import Any
 
 from benchmarks import raw_load
 from benchmarks.meter import anonymous_mb, cpu_seconds, machine
+from tests.interop import sdks
 from tests.interop.brokers import PocketBroker, RunningBroker
+from tests.interop.driver import Driver
 from tests.interop.grpc_places import ProxyProcess
 from tests.interop.processes import free_ports
+from tests.interop.sdks import Sdk
 
 from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.messages import classes
@@ -186,6 +190,18 @@ class Measured:
                 if done == count:
                     return
 
+    def official_sends(self, sdk: Driver, count: int, in_flight: int) -> None:
+        """By the official SDK, as many threads as there are in flight."""
+        message = {"topic": TOPIC, "body": "x" * 128}
+        with Sdk(sdk, self._address) as clients:
+            producer = clients.producer(TOPIC)
+            producer.send(message)
+            words = {"producer": producer.name, "messages": [message] * (count // in_flight)}
+            with self._counted(f"send by the Java SDK, {in_flight} in flight", count):
+                threads = [sdk.begin("send", **words) for _ in range(in_flight)]
+                for each in threads:
+                    sdk.finish(each)
+
     def backlog(self, count: int) -> None:
         """Receive and acknowledge what is there, in batches."""
         receive = classes["ReceiveMessageRequest"](
@@ -231,12 +247,17 @@ class Measured:
             command = classes["TelemetryCommand"](settings=settings).SerializeToString()
             connection.write(connection.call(connection.headers("Telemetry"), command, ended=False))
             time.sleep(0.5)
-            cpu_s, began = cpu_seconds(self.pid), time.perf_counter()
-            yield connection
-            seconds = time.perf_counter() - began
-            self.figures.note(what, count, seconds, cpu_seconds(self.pid) - cpu_s)
+            with self._counted(what, count):
+                yield connection
         finally:
             connection.close()
+
+    @contextlib.contextmanager
+    def _counted(self, what: str, count: int) -> Iterator[None]:
+        cpu_s, began = cpu_seconds(self.pid), time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        self.figures.note(what, count, seconds, cpu_seconds(self.pid) - cpu_s)
 
 
 def _check(status: Any) -> None:
@@ -282,6 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raw_load.call(broker.address, RemotingCommand(code, {}, group, opaque=1))
             server.figures.idle_mb = anonymous_mb(server.pid)
             servers.append(server)
+        sdk = sdks.start("java", Path(folder) / "sdk", jvm=())
+        stack.callback(sdk.close)
         for number in range(given.rounds + 1):
             for server in servers:
                 if number == 1:
@@ -290,22 +313,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 server.sends(given.messages // 10, 1)
                 server.sends(given.messages, 64)
                 server.backlog(given.messages)
+                server.official_sends(sdk, given.messages // 2, 16)
                 server.figures.loaded_mb = anonymous_mb(server.pid)
         report(servers)
 
 
 def report(servers: Sequence[Measured]) -> None:
-    print(f"{'':28}" + "".join(f"{each.name:>16}" for each in servers))
+    print(f"{'':38}" + "".join(f"{each.name:>16}" for each in servers))
     for what in servers[0].figures.rates:
         rates = "".join(f"{each.figures.rates[what]:>16,.0f}" for each in servers)
         prices = "".join(f"{each.figures.prices_us[what]:>16.1f}" for each in servers)
-        print(f"{what + ', 1/s':28}{rates}\n{'  processor, us each':28}{prices}")
+        print(f"{what + ', 1/s':38}{rates}\n{'  processor, us each':38}{prices}")
     for what, name in (
         ("start, s", "start_s"),
         ("idle, MB", "idle_mb"),
         ("loaded, MB", "loaded_mb"),
     ):
-        print(f"{what:28}" + "".join(f"{getattr(each.figures, name):>16.1f}" for each in servers))
+        print(f"{what:38}" + "".join(f"{getattr(each.figures, name):>16.1f}" for each in servers))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.interop.driver import Driver, Json, Received
 from tests.interop.processes import QUICK_JVM, quiet_jvm
 
 NAMES = ("java", "python", "node", "go")
+"""And "rust", which has simple consumers only, no recall and no TLS."""
 ROOTS = "roots.pem"
 """File in a driver's folder: certificates that the SDKs for Python and Node trust. The others trust any."""
 
@@ -23,19 +24,21 @@ C = TypeVar("C", bound="Client")
 Subscriptions = Mapping[str, str] | Iterable[Json]
 
 
-def start(name: str, folder: Path) -> Driver:
-    """One of NAMES."""
+def start(name: str, folder: Path, jvm: tuple[str, ...] = QUICK_JVM) -> Driver:
+    """One of NAMES, or "rust". jvm: flags of Java's."""
     folder.mkdir(parents=True, exist_ok=True)
     env = {"HOME": str(folder), "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(folder / ROOTS)}
-    return Driver(f"sdk-{name}", _command(name, folder), folder, env=env)
+    return Driver(f"sdk-{name}", _command(name, folder, jvm), folder, env=env)
 
 
-def _command(name: str, folder: Path) -> list[str]:
+def _command(name: str, folder: Path, jvm: tuple[str, ...]) -> list[str]:
     if name == "java":
-        java = [toolchain.java(), *QUICK_JVM, *quiet_jvm(folder / "java-home")]
+        java = [toolchain.java(), *jvm, *quiet_jvm(folder / "java-home")]
         return [*java, "-cp", toolchain.class_path("sdk-5.2.0"), "io.pocketmq.interop.Sdk"]
     if name == "go":
         return [str(toolchain.go_driver("sdk"))]
+    if name == "rust":
+        return [str(toolchain.rust_driver())]
     if name == "node":
         node, main = toolchain.node_driver("sdk")
         return [node, str(main)]

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from tests.interop.conftest import or_missing
 from tests.interop.grpc_places import Ours
-from tests.interop.toolchain import REPOSITORY, SOURCES, class_path, node_driver, python_driver
+from tests.interop.toolchain import (
+    REPOSITORY,
+    SOURCES,
+    cargo_command,
+    class_path,
+    node_driver,
+    python_driver,
+)
 from tests.kit.waiting import PATIENCE_S
 
 PAGE = REPOSITORY / "docs" / "grpc.md"
@@ -41,6 +48,14 @@ def _go(folder: Path, program: str) -> list[str]:
     return ["go", "run", "quick.go"]
 
 
+def _rust(folder: Path, program: str) -> list[str]:
+    (folder / "src").mkdir()
+    for name in ("Cargo.toml", "Cargo.lock"):
+        shutil.copy(SOURCES / "rust" / name, folder)
+    (folder / "src" / "main.rs").write_text(program)
+    return [*cargo_command(), "run", "--quiet"]
+
+
 @pytest.mark.parametrize(
     ("language", "command"),
     [
@@ -48,6 +63,7 @@ def _go(folder: Path, program: str) -> list[str]:
         ("javascript", _node),
         pytest.param("java", _java, marks=pytest.mark.grpc_all),
         pytest.param("go", _go, marks=pytest.mark.grpc_all),
+        pytest.param("rust", _rust, marks=pytest.mark.grpc_all),
     ],
 )
 def test_a_quick_start_of_the_page_runs(language: str, command: Command, tmp_path: Path) -> None:
@@ -58,7 +74,7 @@ def test_a_quick_start_of_the_page_runs(language: str, command: Command, tmp_pat
         assert "127.0.0.1:8081" in program
         there = program.replace("127.0.0.1:8081", place.grpc)
         words = or_missing(lambda: command(tmp_path, there))
-        home = {} if language == "go" else {"HOME": str(tmp_path)}
+        home = {} if language in ("go", "rust") else {"HOME": str(tmp_path)}
         done = subprocess.run(
             words,
             cwd=tmp_path,

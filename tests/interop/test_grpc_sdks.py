@@ -1,4 +1,4 @@
-"""The official SDKs of RocketMQ 5 over gRPC: Java 5.2.0, Python 5.1.2, Node 1.0.8, Go v5.1.4.
+"""The official SDKs of RocketMQ 5 over gRPC: Java 5.2.0, Python 5.1.2, Node 1.0.8, Go v5.1.4, Rust 5.0.0.
 
 Each test is for each SDK. By default those run that differ between SDKs, --grpc-all runs each with each;
 --reference lets them judge the real proxy 5.5.0 in local mode.
@@ -22,9 +22,11 @@ FIFO = {"consumeMessageOrderly": True}
 SOON = {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}}
 
 
-def some(*names: str) -> pytest.MarkDecorator:
+def some(*names: str, rust: bool = False) -> pytest.MarkDecorator:
     """These SDKs by default, the others by option."""
     others = [pytest.param(each, marks=pytest.mark.grpc_all) for each in NAMES if each not in names]
+    if rust:
+        others.append(pytest.param("rust", marks=pytest.mark.grpc_all))
     return pytest.mark.parametrize("driver", [*names, *others], indirect=True)
 
 
@@ -52,7 +54,7 @@ def sdk(place: Place, driver: Driver) -> Iterator[Sdk]:
         yield made
 
 
-@some(*NAMES)
+@some(*NAMES, rust=True)
 def test_messages_of_all_kinds_come_as_they_were_sent(place: Place, sdk: Sdk) -> None:
     """With their filters, and but for the one that was recalled."""
     normal, fifo, delay = (place.topic(kind) for kind in ("NORMAL", "FIFO", "DELAY"))
@@ -62,11 +64,10 @@ def test_messages_of_all_kinds_come_as_they_were_sent(place: Place, sdk: Sdk) ->
     chosen = sdk.simple(place.group(), by_sql)
     ordered = sdk.simple(place.group(**FIFO), {fifo: "*"})
     delayed = sdk.simple(place.group(), {delay: "*"})
-    [recalled, _] = later.send(
-        {"topic": delay, "body": "recalled", "delay_ms": 9_000},
-        {"topic": delay, "body": "later", "delay_ms": 10_000},
-    )
-    assert later.recall(delay, recalled["recall_handle"]) == recalled["msg_id"]
+    later.send({"topic": delay, "body": "later", "delay_ms": 10_000})
+    if sdk.name != "rust":
+        [recalled] = later.send({"topic": delay, "body": "recalled", "delay_ms": 9_000})
+        assert later.recall(delay, recalled["recall_handle"]) == recalled["msg_id"]
     with pytest.raises(PeerError):
         later.recall(delay, "no handle")
     place.advance(12)
@@ -90,7 +91,7 @@ def test_messages_of_all_kinds_come_as_they_were_sent(place: Place, sdk: Sdk) ->
     assert {each.properties["__SHARDINGKEY"] for each in found} == {"o"}
 
 
-@some(*NAMES)
+@some(*NAMES, rust=True)
 def test_a_transaction_is_committed_rolled_back_or_asked_about(place: Place, sdk: Sdk) -> None:
     topic = place.topic("TRANSACTION")
     producer, consumer = sdk.producer(topic), sdk.simple(place.group(), {topic: "*"})
@@ -208,20 +209,22 @@ def test_a_simple_consumer_changes_how_long_it_has(place: Place, sdk: Sdk) -> No
     consumer.ack(second)
 
 
-@some("java", "python")
+@some("java", "python", rust=True)
 def test_clients_go_on_after_a_restart_of_the_server(place: Place, sdk: Sdk) -> None:
     topic = place.topic("NORMAL")
-    consumer, producer = sdk.push(place.group(), {topic: "*"}), sdk.producer(topic)
-    simple = sdk.simple(place.group(), {topic: "*"})
+    producer, simple = sdk.producer(topic), sdk.simple(place.group(), {topic: "*"})
+    consumer = None if sdk.name == "rust" else sdk.push(place.group(), {topic: "*"})
     producer.send({"topic": topic, "body": "before"})
-    consumer.wait(1)
+    if consumer is not None:
+        consumer.wait(1)
     place.restart()
     until(
         lambda: producer.send({"topic": topic, "body": "after"}),
         "a send after the restart",
         ignoring=PeerError,
     )
-    assert ("after", 1) in consumer.wait(2)
+    if consumer is not None:
+        assert ("after", 1) in consumer.wait(2)
     texts: set[str] = set()
 
     def both() -> bool:
@@ -260,7 +263,7 @@ accounts:
 """
 
 
-@some("java", "python")
+@some("java", "python", rust=True)
 def test_an_account_may_what_it_may(driver: Driver, tmp_path: Path) -> None:
     """The accounts are those of plain_acl.yml; what is refused is 40100 in each SDK."""
     file = tmp_path / "acl.yml"

@@ -6,6 +6,7 @@
         go-HASH/interop, sdk             our drivers with client-go and with the SDK of RocketMQ 5
         node-HASH/                       our drivers with ali-ons and with the SDK of RocketMQ 5
         python-HASH/                     a Python with the SDK of RocketMQ 5
+        rust-HASH/bin/sdk                our driver with the SDK of RocketMQ 5; Cargo keeps rust-target/
 
 HASH covers the sources and the lists of dependencies, so a change builds beside what is running.
 """
@@ -40,6 +41,7 @@ _OFFLINE = (
     "EAI_AGAIN",
     "Network is unreachable",
     "No matching distribution",
+    "failed to download",
 )
 
 
@@ -117,6 +119,26 @@ def node_driver(name: str = "driver") -> tuple[str, Path]:
         _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], target, "npm")
 
     return node, _built("node", build) / f"{name}.js"
+
+
+def rust_driver() -> Path:
+    """The executable of the Rust driver; building it takes minutes."""
+    cargo = cargo_command()
+
+    def build(target: Path) -> None:
+        _run(
+            [*cargo, "install", "--locked", "--debug", "--path", ".", "--root", f"{target}"],
+            SOURCES / "rust",
+            "Cargo",
+        )
+
+    return _built("rust", build) / "bin" / "sdk"
+
+
+def cargo_command() -> list[str]:
+    """Cargo, with a place where it keeps what it has compiled."""
+    cargo = program("cargo", "Rust (https://rustup.rs or Debian: apt install cargo)")
+    return ["env", f"CARGO_TARGET_DIR={folder() / 'rust-target'}", cargo]
 
 
 def python_driver() -> list[str]:
