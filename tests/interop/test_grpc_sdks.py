@@ -215,6 +215,7 @@ def test_clients_go_on_after_a_restart_of_the_server(place: Place, sdk: Sdk) -> 
     producer, simple = sdk.producer(topic), sdk.simple(place.group(), {topic: "*"})
     consumer = None if sdk.name == "rust" else sdk.push(place.group(), {topic: "*"})
     producer.send({"topic": topic, "body": "before"})
+    simple.until_started()
     if consumer is not None:
         consumer.wait(1)
     place.restart()
