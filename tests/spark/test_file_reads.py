@@ -23,6 +23,7 @@ from tests.store.bulk_stores import (
 
 from pocketmq import bulk
 from pocketmq.spark import read
+from pocketmq.spark.file_reader import told
 from pocketmq.spark.source import PocketMQDataSource
 
 if TYPE_CHECKING:
@@ -223,32 +224,32 @@ def judged(spark: "SparkSession", written: WrittenStore) -> dict[str, list[int]]
     }
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_where_clause_gives_the_same_rows_with_push_down(
-    condition: str,
-    judged: dict[str, list[int]],
-    pushing: "SparkSession",
-    load: Load,
-    written: WrittenStore,
+    judged: dict[str, list[int]], pushing: "SparkSession", load: Load, written: WrittenStore
 ) -> None:
     """Push-down may only take filters that it applies exactly (a filter that is taken leaves the plan)."""
-    assert numbers(load(written.root).where(condition)) == judged[condition]
+    assert by_condition(lambda condition: load(written.root).where(condition)) == judged
 
 
 def test_a_where_clause_of_read_gives_the_same_rows(
     judged: dict[str, list[int]], spark: "SparkSession", written: WrittenStore
 ) -> None:
-    """All in one job: conditions of the index, beside those that Spark applies alone."""
-    functions = pytest.importorskip("pyspark.sql.functions")
+    """Conditions of the index, beside those that Spark applies alone."""
     messages = read(spark, str(written.root))
-    chosen = [
-        messages.where(c).select(functions.lit(n).alias("n"), "body")
-        for n, c in enumerate(CONDITIONS)
+    assert by_condition(lambda condition: messages.where(condition).select("body")) == judged
+
+
+def by_condition(chosen: Callable[[str], "DataFrame"]) -> dict[str, list[int]]:
+    """The bodies that each condition leaves; all in one job."""
+    functions = pytest.importorskip("pyspark.sql.functions")
+    frames = [
+        chosen(condition).select(functions.lit(n).alias("n"), "body")
+        for n, condition in enumerate(CONDITIONS)
     ]
-    found: dict[int, list[int]] = {}
-    for n, body in reduce(lambda one, other: one.unionAll(other), chosen).collect():
-        found.setdefault(n, []).append(int(bytes(body)))
-    assert {c: sorted(found.get(n, [])) for n, c in enumerate(CONDITIONS)} == judged
+    found: dict[str, list[int]] = {condition: [] for condition in CONDITIONS}
+    for n, body in reduce(lambda one, other: one.unionAll(other), frames).collect():
+        found[CONDITIONS[n]].append(int(bytes(body)))
+    return {condition: sorted(bodies) for condition, bodies in found.items()}
 
 
 def test_the_queries_of_one_frame_have_rows_of_their_own(
@@ -351,6 +352,14 @@ def test_a_folder_that_is_no_store_is_an_error(load: Load, tmp_path: Path) -> No
         load(tmp_path).count()
     with pytest.raises(Exception, match="no folder matches the pattern"):
         load(tmp_path / "x*").count()
+
+
+def test_a_plan_that_takes_long_says_how_far_it_is() -> None:
+    lines: list[str] = []
+    say = told(5, lines.append, iter([0.0, 0.1, 1.9, 2.0, 2.5, 4.1]).__next__)
+    for _ in range(5):
+        say()
+    assert lines == ["planning: 3 of 5 stores\n", "planning: 5 of 5 stores\n"]
 
 
 def test_nothing_to_read_named_is_an_error(

@@ -41,7 +41,7 @@ def setup(spark: "SparkSession", *, push_filters: bool = False) -> "SparkSession
 
     context = getattr(spark, "_sc", None)
     parallelism = 1 if context is None else context.defaultParallelism
-    source = source_with(parallelism, push_filters=push_filters)
+    source = source_with(parallelism, push_filters=push_filters, on_terminal=sys.stderr.isatty())
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:

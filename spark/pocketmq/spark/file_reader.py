@@ -5,7 +5,9 @@ object store).
 """
 
 import logging
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,14 +40,24 @@ _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query
 # looks that much to either side before the rows themselves are compared.
 CLOCK_SLACK_MS = 600_000
+_SECONDS_A_LINE = 2.0
 
 
 class FileReader(DataSourceReader):
     """One batch read. Holds options only until partitions() is called; travels to tasks by pickle."""
 
-    def __init__(self, options: Options, projection: Projection, *, pushes: bool = False) -> None:
-        """pushes: whether filters of the query are taken; see environment.setup."""
+    def __init__(
+        self,
+        options: Options,
+        projection: Projection,
+        *,
+        pushes: bool = False,
+        on_terminal: bool = False,
+    ) -> None:
+        """pushes: whether filters of the query are taken; see environment.setup. on_terminal: whether
+        somebody watches the driver, who is told how far a long plan is."""
         self.options = options
+        self.on_terminal = on_terminal
         self.projection = projection
         self.pushes = pushes
         self.pushed = Pushed.of_text(options.conditions)
@@ -78,7 +90,8 @@ class FileReader(DataSourceReader):
         if filters is None:
             return []
         loss = LossRule(self.options.fail_on_data_loss)
-        planner = Planner(self.roots, self.topics, loss)
+        say = told(len(self.roots), sys.stderr.write) if self.on_terminal else lambda: None
+        planner = Planner(self.roots, self.topics, loss, say=say)
         starting = self.starting
         if starting.word == GROUP:
             found = group_offsets(planner.stores, self.options.group, planner.topics.has)
@@ -122,6 +135,23 @@ class FileReader(DataSourceReader):
         if partition is None or partition.value is None:
             return iter(())
         return read_files(partition.value, self.options, self.projection, self.filters())
+
+
+def told(
+    stores: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+) -> Callable[[], None]:
+    """What to call for each of the stores: it writes a line every other second, so none for a short plan."""
+    done = 0
+    next_line = clock() + _SECONDS_A_LINE
+
+    def say() -> None:
+        nonlocal done, next_line
+        done += 1
+        if clock() >= next_line:
+            next_line += _SECONDS_A_LINE
+            write(f"planning: {done} of {stores} stores\n")
+
+    return say
 
 
 def read_files(

@@ -30,6 +30,8 @@ class PocketMQDataSource(DataSource):
     parallelism = 1
     #: Whether filters of a query are answered by the index: setup() tells the danger.
     push_filters = False
+    #: Whether the driver runs on a terminal, which the processes that plan do not: setup() looks.
+    on_terminal = False
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -67,7 +69,9 @@ class PocketMQDataSource(DataSource):
         if _reads_files(self._options):
             from pocketmq.spark.file_reader import FileReader
 
-            return FileReader(self._options, projection, pushes=self.push_filters)
+            return FileReader(
+                self._options, projection, pushes=self.push_filters, on_terminal=self.on_terminal
+            )
         from pocketmq.spark.broker_reader import BrokerReader
 
         options = _with_name_server(self._options)
@@ -111,13 +115,16 @@ class PocketMQDataSource(DataSource):
         return make_stream_writer(_with_name_server(self._options), schema)
 
 
-def source_with(cores: int, *, push_filters: bool) -> type[PocketMQDataSource]:
+def source_with(
+    cores: int, *, push_filters: bool, on_terminal: bool = False
+) -> type[PocketMQDataSource]:
     """The source that knows how many tasks can run at once; a class of no module travels with its values."""
-    if cores == 1 and not push_filters:
+    if cores == 1 and not push_filters and not on_terminal:
         return PocketMQDataSource
     values = {
         "parallelism": cores,
         "push_filters": push_filters,
+        "on_terminal": on_terminal,
         "__module__": "__main__",
         "__doc__": PocketMQDataSource.__doc__,
     }

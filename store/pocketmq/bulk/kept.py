@@ -43,14 +43,25 @@ class Kept:
             QueueKey, tuple[ArchivedBounds, FileBounds, JoinedBounds | FileBounds]
         ] = {}
 
-    def look(self, roots: Sequence[Root], topics: Topics, loss: LossRule) -> list[Looked]:
-        """The stores as they are now; roots that are no longer wanted are forgotten. Raises: NotAStore."""
+    def look(
+        self,
+        roots: Sequence[Root],
+        topics: Topics,
+        loss: LossRule,
+        say: Callable[[], None] = lambda: None,
+    ) -> list[Looked]:
+        """The stores as they are now; roots that are no longer wanted are forgotten. Raises: NotAStore.
+
+        say: called after each store, by several threads.
+        """
         before = self._looked
         # One that cannot be looked into is looked into anew.
         self._looked = {}
 
         def look(root: Root) -> Looked:
-            return _look(root, before.get(root), topics, loss)
+            found = _look(root, before.get(root), topics, loss)
+            say()
+            return found
 
         found = _each(roots, look)
         self._looked = dict(zip(roots, found, strict=True))

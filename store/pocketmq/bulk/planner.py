@@ -6,7 +6,7 @@ whole log once per queue). Partitions hold strings and numbers only and go to ex
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -57,13 +57,15 @@ class Planner:
         *,
         must_exist: bool = True,
         kept: Kept | None = None,
+        say: Callable[[], None] = lambda: None,
     ) -> None:
-        """must_exist: raises IllegalArgument for a named topic that is not there. kept: of earlier plans."""
+        """must_exist: raises IllegalArgument for a named topic that is not there. kept: of earlier plans.
+        say: called for each store that was looked into, by several threads."""
         self.loss = loss
         self.topics = topics
         self._brokers = {root.broker_name for root in roots}
         kept = Kept() if kept is None else kept
-        looked = kept.look(roots, topics, loss)
+        looked = kept.look(roots, topics, loss, say)
         self.stores = [one if isinstance(one, Store) else one.store for one in looked]
         self.walked = [one for one in looked if isinstance(one, Store)]
         #: The queues that are wanted, as they are now.
