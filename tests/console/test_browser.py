@@ -118,6 +118,8 @@ def test_dead_letters_are_seen_and_sent_again_to_their_group(
         return [row[8].startswith("sent again") for row in found].count(True) == 2
 
     until(marked, "two letters are marked")
+    boxes = browser.driver.find_elements("css selector", "td input[type=checkbox]")
+    assert not any(box.is_selected() for box in boxes)
     browser.picture(picture_folder / "dead-letters.png")
 
 

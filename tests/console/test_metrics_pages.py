@@ -146,5 +146,5 @@ async def test_leaving_the_port_ends_connections_that_are_open() -> None:
 
 
 def test_what_rocketmq_has_and_we_do_not_refuses_to_start() -> None:
-    with pytest.raises(IllegalArgument, match="use OTLP_HTTP, or PROM"):
-        MetricsConfig(exporter_type="OTLP_GRPC")
+    with pytest.raises(IllegalArgument, match="use OTLP_HTTP, OTLP_GRPC, or PROM"):
+        MetricsConfig(exporter_type="LOG")

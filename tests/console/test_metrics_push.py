@@ -1,17 +1,26 @@
 """Figures for an OpenTelemetry collector, read back with OpenTelemetry's own messages."""
 
+import importlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
 from tests.cli.servers import Server
 
-from pocketmq.broker.metrics_config import OTLP, MetricsConfig
-from pocketmq.console.metrics_push import MetricsPush
+from pocketmq.broker.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
+from pocketmq.console.metrics_push import MetricsPush, exporter
 from pocketmq.testing import InProcess
 
 
@@ -67,8 +76,10 @@ def test_a_collector_gets_the_figures_of_the_metrics_page(
     with InProcess() as broker:
         broker.send("T", "x")
 
+        config = collector.config
+
         async def push() -> None:
-            async with MetricsPush(collector.config, broker.running) as pushed:
+            async with MetricsPush(config, broker.running, exporter(config)) as pushed:
                 assert await pushed.push()
                 collector.status = 404
                 assert not await pushed.push()
@@ -106,3 +117,47 @@ def test_a_broker_sends_its_figures_when_it_is_told_to(
     finally:
         server.kill()
     assert "rocketmq_broker_permission" in collector.newest()
+
+
+class _Service(MetricsServiceServicer):
+    """A collector by gRPC, which keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.taken: list[ExportMetricsServiceRequest] = []
+
+    def Export(
+        self, request: ExportMetricsServiceRequest, context: object
+    ) -> ExportMetricsServiceResponse:
+        self.taken.append(request)
+        return ExportMetricsServiceResponse()
+
+
+def test_a_collector_gets_them_by_grpc() -> None:
+    """RocketMQ's own way: metricsExporterType=OTLP_GRPC, metricsGrpcExporterTarget."""
+    # By name: type checkers take `grpc` for the folder of that name.
+    grpc: Any = importlib.import_module("grpc")
+    service = _Service()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_MetricsServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+    config = MetricsConfig(
+        exporter_type=OTLP_GRPC,
+        grpc_target=f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}",
+    )
+    server.start()
+    try:
+        with InProcess() as broker:
+
+            async def push() -> None:
+                async with MetricsPush(config, broker.running, exporter(config)) as pushed:
+                    assert await pushed.push()
+
+            broker.call(push())
+    finally:
+        server.stop(None).wait()
+    names = {
+        metric.name
+        for resource in service.taken[0].resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    assert "rocketmq_broker_permission" in names

@@ -2,10 +2,12 @@
 
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,16 @@ def test_the_page_of_the_package_leads_somewhere(built: Path) -> None:
     assert {"tls", "test", "broker"} <= set(page.get_all("Provides-Extra"))
     for version in ["3.11", *VERSIONS]:
         assert f"Programming Language :: Python :: {version}" in page.get_all("Classifier")
+
+
+def test_the_project_has_one_address() -> None:
+    """pyproject.toml says it; what cannot read that file says the same."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    urls = tomllib.loads(text)["project"]["urls"]
+    said = text + "".join(
+        (ROOT / "docker" / name).read_text("utf-8") for name in ("Dockerfile", "pocketmq.service")
+    )
+    assert set(re.findall(r"https://github\.com/[\w-]+/[\w-]+", said)) == {urls["Source"]}
 
 
 def test_the_source_distribution_runs_its_own_tests(built: Path, tmp_path: Path) -> None:

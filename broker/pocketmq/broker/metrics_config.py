@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Settings, key
 
-PROM, OTLP = "PROM", "OTLP_HTTP"
-_NOT_HERE = ("OTLP_GRPC", "LOG")
+PROM, OTLP, OTLP_GRPC = "PROM", "OTLP_HTTP", "OTLP_GRPC"
+_NOT_HERE = ("LOG",)
 
 
 @dataclass
@@ -16,9 +16,9 @@ class MetricsConfig(Settings):
     exporter_type: str = key(
         "DISABLE",
         name="metricsExporterType",
-        choices=("DISABLE", PROM, OTLP, *_NOT_HERE),
-        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_HTTP (ours): send "
-        "the figures to an OpenTelemetry collector. OTLP_GRPC and LOG are RocketMQ's only: they refuse to "
+        choices=("DISABLE", PROM, OTLP, OTLP_GRPC, *_NOT_HERE),
+        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_HTTP (ours) and "
+        "OTLP_GRPC: send the figures to an OpenTelemetry collector. LOG is RocketMQ's only: it refuses to "
         "start.",
     )
     prom_exporter_port: int = key(
@@ -38,6 +38,11 @@ class MetricsConfig(Settings):
         name="otlpEndpoint",
         help="URL of the collector that OTLP_HTTP sends to. Ours.",
     )
+    grpc_target: str = key(
+        "http://127.0.0.1:4317",
+        name="metricsGrpcExporterTarget",
+        help="Collector that OTLP_GRPC sends to: http://HOST:PORT, https:// for TLS.",
+    )
     otlp_interval: int = key(
         60_000,
         name="otlpInterval",
@@ -55,9 +60,14 @@ class MetricsConfig(Settings):
     def __post_init__(self) -> None:
         if self.exporter_type in _NOT_HERE:
             raise IllegalArgument(
-                f"metricsExporterType={self.exporter_type} is not supported: use OTLP_HTTP, or PROM, and "
-                "let a collector fetch from that port"
+                f"metricsExporterType={self.exporter_type} is not supported: use OTLP_HTTP, OTLP_GRPC, "
+                "or PROM and let a collector fetch from that port"
             )
+
+    @property
+    def collector(self) -> str:
+        """Where figures are sent to; empty where nobody is sent any."""
+        return {OTLP: self.otlp_endpoint, OTLP_GRPC: self.grpc_target}.get(self.exporter_type, "")
 
     @property
     def is_on(self) -> bool:

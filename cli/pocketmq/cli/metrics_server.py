@@ -4,7 +4,7 @@ import importlib.util
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.metrics_config import OTLP, MetricsConfig
+from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.server import cannot_listen
 
@@ -24,15 +24,17 @@ async def metrics_port(
 
     host: where the broker listens. Raises: CannotBegin.
     """
-    if config.exporter_type == OTLP:
-        if importlib.util.find_spec("opentelemetry.exporter") is None:
-            raise CannotBegin(
-                "metricsExporterType=OTLP_HTTP needs OpenTelemetry, which is not installed: "
-                'pip install "pocketmq[otel]"'
-            )
-        from pocketmq.console.metrics_push import MetricsPush
+    if config.collector:
+        try:
+            from pocketmq.console.metrics_push import MetricsPush, exporter
 
-        await stack.enter_async_context(MetricsPush(config, broker))
+            sender = exporter(config)
+        except ModuleNotFoundError as missing:
+            raise CannotBegin(
+                f"metricsExporterType={config.exporter_type} needs OpenTelemetry, which is not installed: "
+                'pip install "pocketmq[otel]", or "pocketmq[otel-grpc]" for OTLP_GRPC'
+            ) from missing
+        await stack.enter_async_context(MetricsPush(config, broker, sender))
     if not config.is_on:
         return ""
     if importlib.util.find_spec("prometheus_client") is None:

@@ -1,6 +1,7 @@
-"""MetricsPush: the figures of a broker sent to an OpenTelemetry collector (metricsExporterType=OTLP_HTTP).
+"""MetricsPush: the figures of a broker sent to an OpenTelemetry collector (metricsExporterType=OTLP_HTTP,
+OTLP_GRPC).
 
-    async with MetricsPush(config, broker):
+    async with MetricsPush(config, broker, exporter(config)):
         ...                                     # every otlpInterval
 
 The figures are those of /metrics, under RocketMQ's names; encoding and sending are OpenTelemetry's own (extra
@@ -13,13 +14,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from pocketmq.broker.metrics import OVERFLOW, Family, snapshot
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.metrics_config import OTLP_GRPC, MetricsConfig
 from pocketmq.client.runner import Runner
 
 if TYPE_CHECKING:
@@ -31,15 +31,28 @@ _CUMULATIVE = export.AggregationTemporality.CUMULATIVE
 _TIMEOUT_S = 2
 
 
+def exporter(config: MetricsConfig) -> export.MetricExporter:
+    """OpenTelemetry's own, by the protocol of the setting. Raises: ModuleNotFoundError without its extra."""
+    if config.exporter_type == OTLP_GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as by_grpc
+
+        return by_grpc.OTLPMetricExporter(config.collector, timeout=_TIMEOUT_S)
+    from opentelemetry.exporter.otlp.proto.http import metric_exporter as by_http
+
+    return by_http.OTLPMetricExporter(config.collector, timeout=_TIMEOUT_S)
+
+
 class MetricsPush:
     """Sends while it is entered, once more when it is left."""
 
-    def __init__(self, config: MetricsConfig, broker: "Broker") -> None:
+    def __init__(
+        self, config: MetricsConfig, broker: "Broker", sender: export.MetricExporter
+    ) -> None:
         self._config = config
         self._broker = broker
         self._began_ns = broker.clock.now_ms() * 1_000_000
         self._runner = Runner("metrics push")
-        self._exporter = OTLPMetricExporter(config.otlp_endpoint, timeout=_TIMEOUT_S)
+        self._exporter = sender
 
     async def __aenter__(self) -> "MetricsPush":
         await self._runner.start()
@@ -58,7 +71,7 @@ class MetricsPush:
         now_ns = self._broker.clock.now_ms() * 1_000_000
         found = await asyncio.to_thread(self._send, families, now_ns)
         if not found:
-            log.warning("the collector did not take the figures at=%s", self._config.otlp_endpoint)
+            log.warning("the collector did not take the figures at=%s", self._config.collector)
         return found
 
     def _send(self, families: Sequence[Family], now_ns: int) -> bool:

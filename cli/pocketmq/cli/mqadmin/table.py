@@ -216,7 +216,12 @@ _NOT_SERVED = (
     (
         "access control",
         _ACL,
-        "updateAclConfig deleteAclConfig getAclConfig clusterAclConfigVersion updateGlobalWhiteAddr",
+        "updateAclConfig deleteAclConfig updateGlobalWhiteAddr",
+    ),
+    (
+        "accounts and what they may do",
+        "see the page Access of the console; plain_acl.yml (the setting aclFile) is what it shows",
+        "getAclConfig clusterAclConfigVersion",
     ),
     (
         "access control of 5.x",

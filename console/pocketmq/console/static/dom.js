@@ -53,6 +53,9 @@ function patch(old, fresh) {
     return;
   }
   old.$on = fresh.$on;
+  // Once clicked, a box no longer follows its attribute.
+  const ticked = fresh.hasAttribute("checked");
+  if (old.hasAttribute("checked") !== ticked) old.checked = ticked;
   for (const { name } of [...old.attributes]) {
     // What the user opened stays open.
     if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) {
