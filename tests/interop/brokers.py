@@ -14,6 +14,12 @@ from typing import Self
 
 from tests.interop import toolchain
 from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
+from tests.kit.waiting import until
+
+from pocketmq.cli.ask import ask
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import PocketMQError
 
 SMALL: Mapping[str, object] = {
     # Small files, so that a broker starts quickly and rolls within a test.
@@ -189,6 +195,13 @@ class JavaBroker(RunningBroker):
 
     def wait_until_ready(self) -> None:
         self.process.wait_for_line("The broker[")
+        # One of 5.x says so before the name server knows it.
+        until(self._is_registered, "the name server knows the broker", ignoring=PocketMQError)
+
+    def _is_registered(self) -> bool:
+        answer = ask(self.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+        known = fastjson.loads(answer.body).get("brokerAddrTable", {}).get(self.broker_name, {})
+        return self.address in known.get("brokerAddrs", {}).values()
 
     def start_namesrv(self) -> None:
         conf = self.folder / "namesrv.conf"

@@ -3,9 +3,15 @@
 Real brokers at the other end: a Java slave at our master, and our slave at a Java master.
 """
 
+import logging
+import os
+import random
 import re
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +30,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.sync import Producer, PushConsumer, SimpleConsumer, TransactionProducer
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.errors import PocketMQError
 
 # The other two with --reference: a real broker takes ten seconds to start and stop.
 JAVA_SLAVES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]
@@ -31,6 +38,9 @@ JAVA_MASTERS = ["5.5.0", pytest.param("4.9.7", marks=pytest.mark.reference)]
 FILE = 1 << 20
 SMALL_LOG = {"mappedFileSizeCommitLog": FILE}
 SLAVE = {"brokerRole": "SLAVE", **SMALL_LOG}
+SYNC = {"brokerRole": "SYNC_MASTER", **SMALL_LOG}
+
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture
@@ -168,7 +178,7 @@ def go_on_at_the_slave(master: RunningBroker, count: int) -> None:
     def take(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
         seen.update((message.queue_id, message.queue_offset) for message in messages)
         if len(seen) > count // 3:
-            master.kill()
+            master.process.kill()
         return ConsumeResult.SUCCESS
 
     consumer = PushConsumer(
@@ -188,10 +198,16 @@ def go_on_at_the_slave(master: RunningBroker, count: int) -> None:
 
 @pytest.mark.parametrize("version", JAVA_SLAVES)
 def test_a_java_slave_at_our_master(
-    tmp_path: Path, version: str, running: list[RunningBroker], count: int, shared: Shared
+    tmp_path: Path,
+    version: str,
+    running: list[RunningBroker],
+    count: int,
+    shared: Shared,
+    names: Server,
 ) -> None:
-    """SYNC_MASTER: each send is answered when the Java slave has it."""
-    master = PocketBroker(tmp_path / "master", config={"brokerRole": "SYNC_MASTER", **SMALL_LOG})
+    """SYNC_MASTER: each send is answered when the Java slave has it, which serves when the master is gone."""
+    namesrv = names.ready()["namesrv"]
+    master = PocketBroker(tmp_path / "master", config=SYNC, namesrv=namesrv)
     running.append(master.start())
     # Before there is a slave: stored, and said.
     with Producer("early", name_server=master.namesrv) as producer:
@@ -235,6 +251,7 @@ def test_a_java_slave_at_our_master(
             "offsets",
             90,
         )
+    go_on_at_the_slave(master, count)
 
 
 @pytest.mark.parametrize("version", JAVA_MASTERS)
@@ -276,3 +293,125 @@ def test_our_slave_at_a_java_master(
     slave.start()
     follow(master, slave)
     go_on_at_the_slave(master, count + 2 * (count // 2))
+
+
+class Load:
+    """One message after the other, and a group that takes them in the order of their queues."""
+
+    def __init__(self, namesrv: str) -> None:
+        self._namesrv = namesrv
+        self._over = False
+        self.acknowledged: set[bytes] = set()
+        # Of each queue: offset -> body, and the offset that has to come next at the latest.
+        self.read: dict[int, dict[int, bytes]] = defaultdict(dict)
+        self.skipped: list[str] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        consumer = PushConsumer(
+            "orderly",
+            listener=self._take,
+            orderly=True,
+            name_server=self._namesrv,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            poll_name_server_interval_ms=500,
+        )
+        consumer.subscribe("Replicated")
+        producer = Producer("load", name_server=self._namesrv, poll_name_server_interval_ms=500)
+        with producer, consumer:
+            sending = threading.Thread(target=self._send, args=(producer,))
+            sending.start()
+            try:
+                yield
+            finally:
+                self.stop()
+                sending.join()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._over = True
+
+    def _send(self, producer: Producer) -> None:
+        number = 0
+        while not self._over:
+            body = b"%d" % (number := number + 1)
+            try:
+                producer.send(Message("Replicated", body), timeout_ms=1_000)
+            except PocketMQError:
+                # Perhaps stored: nothing was promised.
+                time.sleep(0.01)
+            else:
+                self.acknowledged.add(body)
+
+    def _take(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        for each in messages:
+            queue = self.read[each.queue_id]
+            if each.queue_offset > max(queue, default=-1) + 1:
+                self.skipped.append(
+                    f"{each.queue_id}: {max(queue, default=-1)} {each.queue_offset}"
+                )
+            queue[each.queue_offset] = each.body
+        return ConsumeResult.SUCCESS
+
+    def more(self, count: int) -> None:
+        enough = len(self.acknowledged) + count
+        until(lambda: len(self.acknowledged) >= enough, f"{count} more acknowledged", 120)
+
+    def missing(self) -> set[bytes]:
+        """What was acknowledged and has not been read."""
+        return self.acknowledged - {
+            body for queue in self.read.values() for body in list(queue.values())
+        }
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("ours", ["SYNC_MASTER", "SLAVE"])
+def test_kills_at_random_moments_lose_nothing_and_keep_the_order(
+    tmp_path: Path,
+    version: str,
+    ours: str,
+    running: list[RunningBroker],
+    names: Server,
+    pytestconfig: pytest.Config,
+) -> None:
+    """kill -9 of the master, of the slave or of both, one of which is a real broker."""
+    seed = int(os.environ.get("POCKETMQ_SEED", random.randrange(2**32)))
+    log.info("seed %d", seed)
+    chance = random.Random(seed)
+    namesrv = names.ready()["namesrv"]
+
+    def made(role: str) -> RunningBroker:
+        folder, number = tmp_path / role, int(role == "SLAVE")
+        config = SLAVE if number else SYNC
+        if role == ours:
+            return PocketBroker(folder, config=config, namesrv=namesrv, broker_id=number)
+        return or_missing(
+            lambda: JavaBroker(
+                folder, version=version, config=config, namesrv=namesrv, broker_id=number
+            )
+        )
+
+    pair = [made("SYNC_MASTER"), made("SLAVE")]
+    running += pair
+    for broker in pair:
+        broker.start()
+    load = Load(namesrv)
+    with load.running():
+        load.more(20)
+        for number in range(int(pytestconfig.getoption("--replica-kills"))):
+            # The moment.
+            time.sleep(chance.uniform(0, 1))
+            dying = chance.choice([pair[:1], pair[1:], pair])
+            log.info("round %d: %s", number, [broker.config["brokerRole"] for broker in dying])
+            for broker in dying:
+                broker.kill()
+            for broker in dying:
+                broker.start()
+            load.more(20)
+        load.stop()
+        until(lambda: not load.missing(), "every acknowledged message is read", 120)
+    send(pair[0], 1, "Last")
+    follow(*pair)
+    log.info("%d acknowledged", len(load.acknowledged))
+    assert not load.skipped, seed
