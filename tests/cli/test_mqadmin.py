@@ -168,6 +168,7 @@ def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     skipped = rows(say("skipAccumulatedMessage", "-g", "og", "-t", "O"))
     assert skipped == [["a", "0", "2", "0", "2", "2"]]
     assert "Diff Total: 0" in say("consumerProgress", "-g", "og")
+    assert "#SlaveNum\t0\n#InSyncSlaveNum\t0\n#SlaveAddr" in say("haStatus", "-c", "DefaultCluster")
     assert rows(say("brokerConsumeStats", "-b", "a"))[0][:7] == ["O", "og", "a", "0", "2", "2", "0"]
     moved = rows(say("resetOffsetByTimeOld", "-g", "og", "-t", "O", "-s", 0))
     assert moved == [["a", "0", "2", "2", "0", "0"]]

@@ -131,6 +131,9 @@ class Replication:
         }
         if self.follower is not None and self.metadata is not None:
             state = self.follower.state
+            age_ms = now_ms - state.heard_ms if state.heard_ms else -1
+            # What is read is acknowledged at once.
+            heard_ms = self._node.clock.now_ms() - age_ms if state.heard_ms else 0
             found["haClientRuntimeInfo"] = {
                 "masterAddr": state.master,
                 "maxOffset": end,
@@ -138,7 +141,9 @@ class Replication:
                 "transferredByteInSecond": state.received.per_second(now_ms),
                 "behind": self.behind,
                 "cuts": state.cuts,
-                "heardAgeMs": now_ms - state.heard_ms if state.heard_ms else -1,
+                "lastReadTimestamp": heard_ms,
+                "lastWriteTimestamp": heard_ms,
+                "heardAgeMs": age_ms,
                 "metadataAgeMs": now_ms - self.metadata.round_ms if self.metadata.rounds else -1,
             }
         return found

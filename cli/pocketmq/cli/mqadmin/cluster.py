@@ -1,6 +1,7 @@
 """mqadmin's commands about brokers, name servers and their settings."""
 
 import time
+from typing import Any
 
 from pocketmq.admin import Admin
 from pocketmq.admin.broker_views import BrokerView, cluster_view
@@ -8,7 +9,7 @@ from pocketmq.admin.topic_views import topic_traffic
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
-from pocketmq.cli.mqadmin.printed import say, second
+from pocketmq.cli.mqadmin.printed import moment, say, second
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -79,6 +80,42 @@ async def broker_status(admin: Admin, given: Given) -> None:
         for name, value in sorted((await admin.settings.runtime(master.address)).items()):
             before = f"{master.address:<24} " if "c" in given else ""
             say(f"{before}{name:<32}: {value}")
+
+
+async def ha_status(admin: Admin, given: Given) -> None:
+    """One round; RocketMQ's goes on for ever with -i."""
+    if "b" in given:
+        addresses = [given["b"]]
+    else:
+        addresses = [each.address for each in await admin.site.masters(given["c"])]
+    for address in addresses:
+        found = await admin.replicas.status(address)
+        if not found["master"]:
+            _say_follower(found["haClientRuntimeInfo"])
+            continue
+        slaves = found["haConnectionInfo"]
+        say(f"\n#MasterAddr\t{address}")
+        say(f"#MasterCommitLogMaxOffset\t{found['masterCommitLogMaxOffset']}")
+        say(f"#SlaveNum\t{len(slaves)}\n#InSyncSlaveNum\t{found['inSyncSlaveNums']}")
+        given.show(
+            (
+                slave["addr"],
+                slave["slaveAckOffset"],
+                slave["diff"],
+                f"{slave['transferredByteInSecond'] / 1024:.2f}",
+                "OK" if slave["inSync"] else "Fall Behind",
+                slave["transferFromWhere"],
+            )
+            for slave in slaves
+        )
+
+
+def _say_follower(client: dict[str, Any]) -> None:
+    say(f"\n#MasterAddr\t{client['masterAddr']}\n#CommitLogMaxOffset\t{client['maxOffset']}")
+    say(f"#TransferSpeed(KB/s)\t{client['transferredByteInSecond'] / 1024:.2f}")
+    for head, name in (("Read", "lastReadTimestamp"), ("Write", "lastWriteTimestamp")):
+        say(f"#Last{head}Time\t{moment(client.get(name, 0))}")
+    say(f"#MasterFlushOffset\t{client.get('masterFlushOffset', 0)}")
 
 
 async def broker_consume_stats(admin: Admin, given: Given) -> None:

@@ -178,6 +178,10 @@ cluster:
     b:brokerAddr=! t:timeoutMillis= l:level= o:order=
     =%-64s #Topic|  %-64s #Group|  %-32s #Broker Name|  %-4s #QID|  %-20s #Broker Offset
     +  %-20s #Consumer Offset|  %-20s #Diff|  %s #LastTime
+  haStatus | who follows whom, and how far behind | ha status
+    b:brokerAddr? c:clusterName? i:interval=
+    =%-32s #SlaveAddr|  %-16s #SlaveAckOffset| %16s #Diff| %16s #TransferSpeed(KB/s)| %16s #Status
+    + %16s #TransferFromWhere
   statsAll | rates and lag of every topic and group | group list
     a:activeTopic t:topic=
     =%-64s #Topic|  %-64s #Consumer Group| %12s #Accumulation| %11s #InTPS| %11s #OutTPS| %14s #InMsg24Hour
@@ -229,7 +233,6 @@ _NOT_SERVED = (
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl",
     ),
-    ("state of replicas", "see pocketmq ha status", "haStatus"),
     (
         "controller mode of 5.x",
         _CONTROLLER,
