@@ -15,6 +15,7 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.tail import Ends
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
@@ -31,7 +32,7 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.errors import PocketMQError, RequestTimeout
 from pocketmq.remoting.passage import Passage
 
 QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
@@ -162,6 +163,18 @@ async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path)
 
     async with moving(tmp_path) as way:
         inwards = await way.start()
+        # A source that is busy does not answer at first.
+        master = inwards._follower.master
+        ends = master.ends
+        unanswered: list[str] = []
+
+        async def late() -> Ends:
+            if inwards._follower.state.connected and not unanswered:
+                unanswered.append("once")
+                raise RequestTimeout(way.source.address, "ends", 3_000)
+            return await ends()
+
+        master.ends = late  # type: ignore[method-assign]
         consumer = PushConsumer(
             "g",
             listener=take,
@@ -200,6 +213,7 @@ async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path)
                 while not await led_to(way.admin, way.slave):
                     await asyncio.sleep(0)
                 keeping.cancel()
+        assert unanswered
         assert inwards.pause_ms >= 0
 
 

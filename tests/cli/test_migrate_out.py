@@ -12,6 +12,7 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
+from pocketmq.cli.migrate import drained
 from pocketmq.cli.migration.inwards import Talk
 from pocketmq.cli.migration.outwards import Outwards, Successor
 from pocketmq.cli.migration.source import Source
@@ -23,6 +24,7 @@ from pocketmq.client import (
     MessageExt,
     Producer,
     PushConsumer,
+    SimpleConsumer,
 )
 
 
@@ -158,3 +160,27 @@ async def test_a_command_that_is_killed_leaves_this_broker_as_it_was(tmp_path: P
         await until(lambda: way.master.role.leads, "it leads again")
         async with Producer("p", name_server=way.admin.name_servers[0]) as producer:
             await stored(producer, b"here")
+
+
+async def test_what_rocketmq_4_would_never_deliver_is_waited_for(tmp_path: Path) -> None:
+    """A message that was popped keeps --drain waiting until it is acknowledged."""
+    async with moving(tmp_path) as way:
+        await way.start()
+        popper = SimpleConsumer(
+            "poppers",
+            name_server=way.admin.name_servers[0],
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )
+        popper.subscribe("T")
+        said: list[str] = []
+        async with popper, asyncio.TaskGroup() as tasks:
+            popped: list[MessageExt] = []
+            while not popped:
+                popped = list(await popper.receive(1, wait_ms=1_000))
+            waiting = tasks.create_task(
+                drained(way.admin, way.master.config.broker_name, said.append)
+            )
+            await until(lambda: said)
+            assert said == ["waiting for 0 timers and 1 popped messages"]
+            assert not waiting.done()
+            await popper.ack(popped[0])

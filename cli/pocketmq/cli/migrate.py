@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +61,14 @@ StopCommand = Annotated[
 RestartCommand = Annotated[
     str | None, typer.Option(metavar="COMMAND", help="--to: stops and starts the Apache broker.")
 ]
+Drain = Annotated[
+    bool,
+    typer.Option(
+        "--drain",
+        help="--to 4.9: first wait until no timer is pending and no pop unacknowledged, which it would never "
+        "deliver.",
+    ),
+]
 Check = Annotated[bool, typer.Option("--check", help="Only say what would not come along.")]
 
 
@@ -78,6 +86,7 @@ def migrate(
     route_time: RouteTime = ROUTE_S,
     stop_command: StopCommand = None,
     restart_command: RestartCommand = None,
+    drain: Drain = False,
     check: Check = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -101,6 +110,8 @@ def migrate(
                 raise typer.Exit(int(ExitCode.FAILED))
         return
     assert to is not None
+    if drain and not check:
+        with_admin(namesrv, lambda admin: drained(admin, broker, print_line))
     found = with_admin(namesrv, lambda admin: before_out(admin, broker, version))
     if may_begin(found, check=check, yes=yes, as_json=as_json):
         from pocketmq.cli.migration.outwards import Successor
@@ -145,7 +156,6 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding
 
     source = await Source.found(admin, broker)
     facts = await source.facts()
-    status = await admin.replicas.status(source.address)
     long_topics = [name for name in facts.topics if len(name.encode()) > 127]
     isolated = [
         name
@@ -153,13 +163,34 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding
         if (row.get("attributes") or {}).get("group.mode") == "isolate"
     ]
     ours = Ours(
-        int(facts.runtime.get("timerCongestNum", 0)),
-        int(status.get("popped", 0)),
+        *await _pending(admin, source),
         tuple(long_topics),
         tuple(isolated),
         facts.settings.get("aclEnable") == "true",
     )
     return list(outward(ours, version))
+
+
+async def _pending(admin: "Admin", source: "Source") -> tuple[int, int]:
+    """Timers that are not due, and pops that are not acknowledged. Raises: PocketMQError."""
+    runtime = await admin.settings.runtime(source.address)
+    status = await admin.replicas.status(source.address)
+    return int(runtime.get("timerCongestNum", 0)), int(status.get("popped", 0))
+
+
+async def drained(admin: "Admin", broker: str, say: Callable[[str], None]) -> None:
+    """Wait until nothing is pending that RocketMQ 4.9 would never deliver. Raises: PocketMQError."""
+    import asyncio
+
+    from pocketmq.cli.migration.source import Source
+
+    source = await Source.found(admin, broker)
+    shown = (0, 0)
+    while any(left := await _pending(admin, source)):
+        if left != shown:
+            say(f"waiting for {left[0]} timers and {left[1]} popped messages")
+        shown = left
+        await asyncio.sleep(1)
 
 
 async def move_out(

@@ -138,13 +138,13 @@ def outward(ours: Ours, version: str) -> Iterator[Finding]:
             yield Finding(
                 REFUSED,
                 f"{ours.timers} messages wait for a time of their own, and RocketMQ 4.9 would never deliver "
-                "them: wait until they are due, or move to 5.x",
+                "them: wait until they are due (--drain), or move to 5.x",
             )
         if ours.pops:
             yield Finding(
                 REFUSED,
                 f"{ours.pops} messages were popped and are not acknowledged, and RocketMQ 4.9 would never "
-                "give them out again: stop what pops, and wait until its time is over",
+                "give them out again: stop what pops, and wait until its time is over (--drain)",
             )
         if ours.long_topics:
             yield Finding(

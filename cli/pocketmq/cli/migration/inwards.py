@@ -25,7 +25,7 @@ from random import Random
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import Follower, fetched
 from pocketmq.cli.migration.source import Source
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.errors import PocketMQError, RequestTimeout
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.passage import Passage
@@ -111,8 +111,12 @@ class Inwards:
             end = self._store.commit_log_max_position
             behind = state.master_end - end
             if state.connected and behind < _NEAR_SIZE and metadata.rounds:
-                await self._level()
-                break
+                try:
+                    await self._level()
+                    break
+                except RequestTimeout as error:
+                    # Nothing is at stake yet: a source that is busy is asked again.
+                    log.warning("the source is slow reason=%s", error)
             now_ms = self._monotonic_ms()
             if now_ms - shown_ms >= 2_000:
                 shown_ms = now_ms
