@@ -111,12 +111,8 @@ class Inwards:
             end = self._store.commit_log_max_position
             behind = state.master_end - end
             if state.connected and behind < _NEAR_SIZE and metadata.rounds:
-                try:
-                    await self._level()
-                    break
-                except RequestTimeout as error:
-                    # Nothing is at stake yet: a source that is busy is asked again.
-                    log.warning("the source is slow reason=%s", error)
+                await self._level()
+                break
             now_ms = self._monotonic_ms()
             if now_ms - shown_ms >= 2_000:
                 shown_ms = now_ms
@@ -128,7 +124,13 @@ class Inwards:
 
     async def _level(self) -> None:
         """Wait until all that the source has now is here; one of RocketMQ sends it within 100 ms."""
-        end = (await self._follower.master.ends()).high
+        while True:
+            try:
+                end = (await self._follower.master.ends()).high
+                break
+            except RequestTimeout as error:
+                # Nothing is at stake yet: a source that is busy is asked again.
+                log.warning("the source is slow reason=%s", error)
         while self._store.commit_log_max_position < end:
             await asyncio.sleep(LOOK_S / 5)
 
