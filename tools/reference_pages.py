@@ -29,6 +29,7 @@ from pocketmq.client import options
 from pocketmq.client.transaction import TransactionOptions
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.requests import REQUESTS, Server
 from pocketmq.remoting.settings import Key
@@ -100,6 +101,16 @@ The installation has a command `mqadmin`, too, with RocketMQ's names, letters an
 Not served, and what to do instead:
 
 {not_served}
+
+## gRPC, for the SDKs of RocketMQ 5
+
+What the port for gRPC serves ([more](grpc.md)); priorities and lite topics are refused with a sentence.
+
+{rpcs}
+
+What differs from Apache's proxy 5.5.0:
+
+{grpc_differences}
 
 ## Files
 
@@ -254,8 +265,23 @@ def compatibility() -> str:
                 if not each.run
             ),
         ),
+        rpcs=table(("call", "form"), _rpcs()),
+        grpc_differences=_section("grpc.md", "What differs from the proxy"),
         stores=table(("store", "written by", "state"), _stores()),
     )
+
+
+def _rpcs() -> Iterator[tuple[str, str]]:
+    """The calls of the service for RocketMQ 5's SDKs."""
+    for name, method in ROCKETMQ.methods.items():
+        both = method.asks_stream and method.answers_stream
+        yield name, "both ways" if both else "a stream" if method.answers_stream else ""
+
+
+def _section(page: str, title: str) -> str:
+    """What stands under a heading of another page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0].strip()
 
 
 def _letters(command: MqCommand) -> str:
