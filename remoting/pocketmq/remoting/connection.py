@@ -48,7 +48,6 @@ Later = Coroutine[Any, Any, RemotingCommand | None]
 Steps = Generator[None, None, RemotingCommand | Later | None]
 Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 
-
 # So many small requests that are answered at once take well under a millisecond: the clock is not read.
 _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
@@ -77,10 +76,9 @@ class Connection(asyncio.Protocol):
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the
-        way they begin; None refuses those that begin with a handshake.
-        sniff: look at the first byte at all (servers). read_on: see invariant 4 (clients). shares: where what
-        it keeps in memory is counted."""
+        """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the way they
+        begin; None refuses those that begin with a handshake. sniff: look at the first byte at all (servers).
+        read_on: see invariant 4 (clients). shares: where what it keeps in memory is counted."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
         self._spawn = spawn
@@ -434,7 +432,6 @@ class Connection(asyncio.Protocol):
         pending = self._pending
         pending[opaque] = waiter
         if len(pending) == 1 and not (self._corked or self._flush_scheduled):
-            # Alone on its way: what it might leave together with is not there yet.
             self._outbox.add(frame)
             self._flush()
             return
@@ -464,16 +461,13 @@ class Connection(asyncio.Protocol):
         """Send a request that wants no answer. Raises: ConnectionLost when it is closed already."""
         if self.closed:
             raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
-        self._opaque = self._opaque + 1 & 0x7FFF_FFFF
-        command.opaque = self._opaque
+        self._opaque = command.opaque = self._opaque + 1 & 0x7FFF_FFFF
         command.flag |= 2
         self.send(command)
 
     # ------------------------------------------------------------ as a Peer
 
-    @property
-    def protocol(self) -> str:
-        return "remoting"
+    protocol = "remoting"
 
     @property
     def address(self) -> str:
@@ -513,9 +507,8 @@ class Connection(asyncio.Protocol):
     @property
     def writable(self) -> bool:
         """False once closed or closing."""
-        return not (
-            self.closed or self._ending or self._transport is None or self._transport.is_closing()
-        )
+        transport = self._transport
+        return not (self.closed or self._ending or transport is None or transport.is_closing())
 
     def _sniff(self, data: bytes) -> bool:
         """Decide by the first byte between TLS and plain; False when the peer was refused."""

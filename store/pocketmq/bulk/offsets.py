@@ -62,6 +62,11 @@ class Positions:
     ms_by_queue: Offsets | None = None
     strategy: str = "error"
 
+    def ms_of(self, key: QueueKey) -> int | None:
+        """The time that is wanted of a queue."""
+        own = lookup(self.ms_by_queue, key)
+        return self.ms if own is None else own
+
     def of_brokers(self, names: Collection[str]) -> "Positions":
         """The same with the broker's name where it was left out.
 
@@ -172,8 +177,7 @@ def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
 def starting_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
     """Where to begin in this queue, within its bounds."""
     key = bounds.key
-    ms = lookup(wanted.ms_by_queue, key)
-    ms = wanted.ms if ms is None else ms
+    ms = wanted.ms_of(key)
     if ms is not None:
         found = bounds.at_time(ms)
         if found is not None:
@@ -218,8 +222,7 @@ def checked_start(bounds: Bounds, offset: int, loss: "LossRule") -> int:
 def ending_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
     """Where to end (not included) in this queue, within its bounds."""
     key = bounds.key
-    ms = lookup(wanted.ms_by_queue, key)
-    ms = wanted.ms if ms is None else ms
+    ms = wanted.ms_of(key)
     if ms is not None:
         found = bounds.at_time(ms)
         return bounds.max_offset if found is None else found

@@ -88,7 +88,7 @@ class ServerProcess(External):
         line = process.stdout.readline()
         if not line.startswith("ready "):
             log = self.printed() + line
-            self._end(process)
+            self._end()
             raise RuntimeError(f"`pocketmq up` ended with {process.returncode}:\n{log}")
         self.ready = dict(word.partition("=")[::2] for word in line.split()[1:])
         self.namesrv = self.ready["namesrv"]
@@ -99,33 +99,29 @@ class ServerProcess(External):
 
     def kill(self) -> None:
         """kill -9: it gets no chance to write anything."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            super().stop()
-            self._end(process)
+        if self._process is not None:
+            self._process.kill()
+        self._end()
 
     def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            super().stop()
-            process.terminate()
-            self._end(process)
+        self._end()
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
     def restart(self) -> None:
         """Stop cleanly and start again with the same store and ports."""
-        process, self._process = self._process, None
-        if process is not None:
-            super().stop()
-            process.terminate()
-            self._end(process)
+        self._end()
         self.start()
 
-    def _end(self, process: "subprocess.Popen[str]") -> None:
-        """Wait for its end; kill it when that takes too long."""
+    def _end(self) -> None:
+        """End it and wait for that; kill it when that takes too long."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        super().stop()
+        # Nothing happens to one that was killed.
+        process.terminate()
         try:
             process.wait(_STOP_WITHIN_S)
         except subprocess.TimeoutExpired:
