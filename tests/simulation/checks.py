@@ -113,6 +113,12 @@ def unprocessed(cluster: "Cluster", there: Stored) -> list[str]:
         handled = cluster.ledger.group(group)
         if _place_was_lost(cluster, (queue, offset), key):
             continue
+        if (
+            cluster.ledger.at_the_end is not None
+            and (queue, offset) not in cluster.ledger.at_the_end
+        ):
+            # A timer, say, that came once more.
+            continue
         if key in handled.failed and not cluster.story.sync_flush and _lost_power(cluster):
             # The copy that was to come again may have been in the end of the log that was lost.
             continue

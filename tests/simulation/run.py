@@ -262,6 +262,7 @@ class Cluster:
     async def once_more(self) -> None:
         """Cut the power of all brokers; what was stored is there again."""
         self.over = True
+        self.ledger.at_the_end = set(checks.stored(self))
         for consumer in self.consumers.values():
             consumer.stop()
         self.producer.stop()
