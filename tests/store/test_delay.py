@@ -274,3 +274,23 @@ def test_the_unit_of_an_extended_entry_has_the_due_time(tmp_path: Path) -> None:
         pass
     assert store.max_offset("Topic", 2) == 1
     store.close()
+
+
+async def test_at_the_stop_no_offset_is_saved_before_the_log_is_on_the_disk(tmp_path: Path) -> None:
+    """The power may go amid a clean stop: what was delivered last must not count as done and be lost."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    schedule(store, delay, 1)
+    clock.advance_ms(1_000)
+    while delay.step() == 0:
+        pass
+    assert store.max_offset("Topic", 2) == 1
+    assert store.flushed_position < store.commit_log_max_position
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(delay.run())
+        await asyncio.sleep(0)
+        running.cancel()
+    assert b"{1:1}" in (tmp_path / "config" / "delayOffset.json").read_bytes()
+    assert store.flushed_position == store.commit_log_max_position
+    store.close()

@@ -130,6 +130,9 @@ class DelayService:
             await self._side_tasks.repeat("delay", self._round)
         finally:
             with self._side_tasks.attempt("delay-offsets"):
+                if self._dirty():
+                    # As in _save_in_pool; the power may go during the stop, too.
+                    self._store.flush_now()
                 self.save()
 
     async def _round(self) -> None:

@@ -234,6 +234,12 @@ class OpenStore:
             await asyncio.sleep(_IDLE_S)
             self._table.release_idle()
 
+    def flush_now(self) -> None:
+        """Bring everything to the disk, blocking: for the stop. Raises: OSError, StoreError."""
+        if self._flush is None:
+            raise StoreClosed
+        self._flush.flush_all_now()
+
     def close(self) -> None:
         """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way.
 
