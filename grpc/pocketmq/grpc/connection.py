@@ -19,7 +19,7 @@ from typing import cast
 from pocketmq.grpc.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.http2 import Data, Event, Http2Server, Request
-from pocketmq.grpc.http2_frames import ErrorCode, Http2Error
+from pocketmq.grpc.http2_frames import Http2Error
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.peer import TURN_MS
@@ -389,13 +389,6 @@ class GrpcConnection(asyncio.Protocol):
         """End it at once."""
         if self._transport is not None:
             self._transport.abort()
-
-    def cancel(self, call: Call) -> None:
-        """End a call without an answer."""
-        self.sending.reset(call.stream_id, ErrorCode.CANCEL)
-        self._forget(call)
-        call.went(0)
-        self.flush_soon()
 
 
 def _unknown(call: Call, message: bytes | None) -> None:
