@@ -15,7 +15,6 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.tail import Ends
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
@@ -165,16 +164,16 @@ async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path)
         inwards = await way.start()
         # A source that is busy does not answer at first.
         master = inwards._follower.master
-        ends = master.ends
+        end = master.end
         unanswered: list[str] = []
 
-        async def late() -> Ends:
+        async def late() -> int:
             if inwards._follower.state.connected and not unanswered:
                 unanswered.append("once")
-                raise RequestTimeout(way.source.address, "ends", 3_000)
-            return await ends()
+                raise RequestTimeout(way.source.address, "end", 3_000)
+            return await end()
 
-        master.ends = late  # type: ignore[method-assign]
+        master.end = late  # type: ignore[method-assign]
         consumer = PushConsumer(
             "g",
             listener=take,

@@ -56,6 +56,10 @@ class MasterAsked(Protocol):
         """Its log's. Raises: PocketMQError, OSError."""
         ...
 
+    async def end(self) -> int:
+        """Where its log ends. Raises: PocketMQError, OSError."""
+        ...
+
     async def settings(self) -> dict[str, str]:
         """Its broker.conf. Raises: PocketMQError, OSError."""
         ...

@@ -126,7 +126,7 @@ class Inwards:
         """Wait until all that the source has now is here; one of RocketMQ sends it within 100 ms."""
         while True:
             try:
-                end = (await self._follower.master.ends()).high
+                end = await self._follower.master.end()
                 break
             except RequestTimeout as error:
                 # Nothing is at stake yet: a source that is busy is asked again.
@@ -277,7 +277,7 @@ class Inwards:
         master, store = self._follower.master, self._store
         end = -1
         while True:
-            last, end = end, (await master.ends()).high
+            last, end = end, await master.end()
             if store.commit_log_max_position >= end == last:
                 return
             if self._monotonic_ms() > until_ms:
