@@ -221,8 +221,13 @@ def complaints(kind: str) -> list[str]:
 def write() -> None:
     lines = ["# Written by `python -m tests.house.ratchets --write`; it may only shrink.\n"]
     for kind, today in KINDS.items():
+        allowed = listed().get(kind, {})
         lines.append(f"\n[{kind}]\n")
-        lines += [f'"{name}" = {size}\n' for name, size in sorted(today().items())]
+        lines += [
+            f'"{name}" = {min(size, allowed[name])}\n'
+            for name, size in sorted(today().items())
+            if name in allowed
+        ]
     LISTED.write_text("".join(lines), encoding="utf-8")
 
 
