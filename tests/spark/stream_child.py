@@ -21,6 +21,9 @@ def main(store: str, checkpoint: str, out: str, limit: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
+        # A crowded machine starts Python slowly.
+        "spark.network.timeout": "600s",
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     builder = SparkSession.builder.master("local[1]")
     for name, value in conf.items():
