@@ -41,11 +41,15 @@ def look_up(url: str) -> str:
     # Imported here: who names an address needs no HTTP.
     import urllib.request
     from http.client import HTTPException
+    from urllib.error import HTTPError
 
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             text = answer.read(_ANSWER_SIZE_MAX).decode("utf-8")
     except (OSError, HTTPException, UnicodeDecodeError) as error:
+        if isinstance(error, HTTPError):
+            # It holds the answer, with its socket; Python 3.14 complains of one that nobody closes.
+            error.close()
         raise NameServersNotFound(url, error) from error
     lines = text.strip().splitlines()
     if not lines or not lines[0].strip():
