@@ -15,7 +15,7 @@ WORKERS ?= 4
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-spark setup clean
+.PHONY: run fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-instructions bench-peers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -78,6 +78,13 @@ bench-brokers: setup
 
 bench-quick: setup
 	$(BIN)/python -m benchmarks.compare --quick $(ARGS)
+
+# What the broker executes for one message; ARGS="--against HEAD~1" for a comparison.
+bench-instructions: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.instructions $(ARGS)
+
+bench-peers: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.bench_peers $(ARGS)
 
 bench-spark: setup
 	$(BIN)/python -m benchmarks.bench_spark $(ARGS)

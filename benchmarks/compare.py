@@ -1,17 +1,20 @@
 """make bench: PocketMQ and the real Java broker under the same load, in turn, on this machine, in one run.
 
-    python -m benchmarks.compare              about 20 minutes, three alternating rounds
-    python -m benchmarks.compare --quick      about 4 minutes, one round
+    python -m benchmarks.compare                     about 35 minutes, three alternating rounds
+    python -m benchmarks.compare --quick --rounds 3  about 15 minutes, three short rounds
+    python -m benchmarks.compare --quick             about 6 minutes, one round
     python -m benchmarks.compare --only raw   the rows whose title holds the word
 
-Prints the speed table and writes it to benchmarks/results.md. Both brokers run side by side and only
-one of them is under load; every row is measured on one and then on the other, so that a slow minute of the
-machine meets both. The CPU figures are those to trust on a busy machine.
+Prints the speed table and writes it to benchmarks/results.md. PocketMQ is measured pure and, where mypyc and
+a C compiler are there, compiled. The brokers run side by side and only one of them is under load; every row
+is measured on one after the other, so that a slow minute of the machine meets all. The CPU figures are those
+to trust on a busy machine.
 """
 
 import argparse
 import contextlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,6 +58,7 @@ CONFIG: dict[str, object] = {
 README = Path(__file__).resolve().parents[1] / "README.md"
 _TABLE_BEGINS, _TABLE_ENDS = "<!-- speed table: begin -->", "<!-- speed table: end -->"
 JAVA_HEAP = "1g"
+COMPILED = "compiled"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", help="rows whose title holds this word; no results file"
     )
-    parser.add_argument("--brokers", default="java,pocketmq", help="which of java,pocketmq")
+    parser.add_argument(
+        "--brokers", default="java,pocketmq,compiled", help="which of java,pocketmq,compiled"
+    )
     parser.add_argument(
         "--java", default="4.9.7", help="version of the Java broker: 4.9.7 or 5.5.0"
     )
@@ -78,13 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     effort = QUICK if options.quick else FULL
     rounds = options.rounds or effort.rounds
     names = options.brokers.split(",")
+    if set(names) - {"java", "pocketmq", "compiled"}:
+        parser.error(f"--brokers: {options.brokers!r} names none of java,pocketmq,compiled")
     rows = [row for row in ROWS if options.only in row.title]
     with _folder(options.data) as folder:
+        if COMPILED in names and not _compile_to(folder / COMPILED):
+            names.remove(COMPILED)
         run = _Run(folder, effort, rounds, names, options.java)
         run.measure(rows, everything=not options.only)
     text = report.text(run.results, effort, rounds)
     print(text)
-    if not options.only and len(names) == 2:
+    if not options.only and {"java", "pocketmq"} <= set(names):
         options.output.write_text(text, encoding="utf-8")
         print(f"written to {options.output}", file=sys.stderr)
         if options.output.parent == README.parent / "benchmarks":
@@ -226,12 +236,27 @@ class _Run:
         merged = {**CONFIG, **config}
         if name == "pocketmq":
             return PocketBroker(folder, config=merged)
+        if name == COMPILED:
+            return PocketBroker(folder, config=merged, sources=self._folder / COMPILED)
         jvm = ("-Xms" + JAVA_HEAP, "-XX:+UseG1GC")
         return JavaBroker(folder, version=self.results.java, heap=JAVA_HEAP, jvm=jvm, config=merged)
 
     @staticmethod
     def _say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+def _compile_to(folder: Path) -> bool:
+    """A copy of the sources with their hot modules compiled; False, and said, where that cannot be done."""
+    for root in sorted(found.parent for found in README.parent.glob("*/pocketmq")):
+        shutil.copytree(root, folder / root.name, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copytree(README.parent / "tools", folder / "tools")
+    shutil.copy2(README.parent / "pyproject.toml", folder)
+    command = [sys.executable, str(folder / "tools" / "compiled.py"), "--in-place"]
+    if subprocess.run(command, check=False).returncode:
+        print("the compiled form is not measured: see above", file=sys.stderr)
+        return False
+    return True
 
 
 def _create_topics(broker: RunningBroker) -> None:

@@ -28,12 +28,14 @@ def _lines(results: Results, effort: Effort, rounds: int) -> Iterator[str]:
         f"messages of 128 B. Ratios are PocketMQ / Java {results.java} (JDK 17, heap 1 GiB): more is better "
         "for messages/s, less for the rest; least and greatest of the rounds stand behind the median, and a "
         "row reaches what its worst round reaches. CPU is processor seconds of the broker for 100,000 "
-        f"messages. Load average of the machine before the run: {results.load:.1f}; `load` is that before "
+        "messages; `compiled` has the hot modules as machine code, of the same sources. Load average of the "
+        f"machine before the run: {results.load:.1f}; `load` is that before "
         "the row, to which the run itself adds up to two."
     )
     yield ""
     yield from (line.format(java=results.java) for line in _HEAD)
-    yield from map(_row, results.measured)
+    for measured in results.measured:
+        yield from _rows(measured)
     yield ""
     footprints = results.footprints
     if any(footprint.start_s for footprint in footprints.values()):
@@ -43,21 +45,28 @@ def _lines(results: Results, effort: Effort, rounds: int) -> Iterator[str]:
         yield from _growth(results.growth)
 
 
-def _row(measured: Measured) -> str:
+def _rows(measured: Measured) -> Iterator[str]:
+    yield _row(measured, "pocketmq", measured.row.title, measured.row.reach)
+    if "compiled" in measured.samples:
+        reach = measured.row.reach_compiled or measured.row.reach
+        yield _row(measured, "compiled", "- compiled", reach)
+
+
+def _row(measured: Measured, name: str, title: str, reach: Limits) -> str:
     ratios = {
-        "rate": measured.ratios(lambda sample: sample.rate),
-        "p50": measured.ratios(lambda sample: sample.p50_us),
-        "p99": measured.ratios(lambda sample: sample.p99_us),
-        "cpu": measured.ratios(lambda sample: sample.cpu),
+        "rate": measured.ratios(name, lambda sample: sample.rate),
+        "p50": measured.ratios(name, _p50),
+        "p99": measured.ratios(name, _p99),
+        "cpu": measured.ratios(name, lambda sample: sample.cpu),
     }
     cells = [
-        measured.row.title,
-        _sample(measured, "java"),
-        _sample(measured, "pocketmq"),
-        *(_ratio(ratios[name]) for name in ("rate", "p50", "p99", "cpu")),
+        title,
+        _sample(measured, "java") if name == "pocketmq" else "",
+        _sample(measured, name),
+        *(_ratio(ratios[kind]) for kind in ("rate", "p50", "p99", "cpu")),
         f"{measured.load:.1f}",
-        _limits(measured.row.reach),
-        _verdict(ratios, measured.row.reach, measured.row.aim),
+        _limits(reach),
+        _verdict(ratios, reach, measured.row.aim),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -22,9 +22,9 @@ class Measured:
         known = [each for each in found if each is not None]
         return statistics.median(known) if known else None
 
-    def ratios(self, value: Callable[[Sample], float | None]) -> list[float]:
-        """Each round's ratio PocketMQ / Java, smallest first: a round's two samples lie side by side."""
-        pairs = zip(self.samples.get("pocketmq", []), self.samples.get("java", []), strict=False)
+    def ratios(self, name: str, value: Callable[[Sample], float | None]) -> list[float]:
+        """Each round's ratio to Java, smallest first: a round's samples lie side by side."""
+        pairs = zip(self.samples.get(name, []), self.samples.get("java", []), strict=False)
         ratios: list[float] = []
         for ours, theirs in pairs:
             a, b = value(ours), value(theirs)

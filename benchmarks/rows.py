@@ -54,12 +54,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Row:
-    """measure(place) for one broker; `reach` and `aim` as in the issue."""
+    """measure(place) for one broker; what its ratios to Java are to reach, and the aim.
+
+    reach_compiled: where more is asked of the compiled form.
+    """
 
     title: str
     measure: Callable[["Place"], Sample]
     reach: Limits
     aim: Limits
+    reach_compiled: Limits | None = None
 
 
 class Place:
@@ -170,10 +174,18 @@ _BATCH_REACH, _BATCH_AIM = Limits(rate=1.0, cpu=0.9), Limits(rate=1.3, cpu=0.6)
 
 ROWS: tuple[Row, ...] = (
     Row(
-        "send, raw frames, 64 in flight, 128 B", raw_send(64), Limits(1.5, 0.65), Limits(2.0, 0.35)
+        "send, raw frames, 64 in flight, 128 B",
+        raw_send(64),
+        Limits(1.5, 0.65),
+        Limits(2.0, 0.35),
+        Limits(1.5, 0.5),
     ),
     Row(
-        "send, raw frames, 512 in flight, 128 B", raw_send(512), Limits(1.3, 0.75), Limits(1.8, 0.4)
+        "send, raw frames, 512 in flight, 128 B",
+        raw_send(512),
+        Limits(1.3, 0.75),
+        Limits(1.8, 0.4),
+        Limits(1.3, 0.5),
     ),
     *(
         Row(

@@ -4,6 +4,7 @@ Both take the same keys of broker.conf. A broker keeps its ports, its store and 
 over stop(), kill() and start(), so that a test can play a restart.
 """
 
+import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -265,7 +266,9 @@ class PocketBroker(RunningBroker):
         namesrv: str | None = None,
         broker_name: str | None = None,
         broker_id: int = 0,
+        sources: Path | None = None,
     ) -> None:
+        """sources: another checkout, whose code it runs."""
         super().__init__(
             folder,
             config=config,
@@ -275,6 +278,10 @@ class PocketBroker(RunningBroker):
             broker_id=broker_id,
         )
         self._process: Process | None = None
+        roots = (
+            [] if sources is None else sorted({each.parent for each in sources.glob("*/pocketmq")})
+        )
+        self._environment = {"PYTHONPATH": os.pathsep.join(map(str, roots))} if roots else {}
 
     @property
     def process(self) -> Process:
@@ -305,7 +312,12 @@ class PocketBroker(RunningBroker):
             "-c",
             str(conf),
         ]
-        self._process = Process(command, self.folder / "pocketmq.out", cwd=self.folder)
+        self._process = Process(
+            command,
+            self.folder / "pocketmq.out",
+            cwd=self.folder,
+            environment=self._environment,
+        )
 
     def wait_until_ready(self) -> None:
         self.process.wait_for_line("ready")
