@@ -82,6 +82,8 @@ class Disk:
         self.faults: list[tuple[Fault, int]] = []
         # Called before each call; a crash may happen in it.
         self.on_call: Callable[[str, str], None] | None = None
+        # Called with the path of each fsync that fails.
+        self.on_failed_sync: Callable[[str], None] | None = None
 
     # ------------------------------------------------------------ what the system calls say
 
@@ -105,6 +107,8 @@ class Disk:
                     del self.faults[place]
                 else:
                     self.faults[place] = fault, count - 1
+                if call == "sync" and self.on_failed_sync is not None:
+                    self.on_failed_sync(path)
                 raise OSError(fault.number, os.strerror(fault.number), path)
 
     def named(self, *names: tuple[str, int | None]) -> None:

@@ -189,6 +189,7 @@ class BrokerNode(Node):
         # When its power was cut; when its processes began and ended to serve.
         self.power_cuts_s: list[float] = []
         self._lives_s: list[tuple[float, float]] = []
+        self.disk.on_failed_sync = self._note_failed_sync
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
@@ -244,14 +245,24 @@ class BrokerNode(Node):
             self.crash(silently=True)
 
     def longest_life_s(self, low_s: float, high_s: float) -> float:
-        """How long one process served without a break between two times: nobody else flushes."""
+        """How long one process could flush without a break between two times: nobody else flushes."""
         return max(
             (min(end, high_s) - max(begin, low_s) for begin, end in self._lives_s), default=0
         )
 
+    def _note_failed_sync(self, path: str) -> None:
+        """After a failed fsync the store takes no messages; what the log had not written may be gone."""
+        if "commitlog" in path:
+            self._no_more_flushes()
+
+    def _no_more_flushes(self) -> None:
+        if self._lives_s:
+            began_s, ended_s = self._lives_s[-1]
+            self._lives_s[-1] = began_s, min(ended_s, self.now_s)
+
     def _gone(self) -> None:
         if self.broker is not None:
-            self._lives_s[-1] = self._lives_s[-1][0], self.now_s
+            self._no_more_flushes()
         self.broker = None
         self.disk.on_call = None
 
