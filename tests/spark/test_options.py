@@ -11,6 +11,7 @@ from pocketmq.spark import options as options_
 from pocketmq.spark.columns import options_in
 from pocketmq.spark.options import (
     BATCH_ONLY,
+    NOT_FOR_USERS,
     READ,
     STREAM,
     STREAM_ONLY,
@@ -70,6 +71,8 @@ BAD_VALUES = [
     ("delivery", "exactlyonce", "atleastonce, ledger, transaction"),
     ("queueSelector", "random", "roundrobin, hash, column"),
     ("paths", "/a", "JSON list"),
+    ("conditions", "tags = 'a'", "use where()"),
+    ("conditions", '{"tag":["a"]}', "use where()"),
     # What is given but empty is a variable of the job that was not set: it must not mean "everything".
     ("path", "", "is empty"),
     ("path", "/no/such/folder", "holds `commitlog`"),
@@ -206,7 +209,7 @@ def test_tags_of_a_subscription_expression() -> None:
 
 def test_every_option_is_in_the_table_of_the_documentation() -> None:
     table = options_.table()
-    for name in Options.keys().keys() - {"paths"}:
+    for name in Options.keys().keys() - NOT_FOR_USERS:
         assert f"| `{name}` |" in table
 
 

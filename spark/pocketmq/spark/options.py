@@ -326,7 +326,7 @@ STREAM_ONLY = {
     "commitOffsets",
 }
 BATCH_ONLY = {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "conditions"}
-_NOT_FOR_USERS = {"paths", "conditions"}
+NOT_FOR_USERS = {"paths", "conditions"}
 # Spark's own options that reach a source or a sink.
 _SPARKS = {
     "checkpointlocation",
@@ -366,7 +366,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         if found is None:
             if name.lower() in _SPARKS or (of_table and name.lower() in _TABLE_PROPERTIES):
                 continue
-            names = [k.name for k in known.values() if k.name not in _NOT_FOR_USERS]
+            names = [k.name for k in known.values() if k.name not in NOT_FOR_USERS]
             instead = _instead_of(name)
             if instead:
                 raise IllegalArgument(f"option {name!r} is of Kafka's source; here {instead}")
@@ -484,7 +484,7 @@ def table() -> str:
     """The options as a Markdown table."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for name, k in Options.keys().items():
-        if name in _NOT_FOR_USERS:
+        if name in NOT_FOR_USERS:
             continue
         allowed = f" One of {', '.join(k.choices)}." if k.choices else ""
         if k.min is not None:

@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader
 
 from pocketmq.bulk.offsets import Bounds
+from pocketmq.remoting.errors import IllegalArgument
 
 #: Kinds of conditions that can be answered.
 KINDS = (
@@ -82,11 +83,16 @@ class Pushed:
 
     @classmethod
     def of_text(cls, text: str) -> "Pushed":
-        """What as_text() made; nothing of no text."""
-        given: dict[str, Any] = json.loads(text or "{}")
-        for name, value in given.items():
-            given[name] = frozenset(value) if isinstance(value, list) else value
-        return cls(**given)
+        """What as_text() made; nothing of no text. Raises: IllegalArgument."""
+        try:
+            given: dict[str, Any] = dict(json.loads(text or "{}"))
+            for name, value in given.items():
+                given[name] = frozenset(value) if isinstance(value, list) else value
+            return cls(**given)
+        except (TypeError, ValueError) as error:
+            raise IllegalArgument(
+                f"option 'conditions' is set by pocketmq.spark.read alone: use where(), not {text!r}"
+            ) from error
 
     def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
         """Whether the queue can hold wanted rows."""
