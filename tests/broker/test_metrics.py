@@ -444,6 +444,25 @@ def test_sizes_and_latencies_are_shown_in_the_buckets_of_rocketmq(server: InProc
             for sample in found[f"{name}_count"]
         }
         assert counted["pull_message", "success"] >= 1
+        assert counted["send_message_v2", "success"] == 3
         assert counted["get_consumer_connection_list", "consumer_not_online"] == 1
         inside = [each for each in found[f"{name}_bucket"] if each.labels["le"] == "+Inf"]
         assert sum(each.value for each in inside) == sum(counted.values())
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_every_send_is_among_the_latencies(flush: str) -> None:
+    """Plain ones, of which each sixteenth is looked at, batches, and those that wait for the disk."""
+    with InProcess({"flushDiskType": flush}) as server:
+        for number in range(40):
+            server.send("Plain", b"%d" % number)
+        with sync.Producer("p", name_server=server.namesrv) as producer:
+            producer.send_batch([Message("Plain", b"a"), Message("Plain", b"b")])
+        for _ in range(2):
+            counted = {
+                (sample.labels["request_code"], sample.labels["response_code"]): sample.value
+                for sample in scraped(server)["rocketmq_rpc_latency_count"]
+                if sample.labels["request_code"].startswith("send_")
+            }
+            assert counted["send_message_v2", "success"] == 40
+            assert counted["send_batch_message", "success"] == 1

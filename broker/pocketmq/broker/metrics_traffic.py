@@ -184,7 +184,7 @@ def _none(broker: "Broker") -> Iterator[Sample]:
 
 
 def _latencies(broker: "Broker") -> Iterator[Spread]:
-    for (code, answer), row in broker.parts.messages.stats.latencies.rows.items():
+    for (code, answer), row in broker.parts.messages.stats.latencies.rows().items():
         names = (_code_name(RequestCode, code), _code_name(ResponseCode, answer))
         values = ("remoting", *names, "false", "success")
         yield Spread(values, BOUNDS_MS, tuple(row[:-1]), row[-1])
@@ -403,7 +403,7 @@ TRAFFIC_METRICS = (
     Metric(
         "rocketmq_rpc_latency",
         "histogram",
-        "Rpc latency of what is answered at once, but for sends",
+        "Rpc latency of what is answered at once, and of sends when they are kept",
         ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
         _none,
         "milliseconds",

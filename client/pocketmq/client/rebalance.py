@@ -131,6 +131,7 @@ class Rebalance:
         self._environment = environment
         self._clock = clock
         self._one = asyncio.Lock()
+        self._left = False
 
     # ------------------------------------------------------------ rounds
 
@@ -155,6 +156,9 @@ class Rebalance:
             await self._truncate_not_my_topics()
 
     async def _rebalance_topic(self, topic: str) -> None:
+        """A round that is under way while the member leaves ends here: it is nobody's queue then."""
+        if self._left:
+            return
         all_queues = self.topic_queues.get(topic)
         own: Sequence[MessageQueue] | None
         if self.message_model is MessageModel.BROADCASTING:
@@ -180,7 +184,7 @@ class Rebalance:
             await self._environment.changed(topic, all_queues, own)
         # After the heartbeat with the subscription's new version: a broker refuses pulls that are newer
         # than what it was told, and each would wait for three seconds.
-        for request in requests:
+        for request in () if self._left else requests:
             log.info(
                 "doRebalance, %s, add a new pull request %s at %s",
                 self.group,
@@ -194,6 +198,8 @@ class Rebalance:
     ) -> list[MessageQueue] | None:
         """Our share; None when it cannot be worked out now (S12, S13)."""
         client_ids = await self._environment.find_consumer_ids(topic, self.group)
+        if self._left:
+            return None
         if all_queues is None and not is_retry_topic(topic):
             log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
         # A group's retry topic is made by its first heartbeat; until then nobody need hear of it.
@@ -226,13 +232,16 @@ class Rebalance:
             changed |= await self._remove(queue, "its pull request was lost; it is taken anew")
         requests: list[PullRequest] = []
         for queue in plan.add:
-            request = await self._add(queue)
+            request = None if self._left else await self._add(queue)
             if request is not None:
                 requests.append(request)
         return changed or bool(requests), requests
 
     async def _remove(self, queue: MessageQueue, why: str) -> bool:
-        process_queue = self.table[queue]
+        process_queue = self.table.get(queue)
+        if process_queue is None:
+            # Dropped meanwhile, when the member left.
+            return False
         process_queue.dropped = True
         if not await self._environment.give_up(queue, process_queue):
             return False
@@ -295,7 +304,8 @@ class Rebalance:
                 await self._environment.give_up(queue, process_queue)
 
     def destroy(self) -> None:
-        """Drop everything; offsets were stored before."""
+        """Drop everything, for good; offsets were stored before."""
+        self._left = True
         for process_queue in self.table.values():
             process_queue.dropped = True
         self.table.clear()

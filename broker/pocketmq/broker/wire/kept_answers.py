@@ -1,30 +1,44 @@
 """KeptAnswers: answers that wait until what they promise is so (promise.py): on the disk, with slaves.
 
 All that wait for one flush share one callback. What fails or takes too long is answered with its code,
-FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS.
+FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS. How long each took is
+counted when it is answered.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
-from pocketmq.broker.promise import Promise
+from pocketmq.broker.parts import Messages, Node
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection
-from pocketmq.store import MessageStore, StoreClosed
+from pocketmq.store import StoreClosed
 
 log = logging.getLogger(__name__)
+
+
+class _Parked(NamedTuple):
+    """An answer that waits; began_ms: when its request was read."""
+
+    connection: Connection
+    reply: bytes
+    code: int
+    began_ms: int
 
 
 class KeptAnswers:
     """Owner of the answers that are parked for a flush; those for slaves are parked in Replicas."""
 
-    def __init__(self, store: MessageStore, promise: Promise) -> None:
-        self._store = store
-        self._promise = promise
+    def __init__(self, node: Node, messages: Messages) -> None:
+        self._store = messages.store
+        self._promise = messages.promise
+        self._latencies = messages.stats.latencies
+        self._monotonic_ms = node.clock.monotonic_ms
         self._flush_waits: set[asyncio.Future[None]] = set()
-        self._parked: list[tuple[Connection, bytes]] = []
+        self._parked: list[_Parked] = []
         self._parked_at: asyncio.Future[None] | None = None
 
     def when_kept(
@@ -36,42 +50,47 @@ class KeptAnswers:
             if self._promise.is_sync_flush:
                 self._store.flushed(end)
             return None
-        code = self._promise.ask_slaves(end, partial(self._replicated, connection, end, reply))
+        answer = _Parked(connection, reply, request.code, connection.last_read_ms)
+        code = self._promise.ask_slaves(end, partial(self._replicated, answer, end))
         if code is None:
             return None
-        if code is not ResponseCode.SUCCESS:
-            return _late(reply, code)
-        return self._when_flushed(connection, end, reply)
+        if code is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
+            return None
+        return self._counted(answer, code)
 
-    def _replicated(
-        self, connection: Connection, end: int, reply: bytes, code: ResponseCode
-    ) -> None:
+    def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:
         """The slaves have it, or have not."""
-        if code is not ResponseCode.SUCCESS:
-            connection.send(_late(reply, code))
-            return
         try:
-            now = self._when_flushed(connection, end, reply)
+            if code is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
+                return
         except StoreClosed:
             return
-        if now is not None:
-            connection.send(now)
+        self._send(answer, code)
 
-    def _when_flushed(self, connection: Connection, end: int, reply: bytes) -> bytes | None:
+    def _send(self, answer: _Parked, code: ResponseCode) -> None:
+        answer.connection.send(self._counted(answer, code))
+
+    def _counted(self, answer: _Parked, code: ResponseCode) -> bytes:
+        """The answer with that code, which leaves now."""
+        self._latencies.add(answer.code, code, self._monotonic_ms() - answer.began_ms)
+        return answer.reply if code is ResponseCode.SUCCESS else _late(answer.reply, code)
+
+    def _waits_for_flush(self, answer: _Parked, end: int) -> bool:
+        """Whether the answer is parked until the disk has it. Raises: StoreClosed."""
         if not self._promise.is_sync_flush:
-            return reply
+            return False
         future = self._store.flushed(end)
         if future is None:
-            return reply
+            return False
         if future is not self._parked_at:
             self._parked_at = future
             self._parked = []
             self._flush_waits.add(future)
-            wait = _FlushWait(self._parked, self._store.config.sync_flush_timeout)
+            wait = _FlushWait(self._parked, self._send, self._store.config.sync_flush_timeout)
             future.add_done_callback(wait.done)
             future.add_done_callback(self._flush_waits.discard)
-        self._parked.append((connection, reply))
-        return None
+        self._parked.append(answer)
+        return True
 
     async def drain(self) -> None:
         """Wait for the flushes that answers are parked for; used when the broker stops."""
@@ -83,10 +102,16 @@ class KeptAnswers:
 class _FlushWait:
     """The answers that wait for one flush, and how long they may."""
 
-    __slots__ = ("_parked", "_timeout_ms", "_timer")
+    __slots__ = ("_parked", "_send", "_timeout_ms", "_timer")
 
-    def __init__(self, parked: list[tuple[Connection, bytes]], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        parked: list[_Parked],
+        send: Callable[[_Parked, ResponseCode], None],
+        timeout_ms: int,
+    ) -> None:
         self._parked = parked
+        self._send = send
         self._timeout_ms = timeout_ms
         self._start_timer()
 
@@ -108,8 +133,9 @@ class _FlushWait:
     def _answer(self, *, failed: bool) -> None:
         parked = self._parked.copy()
         self._parked.clear()
-        for connection, reply in parked:
-            connection.send(_late(reply, ResponseCode.FLUSH_DISK_TIMEOUT) if failed else reply)
+        code = ResponseCode.FLUSH_DISK_TIMEOUT if failed else ResponseCode.SUCCESS
+        for answer in parked:
+            self._send(answer, code)
 
 
 def _late(reply: bytes, code: ResponseCode) -> bytes:

@@ -46,6 +46,7 @@ class _Target:
 class _Plain(NamedTuple):
     """What plain messages have in common; as_five: a client of 5.x sent them."""
 
+    code: RequestCode
     sys_flag: int
     flag: int
     as_five: bool
@@ -63,7 +64,9 @@ class SendMessageProcessor:
         self._promise = messages.promise
         self._host = node.store_host.hex().upper()
         self._cluster = b"\x02CLUSTER\x01" + node.config.broker_cluster_name.encode()
-        self._kept = KeptAnswers(store, messages.promise)
+        self._latencies = messages.stats.latencies
+        self._monotonic_ms = node.clock.monotonic_ms
+        self._kept = KeptAnswers(node, messages)
         self._targets: dict[str, _Target] = {}
         self.forget_targets()
 
@@ -157,7 +160,7 @@ class SendMessageProcessor:
         opaque = int(number)
         reply = self._answers.one_json(opaque, position, queue_id, queue_offset)
         if end:
-            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=opaque)
+            request = RemotingCommand(plain.code, opaque=opaque)
             return self._kept.when_kept(request, connection, end, reply) or b""
         return reply
 
@@ -216,6 +219,10 @@ class SendMessageProcessor:
         counter.sizes[(size - 1).bit_length()] += 1
         if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
             return position, queue_offset, position + size
+        latencies = self._latencies
+        latencies.left -= 1
+        if not latencies.left:
+            latencies.look(plain.code, self._monotonic_ms() - peer.last_read_ms)
         return position, queue_offset, 0
 
     def send_batch(self, request: RemotingCommand, connection: Connection) -> Reply:
@@ -253,10 +260,8 @@ class SendMessageProcessor:
             return None
         opaque = int(number)
         reply = self._answers.batch_json(opaque, sent.positions, queue_id, sent.queue_offset)
-        if sent.end is None:
-            return reply
-        request = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, opaque=opaque)
-        return self._kept.when_kept(request, connection, sent.end, reply) or b""
+        request = RemotingCommand(plain.code, opaque=opaque)
+        return self._when_kept(request, connection, sent.end, reply) or b""
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         target = self._targets.get(topic)
@@ -343,13 +348,18 @@ class SendMessageProcessor:
         log.warning(
             "send refused code=%d peer=%s remark=%r", refused.code, connection.peer, refused.remark
         )
+        self._count(request, connection, refused.code)
         return request.answer(refused.code, refused.remark, dict(self.answer_ext))
+
+    def _count(self, request: RemotingCommand, connection: Connection, code: int) -> None:
+        self._latencies.add(request.code, code, self._monotonic_ms() - connection.last_read_ms)
 
     def _when_kept(
         self, request: RemotingCommand, connection: Connection, end: int | None, reply: bytes
-    ) -> Reply:
+    ) -> bytes | None:
         """The answer now, or when the log is safe up to `end`."""
         if end is None:
+            self._count(request, connection, ResponseCode.SUCCESS)
             return reply
         return self._kept.when_kept(request, connection, end, reply)
 
@@ -386,9 +396,10 @@ def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "_Plain | None
     as_five = request.version >= Version.V5_0_0_SNAPSHOT
     # Most messages have neither flag: a comparison is cheaper than a conversion.
     if sys_flag == "0" and flag == "0":
-        return _FIVE if as_five else _FOUR
+        return _WITHOUT_FLAGS[request.code, as_five]
     try:
-        return _Plain(int(sys_flag) & ~HOST_V6_FLAGS, int(flag), as_five)
+        code = RequestCode(request.code)
+        return _Plain(code, int(sys_flag) & ~HOST_V6_FLAGS, int(flag), as_five)
     except ValueError:
         return None
 
@@ -410,6 +421,14 @@ def _without_wait(text: str) -> tuple[str, bool]:
     return remove_property(properties, b"WAIT").decode(), wait
 
 
-_FOUR, _FIVE = _Plain(0, 0, False), _Plain(0, 0, True)
+_WITHOUT_FLAGS: dict[tuple[int, bool], _Plain] = {
+    (code, as_five): _Plain(code, 0, 0, as_five)
+    for code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    )
+    for as_five in (False, True)
+}
 _FIELDS_V1 = ("topic", "queueId", "bornTimestamp", "properties")
 _FIELDS_V2 = ("b", "e", "g", "i")

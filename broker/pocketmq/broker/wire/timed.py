@@ -1,8 +1,8 @@
 """Timed: handlers whose requests are counted by how long they took, from the read to the answer.
 
 They are wrapped once, when the broker starts, so that the connection knows nothing of it. A request that is
-held (a pull that waits for messages) is not counted: its time says how long nothing came. Nor are sends, of
-which a look at the clock would cost more than a hundredth.
+held (a pull that waits for messages) is not counted: its time says how long nothing came. Sends count
+themselves (send.py, kept_answers.py).
 """
 
 import inspect
@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler, Reply
 
-_UNTIMED = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class Timed:
@@ -26,8 +26,8 @@ class Timed:
         self._monotonic_ms = clock.monotonic_ms
 
     def wrap(self, handlers: dict[int, Handler]) -> None:
-        """Have the requests of these handlers counted, but for sends."""
-        for code in handlers.keys() - _UNTIMED:
+        """Have the requests of these handlers counted; sends do it themselves."""
+        for code in handlers.keys() - _SENDS:
             handlers[code] = self._timed(handlers[code])
 
     def _timed(self, handler: Handler) -> Handler:
