@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--tutorial",
+        action="store_true",
+        help="play the tutorial in a fresh clone on the default ports (2 min)",
+    )
+
+    parser.addoption(
         "--helm",
         action="store_true",
         help="build helm and kubeconform by Go, and let them judge the chart (15 min once)",
