@@ -210,7 +210,7 @@ def table(kinds: Sequence[str], found: list[Found]) -> Iterator[str]:
         each = [of_kind[name] for of_kind in found]
         middle = [[statistics.median(column) for column in zip(*of, strict=True)] for of in each]
         line = "".join(f"{rate:>12,.1f}{price:>9.1f}" for rate, price in middle)
-        if len(each) > 1 and "%" not in name:
+        if len(each) > 1 and "%" not in name and all(rate for rate, _ in each[1]):
             ratio = statistics.median(a / b for (a, _), (b, _) in zip(mine, each[1], strict=True))
             line += f"  {ratio:.2f} x, CPU {middle[0][1] / middle[1][1]:.2f} x"
         yield f"{name:>34}{line}"
