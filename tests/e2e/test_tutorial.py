@@ -88,7 +88,7 @@ def test_the_tutorial_works_as_it_stands(clone: Path, tmp_path: Path) -> None:
         assert [f"read order {number}" in hello.stdout for number in range(3)] == [True] * 3
         topics, group, cluster = _played(terminal, look)
         assert "Orders" in topics
-        assert "my_readers" in group
+        assert "Orders" in group
         assert "127.0.0.1:10911" in cluster
 
         with (
