@@ -246,10 +246,17 @@ async def _nats(address: str, load: Load, paced: Load, arrived: Arrived) -> None
 
 
 async def _redis(address: str, load: Load, paced: Load, arrived: Arrived) -> None:
-    from redis.asyncio import Redis  # type: ignore[import-not-found]
+    from redis.asyncio import (  # type: ignore[import-not-found]
+        BlockingConnectionPool,
+        Redis,
+    )
 
     host, _, port = address.rpartition(":")
-    client = Redis(host=host, port=int(port), max_connections=IN_FLIGHT + 8)
+    # Whoever finds all in use waits: the plain pool would refuse.
+    pool = BlockingConnectionPool(
+        host=host, port=int(port), max_connections=IN_FLIGHT + 8, timeout=None
+    )
+    client = Redis(connection_pool=pool)
     await load(lambda body: client.xadd("send", {"body": body}))
 
     async def read() -> None:

@@ -94,6 +94,8 @@ def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_
     browser.picture(picture_folder / "overview-dark-zh.png")
     for address in addresses(mixed):
         browser.open(address)
+        is_lost = pages.sentences("zh")["lost.title"] in browser.text
+        assert is_lost == (address == "/nowhere"), address
         bypassing = {
             word for text in browser.run(SENTENCES) for word in foreign_words(text, chinese_words)
         }

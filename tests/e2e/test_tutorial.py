@@ -27,7 +27,7 @@ def clone(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     for port in PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                pytest.skip(f"somebody listens on port {port}, which the tutorial needs")
+                pytest.fail(f"somebody listens on port {port}, which the tutorial needs")
     path = tmp_path / "pocketmq"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
     return path

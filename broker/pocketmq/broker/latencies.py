@@ -34,7 +34,7 @@ class Latencies:
         row[_SUM] += ms * times
 
     def look(self, code: int, ms: int) -> None:
-        """The plain send at which `left` came to 0."""
+        """The plain send at which `left` came to 0: it counts for itself, those before it as the last one."""
         self.left = 1
         self._count_since()
         self.add(code, ResponseCode.SUCCESS, ms)

@@ -72,13 +72,21 @@ def demote(
     broker: One,
     *,
     namesrv: NameServer,
-    number: Annotated[int, typer.Option("--id", min=1, help="Its number as a slave.")] = 1,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--id", min=1, help="Its number as a slave; the first that is free unless given."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Make a master a slave, which follows the new one. Set its configuration, too."""
     if dry_run:
-        print_fields({"broker": broker, "act": "would be a slave", "id": number}, as_json=as_json)
+        print_fields(
+            {"broker": broker, "act": "would be a slave", "id": number or "the first free"},
+            as_json=as_json,
+        )
         return
     _change(namesrv, broker, "demote", as_json=as_json, broker_id=number)
 

@@ -4,6 +4,7 @@ The status is RocketMQ 5's request 907, which PocketMQ answers with more fields;
 PocketMQ's own request 900004 (PocketRequestCode).
 """
 
+from itertools import count
 from typing import Any
 
 from pocketmq.admin.site import NoMaster, Site
@@ -49,7 +50,17 @@ class Replicas:
     ) -> None:
         """promote, demote or resync one broker; begin, hold, hand-to, end and undo move it to another.
 
-        Raises: BrokerRefused with its reason.
+        broker_id: of a master that is demoted; None: the first that no broker of its name has, for two with
+        one number take each other's place in routes. Raises: BrokerRefused with its reason.
         """
+        if act == "demote" and broker_id is None:
+            broker_id = await self._free_id(address)
         header = ChangeRoleHeader(act, role, force, broker_id, target)
         await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)
+
+    async def _free_id(self, address: str) -> int:
+        """The first number of a slave that is free among the brokers of that one's name."""
+        known = await self._site.brokers()
+        names = {each.name for each in known if each.address == address}
+        taken = {each.broker_id for each in known if each.name in names}
+        return next(number for number in count(1) if number not in taken)

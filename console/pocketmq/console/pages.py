@@ -47,7 +47,7 @@ MENU = (
     ("/alarms", "alarms", False),
     ("/name-server", "nameServer", False),
 )
-# Pages that are reached from others, by a name in their query.
+# Pages that are reached from others, by a name in their query. The module of a page has the name of its path.
 DETAIL_PAGES = ("/broker", "/topic", "/group", "/message", "/login")
 
 # What every page needs at once; its own module follows.
@@ -110,6 +110,7 @@ def shell(language: str, theme: str) -> str:
         language=language,
         languages=LANGUAGES,
         menu=MENU,
+        pages=Markup(json.dumps(sorted(_PATHS))),
         preload=_PRELOAD,
         static=f"/static/{version()}",
         # No `<` in it can end the script element that holds it.

@@ -44,7 +44,7 @@ async def change_role(console: Console, call: Call) -> dict[str, Any]:
     if act not in _WILL_DO:
         raise bad_request(f"there is no act {act!r}", f"send one of {', '.join(_WILL_DO)}")
     role = call.body.text("role", "ASYNC_MASTER") if act == "promote" else None
-    broker_id = call.body.number("newBrokerId", 1, low=1) if act == "demote" else None
+    broker_id = call.body.number_or_none("newBrokerId", low=1) if act == "demote" else None
     found = await find_broker(console, call.path["broker"], call.body.number("brokerId", 0))
     call.confirm(
         "broker.role",

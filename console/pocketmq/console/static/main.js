@@ -13,12 +13,9 @@ import { draw, h } from "./dom.js";
 import { empty, head } from "./table.js";
 import { clock, t } from "./text.js";
 
-const MODULES = {
-  "/": "overview", "/cluster": "cluster", "/broker": "broker", "/topics": "topics", "/topic": "topic",
-  "/groups": "groups", "/group": "group", "/producers": "producers", "/messages": "messages",
-  "/message": "message", "/dead-letters": "dead_letters", "/delays": "delays", "/trace": "trace",
-  "/settings": "settings", "/acl": "acl", "/alarms": "alarms", "/name-server": "name_server", "/login": "login",
-};
+// The server's list: the module of a page has its name.
+const PAGES = new Set(JSON.parse(document.getElementById("pages").textContent));
+const moduleOf = (path) => (PAGES.has(path) ? path.slice(1).replaceAll("-", "_") || "overview" : null);
 const place = document.getElementById("page");
 const pauseButton = document.getElementById("pause");
 const updated = document.getElementById("updated");
@@ -132,7 +129,7 @@ let address;
 async function show({ focus }) {
   page?.leave();
   address = location.pathname + location.search;
-  const name = MODULES[location.pathname];
+  const name = moduleOf(location.pathname);
   for (const link of document.querySelectorAll("#nav a")) {
     const here = new URL(link.href).pathname === (PARENTS[location.pathname] ?? location.pathname);
     if (here) link.setAttribute("aria-current", "page");

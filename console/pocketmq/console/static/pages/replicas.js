@@ -39,7 +39,7 @@ function brokers(page, items) {
           state(each),
           number(status?.masterCommitLogMaxOffset),
           follows ? size(follows.behind) : "–",
-          follows ? duration(follows.metadataAgeMs) : "–",
+          follows?.metadataAgeMs >= 0 ? duration(follows.metadataAgeMs) : "–",
           status?.role && h("span", { class: "row" }, buttons(page, each)),
         ],
       };
