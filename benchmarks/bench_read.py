@@ -52,7 +52,7 @@ def test_read_32_messages_between_those_of_other_queues(
 ) -> None:
     end = store.max_offset("Topic", 0)
     result = benchmark(store.read, "Topic", 0, end - 32, 32)
-    assert (result.status, result.count, len(result.buffers)) == (ReadStatus.FOUND, 32, 32)
+    assert (result.status, result.count, len(result.buffers)) == (ReadStatus.FOUND, 32, 1)
 
 
 def test_read_32_messages_of_an_earlier_process_again(

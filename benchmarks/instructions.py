@@ -88,10 +88,13 @@ def all_works() -> list[Work]:
 
 def count(tree: Path, works: Sequence[Work], keep: Path | None = None) -> dict[str, float]:
     """Instructions for one unit of each work, by the sources in `tree`."""
+    # What is pulled, whatever else was asked for.
+    fill = all_works()[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with _Counted(tree, folder, works) as broker:
+        with _Counted(tree, folder, [fill, *works]) as broker:
             found: dict[str, float] = {}
+            broker.run(fill, fill.count)
             for work in works:
                 broker.run(work, work.count // 4 or 1)
                 total = broker.run(work, work.count)

@@ -89,9 +89,9 @@ def open_store(root: Path, *, tags: bool = False) -> MessageStore:
 
 def read_all(
     store: MessageStore, queue: Queue, offset: int, matches: Any = None
-) -> list[memoryview]:
+) -> list[bytes | memoryview]:
     """Every record that pulls of 32 give, one by one."""
-    records: list[memoryview] = []
+    records: list[bytes | memoryview] = []
     while True:
         result = store.read(*queue, offset, 32, matches)
         for buffer in result.buffers:

@@ -111,6 +111,34 @@ def test_records_that_follow_each_other_are_one_slice(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize(("body_size", "buffers"), [(100, 1), (3_000, 32)])
+def test_records_that_stand_apart_are_one_copy_while_they_are_small(
+    tmp_path: Path, body_size: int, buffers: int
+) -> None:
+    """Whatever the way, what comes is what each entry of the queue points to."""
+    store = open_store(tmp_path, mapped_file_size_commit_log=256 << 10)
+    for number in range(64):
+        send(store, queue_id=number % 2, body=bytes([number]) * body_size)
+    entries = store.entries("Topic", 1, 0, 32)
+    whole = store.read("Topic", 1, 0, 32, size_max=1 << 20)
+    assert (len(whole.buffers), whole.count, whole.next_offset) == (buffers, 32, 32)
+    records = [store.record_at(position) for position, _, _ in entries]
+    assert b"".join(whole.buffers) == b"".join(record for record in records if record is not None)
+    store.close()
+
+
+def test_records_of_two_files_come_in_one_read(tmp_path: Path) -> None:
+    """Their entries are looked at one by one, and nothing is missing."""
+    store = open_store(tmp_path)
+    for number in range(64):
+        send(store, queue_id=number % 2, body=bytes([number]) * 1_500)
+    read = store.read("Topic", 1, 0, 32, size_max=1 << 20)
+    assert [bytes(record.body)[0] for each in read.buffers for record in read_records(each)] == [
+        *range(1, 64, 2)
+    ]
+    store.close()
+
+
 def test_the_first_record_goes_whatever_its_size_and_then_the_limits_hold(tmp_path: Path) -> None:
     """wire.md 3.4, 6."""
     store = open_store(tmp_path)

@@ -1,6 +1,7 @@
 """Reading one queue: statuses, next offsets, filters. Source: DefaultMessageStore.getMessage; disk.md 14.
 
-1. What a read hands out are slices of the mapped log; records that follow each other are one slice.
+1. What a read hands out are slices of the mapped log; records that follow each other are one slice. What is
+   small and stands apart is one copy: a slice for each record costs more.
 2. The first record goes whatever its size; then count_max and size_max bound the answer.
 3. A scan stays in one queue file and looks at SCAN_MAX entries, or at RECORD_SCAN_MAX records (fewer
    where the filter says so), at most; next_offset says where it stopped, so a filter that lets little
@@ -9,6 +10,7 @@
    the first time (verification.py): a damaged one is skipped, never served.
 """
 
+import struct
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -31,6 +33,12 @@ _VECTOR_MIN = 256
 _CODES_ONE_BY_ONE_MAX = 32
 
 
+# Entries that are read by one call at most.
+_AT_ONCE_MAX = 256
+# Bytes of a copy at most.
+_COPY_MAX = 65_536
+
+
 class ReadStatus(StrEnum):
     """How a read ended; the text is the remark of a pull's answer."""
 
@@ -46,13 +54,13 @@ class ReadStatus(StrEnum):
 
 
 class ReadResult(NamedTuple):
-    """buffers: slices of whole records, read-only; size is their sum in bytes, count their records."""
+    """buffers: whole records, read-only; size is their sum in bytes, count their records."""
 
     status: ReadStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    buffers: list[memoryview]
+    buffers: list[bytes | memoryview]
     count: int  # type: ignore[assignment]
     size: int
 
@@ -121,8 +129,12 @@ class MessageReader:
         status = ReadStatus.NO_MATCHED_MESSAGE
         # What was deleted from the log meanwhile is not there, however good it was.
         trusted = max(self._verification.trusted_from, log_min)
-        buffers: list[memoryview] = []
-        total = count = scanned = 0
+        count = len(entries) // ENTRY_SIZE
+        buffers, total = self._at_once(entries, count, trusted, size_max)
+        if total:
+            status, following = ReadStatus.FOUND, offset + count
+            return ReadResult(status, following, min_offset, max_offset, buffers, count, total)
+        count = scanned = 0
         run_start = run_end = -1
         skip_until = -1
         for position, size, _ in ENTRY.iter_unpack(entries):
@@ -155,7 +167,42 @@ class MessageReader:
             status = ReadStatus.FOUND
         return ReadResult(status, offset + scanned, min_offset, max_offset, buffers, count, total)
 
-    def _add(self, buffers: list[memoryview], start: int, end: int) -> None:
+    def _at_once(
+        self, entries: memoryview, count: int, trusted: int, size_max: int
+    ) -> tuple[list[bytes | memoryview], int]:
+        """The records of these entries and their size; 0 where each entry has to be looked at.
+
+        That is where they are not all in one file, or not all go, or are not yet known to be good.
+        """
+        if count > _AT_ONCE_MAX:
+            return [], 0
+        unpack = _unpacks[count]
+        if unpack is None:
+            unpack = _unpacks[count] = struct.Struct(">" + "qi8x" * count).unpack
+        fields = unpack(entries)
+        positions, sizes = fields[::2], fields[1::2]
+        total: int = sum(sizes)
+        # Positions grow along a queue.
+        first, end = positions[0], positions[-1] + sizes[-1]
+        log = self._log
+        file = log.files.file_at(first)
+        if first < trusted or total > size_max or file is None or end > log.end or end > file.end:
+            return [], 0
+        start = file.start
+        if end - first == total:
+            return [file.view[first - start : end - start]], total
+        if start:
+            positions = tuple([position - start for position in positions])
+        pairs = zip(positions, sizes, strict=True)
+        if total > _COPY_MAX:
+            view = file.view
+            buffers: list[bytes | memoryview] = [view[at : at + size] for at, size in pairs]
+        else:
+            data = file.map
+            buffers = [b"".join([data[at : at + size] for at, size in pairs])]
+        return buffers, total if sum(map(len, buffers)) == total else 0
+
+    def _add(self, buffers: list[bytes | memoryview], start: int, end: int) -> None:
         found = self._log.slice(start, end - start)
         if found is None:
             raise AssertionError(
@@ -177,7 +224,7 @@ class MessageReader:
         may_pass: Callable[[ExtUnit], bool] | None = getattr(matches, "unit", None)
         trusted = max(self._verification.trusted_from, self._log.min_position)
         status = ReadStatus.NO_MATCHED_MESSAGE
-        buffers: list[memoryview] = []
+        buffers: list[bytes | memoryview] = []
         total = count = 0
         at = offset
         looks = SCAN_MAX if accepts is None else getattr(matches, "scan_max", RECORD_SCAN_MAX)
@@ -261,7 +308,7 @@ class MessageReader:
         """count_max counts messages; a record goes whole, also when `offset` is inside its batch."""
         codes = None if matches is None else matches.codes
         accepts = None if matches is None else matches.record
-        buffers: list[memoryview] = []
+        buffers: list[bytes | memoryview] = []
         total = count = 0
         at = offset
         for position, size, code, base, messages in queue.records(offset, count_max):
@@ -284,6 +331,10 @@ class MessageReader:
             count += messages
         status = ReadStatus.FOUND if buffers else ReadStatus.NO_MATCHED_MESSAGE
         return ReadResult(status, at, min_offset, max_offset, buffers, count, total)
+
+
+# By the number of entries: how to take position and size of each.
+_unpacks: list[Callable[[memoryview], tuple[int, ...]] | None] = [None] * (_AT_ONCE_MAX + 1)
 
 
 def _outside(offset: int, min_offset: int, max_offset: int) -> ReadResult:

@@ -273,7 +273,7 @@ def _as_pull(ask: PopMessageHeader, queue: QueueOf, offset: int) -> PullMessageH
     )
 
 
-def _queue_offsets(buffer: memoryview) -> list[int]:
+def _queue_offsets(buffer: bytes | memoryview) -> list[int]:
     """The queue offsets of the records in a slice of the log."""
     found: list[int] = []
     at, end = 0, len(buffer)
@@ -283,7 +283,7 @@ def _queue_offsets(buffer: memoryview) -> list[int]:
     return found
 
 
-def _under_its_own_name(buffer: memoryview, topic: str, receipt: Receipt) -> bytes:
+def _under_its_own_name(buffer: bytes | memoryview, topic: str, receipt: Receipt) -> bytes:
     """Records of a retry topic as the client sees them (invariant 2)."""
     records: list[bytes] = []
     for record in read_records(buffer):

@@ -1,6 +1,7 @@
 """Pulling: PULL_MESSAGE, LITE_PULL_MESSAGE.
 
-What is found is written as slices of the mapped log, without a copy.
+What is found is written as slices of the mapped log, without a copy; what is small and one piece as one
+frame.
 """
 
 import struct
@@ -13,6 +14,7 @@ from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, Resp
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
 
 _HEAD = struct.Struct(">II")
@@ -78,7 +80,10 @@ class PullMessageProcessor:
             request.opaque,
         )
         size = len(header)
-        return [_HEAD.pack(4 + size + result.size, size) + header, *result.buffers]
+        head, buffers = _HEAD.pack(4 + size + result.size, size), result.buffers
+        if result.size <= JOIN_SIZE_MAX:
+            return b"".join((head, header, *buffers))
+        return [head + header, *buffers]
 
 
 def _header(ext: dict[str, str] | None) -> PullMessageHeader:
