@@ -97,7 +97,7 @@ Need = tuple[str, Permission]
 
 
 def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> Iterator[Need]:
-    """What an account must have for this request.
+    """Yield what an account must hold for this request.
 
     Raises: AccessDenied for a request that does not say what it is about; ProtocolError for a body that
     is no JSON.
@@ -131,7 +131,7 @@ def _topics_at(values: Any, path: str, access: Right, message_at: MessageAt) -> 
 
 
 def _own_topics(position: str, message_at: MessageAt) -> list[str]:
-    """Where the message belongs that a request names: not where it waits. None: there is no such message."""
+    """Return the topic a stored message is meant for (not the system topic it waits in); [] if absent."""
     try:
         # As the headers read it: a spelling that only they understand would be a way around.
         data = message_at(int(position))
@@ -153,12 +153,12 @@ def _text(record: Record, name: bytes) -> str | None:
 
 
 def _write_need(topic: str) -> Need:
-    """A retry topic belongs to its group, whatever group the request names."""
+    """Return the permission needed to write to a topic: a retry topic belongs to its own group."""
     return topic, Permission.SUB if is_retry_topic(topic) else Permission.PUB
 
 
 def _named(values: Any, path: str, access: Right) -> list[str]:
-    """The names at `path`."""
+    """Return the names at `path`."""
     if access.in_body:
         names = _in_body(values, path)
     else:
@@ -219,7 +219,7 @@ class Account:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A PlainAccessConfig of RocketMQ 4.9; Account.parse reads it back. The secret is not told."""
+        """Return a PlainAccessConfig of RocketMQ 4.9, without the secret; Account.parse reads it back."""
         groups = {name for name in self.perms if is_retry_topic(name)}
         return {
             "accessKey": self.access_key,
@@ -239,7 +239,9 @@ class Account:
         }
 
     def check(self, request: RemotingCommand, access: Right | None, message_at: MessageAt) -> None:
-        """access None: for administrators only. Raises: AccessDenied (invariant 2)."""
+        """Check the account itself; access None means administrators only. Raises: AccessDenied
+        (invariant 2).
+        """
         if access is None and not self.admin:
             raise AccessDenied(
                 f"Need admin permission for request code={request.code}, "
@@ -261,14 +263,14 @@ class Account:
                 )
 
     def has(self, name: str, wanted: Permission) -> bool:
-        """Whether it may do that with a topic, or with %RETRY%group for a group."""
+        """Return True if the account holds `wanted` for a topic, or for %RETRY%group in case of a group."""
         held = self.perms.get(name)
         if held is None:
             held = self._default(name)
         return held & wanted != 0 or (name == TRACE_TOPIC and wanted == Permission.PUB)
 
     def _default(self, name: str) -> Permission:
-        """What holds for a name that its lists lack (invariant 2)."""
+        """Return the permission for a name that the account's lists lack (invariant 2)."""
         if self.admin and not self.perms:
             return _EITHER
         if is_internal(name):
@@ -277,7 +279,7 @@ class Account:
 
 
 def _permission(word: object) -> Permission:
-    """As Java reads it: a word that is none denies."""
+    """Parse a permission as Java does: an unknown word means DENY."""
     return _WORDS.get(str(word or "").strip(), Permission.DENY)
 
 
@@ -298,14 +300,14 @@ def _perms(listed: object, prefix: str) -> Iterator[tuple[str, Permission]]:
 
 
 class Accounts:
-    """What the files say, all together."""
+    """The merged content of all account files."""
 
     def __init__(self) -> None:
         self.white_addresses: list[AddressPattern] = []
         self.by_key: dict[str, Account] = {}
 
     def add(self, data: object, path: Path) -> None:
-        """Raises: IllegalArgument naming the file."""
+        """Add the content of one file. Raises: IllegalArgument naming the file."""
         if data is None:
             return
         try:
@@ -374,7 +376,7 @@ class PlainAccessValidator:
         return accounts
 
     def tick(self) -> None:
-        """Take changed files up (invariants 3 and 4); called about once a second."""
+        """Reload changed files (invariants 3 and 4); called about once a second."""
         stamps = self._stamps()
         if stamps == self._seen:
             return
@@ -387,7 +389,7 @@ class PlainAccessValidator:
             log.info("ACL files taken up accounts=%d", len(self._accounts.by_key))
 
     def to_json(self) -> dict[str, Any]:
-        """The AclConfig of RocketMQ 4.9, without secrets."""
+        """Return the AclConfig of RocketMQ 4.9, without secrets."""
         accounts = self._accounts
         return {
             "globalWhiteAddrs": [each.text for each in accounts.white_addresses],
@@ -397,7 +399,7 @@ class PlainAccessValidator:
     # ------------------------------------------------------------ requests
 
     def guarded(self, handler: Handler, access: Right | None, message_at: MessageAt) -> Handler:
-        """The handler behind the check; access None: for administrators only."""
+        """Wrap `handler` in the check; access None means administrators only."""
 
         def checked(request: RemotingCommand, connection: Connection) -> Any:
             try:
@@ -416,7 +418,7 @@ class PlainAccessValidator:
         return checked
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
-        """Whether a client may publish to a topic, by its address or as it has signed last."""
+        """Return True if a client may publish to a topic, by its address or its latest signature."""
         accounts, address = self._accounts, peer.address.rpartition(":")[0]
         if any(pattern.matches(address) for pattern in accounts.white_addresses):
             return True
@@ -428,7 +430,9 @@ class PlainAccessValidator:
     def check(
         self, request: RemotingCommand, peer: str, access: Right | None, message_at: MessageAt
     ) -> None:
-        """peer: ip:port. message_at: see MessageStore. Raises: AccessDenied (invariant 1)."""
+        """Check one request. peer: ip:port. message_at: see MessageStore. Raises: AccessDenied
+        (invariant 1).
+        """
         ext = request.ext or {}
         account = self._account(
             peer,
@@ -445,7 +449,7 @@ class PlainAccessValidator:
     def check_bearer(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
     ) -> None:
-        """A request of another front. holds: whether its signature is made with that secret key.
+        """Check a request of another front. holds: whether the signature was made with a given secret key.
 
         Raises: AccessDenied (invariant 1).
         """
@@ -454,13 +458,13 @@ class PlainAccessValidator:
             account.check_needs(_needs(wanted))
 
     def note(self, peer: Peer, access_key: str) -> None:
-        """By which key a client of another front was let in last."""
+        """Remember the access key that a client of another front authenticated with."""
         self._key_of[peer] = access_key
 
     def _account(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool]
     ) -> Account | None:
-        """Who signed; None for an address that need not sign. Raises: AccessDenied."""
+        """Return the account that signed; None if the address need not sign. Raises: AccessDenied."""
         address = peer.rpartition(":")[0]
         accounts = self._accounts
         if any(pattern.matches(address) for pattern in accounts.white_addresses):

@@ -36,7 +36,7 @@ class AddressPattern:
             self._alternatives = [_components(each) for each in _split_commas(text)]
 
     def matches(self, address: str) -> bool:
-        """Whether an IP address, in IPv6 with or without brackets, is meant."""
+        """Return True if the pattern covers an IP address; IPv6 with or without brackets."""
         if self._everybody:
             return True
         if not self._alternatives:
@@ -65,7 +65,7 @@ def _numbers(address: str) -> list[int]:
 
 
 def _split_commas(text: str) -> Iterator[str]:
-    """At commas outside of braces."""
+    """Split at commas outside braces."""
     depth = 0
     start = 0
     for place, character in enumerate(text):
@@ -77,7 +77,7 @@ def _split_commas(text: str) -> Iterator[str]:
 
 
 def _components(text: str) -> list[list[_Range]]:
-    """What each number of the address may be."""
+    """Return the ranges allowed for each number of the address."""
     text = text.strip()
     six = ":" in text
     base, count, top = (16, 8, 0xFFFF) if six else (10, 4, 255)

@@ -1,4 +1,4 @@
-"""AddressConfig: where a broker listens, and what clients are told, with RocketMQ's names.
+"""AddressConfig: where a broker listens and what it advertises to clients, with RocketMQ's names.
 
 Source: BrokerConfig, NettyServerConfig, RocketMQ 4.9.7.
 """

@@ -1,4 +1,4 @@
-"""The broker's addresses: the ports that it binds, and what clients are told."""
+"""The broker's addresses: the ports it binds and what it advertises to clients."""
 
 import logging
 import socket
@@ -13,7 +13,7 @@ _ANY_ADDRESSES = ("0.0.0.0", "::", "")
 
 
 def bind(config: BrokerConfig, stack: ExitStack) -> list[socket.socket]:
-    """The listening port, and the fast one 2 below it when that is free; `stack` closes them.
+    """Bind the listening port, and the fast one 2 below it if that is free; `stack` closes them.
 
     Raises: OSError.
     """
@@ -31,7 +31,7 @@ def bind(config: BrokerConfig, stack: ExitStack) -> list[socket.socket]:
 
 
 def bind_ha(config: BrokerConfig, listen_port: int, stack: ExitStack) -> socket.socket:
-    """The port for slaves, which the settings are completed with; `stack` closes it. Raises: OSError."""
+    """Bind the port for slaves and record it in the settings; `stack` closes it. Raises: OSError."""
     wanted = config.ha_listen_port
     try:
         sock = _bound(config.listen_address, wanted or listen_port + 1)
@@ -47,7 +47,7 @@ def bind_ha(config: BrokerConfig, listen_port: int, stack: ExitStack) -> socket.
 
 
 def advertise(config: BrokerConfig, sock: socket.socket) -> tuple[str, int]:
-    """IP and port that clients are told; the settings are completed with them."""
+    """Return the IP and port advertised to clients, and record them in the settings."""
     host, port = sock.getsockname()[:2]
     ip = config.broker_ip1
     if not ip:
@@ -61,7 +61,7 @@ def advertise(config: BrokerConfig, sock: socket.socket) -> tuple[str, int]:
 
 
 def address_text(ip: str, port: int) -> str:
-    """`ip:port`, an IPv6 address in brackets.
+    """Format `ip:port`, an IPv6 address in brackets.
 
     >>> address_text("127.0.0.1", 1), address_text("::1", 1)
     ('127.0.0.1:1', '[::1]:1')
@@ -70,7 +70,7 @@ def address_text(ip: str, port: int) -> str:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A bound TCP socket that does not listen yet. Raises: OSError naming the address."""
+    """Return a bound TCP socket that does not listen yet. Raises: OSError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -95,7 +95,7 @@ def _is_ip(text: str) -> bool:
 
 
 def _local_address() -> str:
-    """An address of this machine that others can reach; loopback when there is no network."""
+    """Return an address of this machine that others can reach; loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Nothing is sent: it only asks which address such a packet would leave from.

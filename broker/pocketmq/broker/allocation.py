@@ -1,4 +1,4 @@
-"""Allocation: which member of a group gets which queues, as clients work it out for themselves.
+"""Queue allocation: which member of a group gets which queues, as clients compute it themselves.
 
 Source: AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle, RocketMQ 4.9.7; wire.md 4.4.
 The broker needs the result twice: to tell which queues a member with another subscription holds (guard)
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def averagely(queues: Sequence[T], member_count: int, index: int) -> list[T]:
-    """Contiguous shares; the first members get one more when it does not come out even (E1).
+    """Allocate contiguous shares; the first members get one more if it does not divide evenly (E1).
 
     >>> [averagely(range(6), 4, index) for index in range(4)]
     [[0, 1], [2, 3], [4], [5]]
@@ -27,7 +27,7 @@ def averagely(queues: Sequence[T], member_count: int, index: int) -> list[T]:
 
 
 def averagely_by_circle(queues: Sequence[T], member_count: int, index: int) -> list[T]:
-    """One queue each in turn.
+    """Allocate one queue to each in turn.
 
     >>> averagely_by_circle(range(6), 4, 1)
     [1, 5]
@@ -45,5 +45,5 @@ STRATEGIES: dict[str, Callable[[Sequence[T], int, int], list[T]]] = {
 
 
 def utf16_order(text: str) -> bytes:
-    """The key by which Java sorts strings: UTF-16 code units."""
+    """Return the key by which Java sorts strings: UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -1,6 +1,6 @@
-"""Announcements: what brokers of a site tell each other through its name servers, as key-value settings.
+"""Announcements: what the brokers of a cluster tell each other, as key-value settings of its name servers.
 
-Every name server keeps those, Apache's too, and hands them to whoever asks. Source: KVConfigManager, 4.9.7.
+Every name server, Apache's too, stores them and returns them to anyone. Source: KVConfigManager, 4.9.7.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Announcements:
         self._local = local
 
     async def announce(self, namespace: str, key: str, value: str | None) -> None:
-        """Tell every name server; None: the key is no more. Failures are logged."""
+        """Store a value at every name server; None deletes the key. Failures are logged."""
         if self._local is not None:
             try:
                 self._local.announce(namespace, key, value)
@@ -54,7 +54,7 @@ class Announcements:
                 log.warning("not announced namesrv=%s key=%s reason=%s", address, key, error)
 
     async def announced(self, namespace: str) -> Mapping[str, str] | None:
-        """Keys and values of a namespace; None when no name server answers."""
+        """Return keys and values of a namespace; None if no name server answers."""
         if self._local is not None:
             return self._local.announced(namespace)
         ext = GetKVListByNamespaceHeader(namespace).ext()

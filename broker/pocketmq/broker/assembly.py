@@ -1,4 +1,4 @@
-"""assemble: makes the parts of a broker, and says who hears what. The only place that knows them all.
+"""assemble: create the parts of a broker and connect their events. The only place that knows them all.
 
 Nothing here opens a socket or runs a task: tests assemble a broker around a store and call its acts.
 """
@@ -43,7 +43,7 @@ from pocketmq.store.timer.service import TimerService
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:
-    """The parts around a store that was given `node.events.arrivals`; nothing is loaded yet."""
+    """Create the parts around a store that was given `node.events.arrivals`; nothing is loaded yet."""
     tables, modes = _tables(node, store)
     consumers = ConsumerManager(
         node.clock, node.events, merge=tables.isolated.merged, call_soon=node.call_soon
@@ -106,7 +106,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
 
 def connect(parts: Parts) -> None:
-    """Who hears what."""
+    """Subscribe each part to the events it needs."""
     events, tables, members = parts.node.events, parts.tables, parts.members
     pop, long_polling = parts.services.pop, parts.services.long_polling
 
@@ -183,7 +183,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
 def _put_ways(
     node: Node, tables: Tables, delay: DelayService, timer: TimerService
 ) -> tuple[DelayService, TimerWay | None]:
-    """The ways of messages that are not to be consumed at once."""
+    """Return the delay level service and, if enabled, the timer: the paths of messages for a later time."""
     config = node.config
     if not config.timer_wheel_enable:
         return delay, None
@@ -241,7 +241,7 @@ def _guard(
     deliveries: DeliveryRecord,
 ) -> GroupGuard:
     def queue_count(topic: str) -> int:
-        """Queues of a topic that can be read here; 0 for one that does not exist."""
+        """Return how many queues of a topic can be read here; 0 if the topic does not exist."""
         found = tables.topics.get(topic)
         return 0 if found is None else found.read_queues
 

@@ -1,4 +1,4 @@
-"""What the access control does for other fronts than the classic wire."""
+"""Access control for fronts other than the classic wire."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pocketmq.remoting.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request is about: topics to publish to, to read, or either; groups."""
+    """The topics that a request publishes to, reads, or either; its groups."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -19,22 +19,22 @@ class Wanted:
 
 
 class BearerAccess(Protocol):
-    """The broker's accounts, asked by a front that reads signatures itself."""
+    """The broker's accounts, for a front that parses signatures itself."""
 
     def check_bearer(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
     ) -> None:
-        """holds: whether the request is signed with that secret key. Raises: AccessDenied."""
+        """Check a request. holds: whether it is signed with a given secret key. Raises: AccessDenied."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """The accounts, as GET_BROKER_CLUSTER_ACL_CONFIG tells them."""
+        """Return the accounts as GET_BROKER_CLUSTER_ACL_CONFIG does."""
         ...
 
     def note(self, peer: Peer, access_key: str) -> None:
-        """By which key a client was let in last."""
+        """Remember the access key that a client authenticated with."""
         ...
 
 
 class AccessDenied(PocketMQError):
-    """The request may not be served; the text is what its sender is told."""
+    """The request is not permitted; the text is sent to the client."""

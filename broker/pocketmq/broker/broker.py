@@ -1,11 +1,11 @@
-"""Broker: the life of one broker process's worth. Source: BrokerController.
+"""Broker: the life cycle of one broker. Source: BrokerController.
 
     async with Broker(config, store_config, clock=SystemClock(), name_server=local) as broker:
         ...                                   # a client can send: broker.address, broker.parts
 
 Entering: lock and recover the store, load config/*.json, listen, register. Leaving is the reverse:
 unregister, stop listening, answer nothing more, save the tables, close the store cleanly.
-What it is made of stands in parts.py and is made in assembly.py; here is only when each begins and ends.
+Its parts are listed in parts.py and created in assembly.py; this module decides when each starts and stops.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker: its settings, its role, and once it is entered its parts and its server.
+    """One broker: its settings, its role and, once entered, its parts and its server.
 
-    address: `ip:port` that clients are told; listen_address: where it listens. parts, server,
+    address: `ip:port` advertised to clients; listen_address: where it listens. parts, server,
     outward: see their modules. Nobody is given `self`.
     """
 
@@ -70,9 +70,9 @@ class Broker:
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """name_server: the one of this process, told by calls; others come from namesrvAddr.
+        """name_server: the one in this process, called directly; others come from namesrvAddr.
 
-        Raises: IllegalArgument for a role and a number that do not go together.
+        Raises: IllegalArgument if the role and the broker id do not go together.
         """
         check_role(config)
         self.config = config
@@ -164,7 +164,7 @@ class Broker:
         )
 
     def _make_acl(self) -> PlainAccessValidator | None:
-        """What checks requests, where that is wanted. Raises: IllegalArgument for a bad file."""
+        """Return the access checks, if enabled. Raises: IllegalArgument for a bad file."""
         config = self.config
         if not config.acl_enable:
             return None
@@ -173,7 +173,7 @@ class Broker:
         return PlainAccessValidator(path)
 
     def _node(self, sock: socket.socket) -> Node:
-        """Who this broker is, now that its port is known."""
+        """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
         self.listen_address = address_text(*sock.getsockname()[:2])
@@ -188,7 +188,7 @@ class Broker:
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
-        """Read what was saved; `stack` saves it. Raises: StoreError, OSError."""
+        """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
         services = self.parts.services
         for manager in self.parts.tables.managers:
             manager.load()
@@ -205,7 +205,7 @@ class Broker:
     async def _serve(
         self, stack: AsyncExitStack, acl: PlainAccessValidator | None, client: RemotingClient
     ) -> dict[int, Handler]:
-        """Make registration and server; nobody gets in yet. Returns the table of handlers."""
+        """Create registration and server, without accepting clients yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events
         registration = self._make_registration(client)
         events.topics_changed.to(registration.topics_changed)

@@ -1,7 +1,7 @@
 """A broker.conf: the settings of a broker and of its store in one file.
 
-A real one also names settings of things that PocketMQ does not have (thread pools, commercial counters): each
-is logged once, and reading never fails for it.
+A real one also has settings for features that PocketMQ lacks (thread pools, commercial counters): each is
+logged once and never makes reading fail.
 """
 
 import logging
@@ -20,7 +20,7 @@ _IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity
 
 
 def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-    """Both groups of settings from the text of a broker.conf (settings.parse_properties).
+    """Parse the text of a broker.conf into both groups of settings (settings.parse_properties).
 
     Unknown names are logged, with the nearest known one. Raises: IllegalArgument for a value that is
     not allowed.
@@ -32,7 +32,7 @@ def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, Store
 
 
 def _warn_of_unknown(properties: Mapping[str, str]) -> None:
-    """One log line for each name that neither the broker nor the store knows."""
+    """Log each name that neither the broker nor the store knows."""
     known = {**BrokerConfig.keys(), **StoreConfig.keys()}
     for name in properties:
         if name in known:

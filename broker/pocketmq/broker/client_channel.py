@@ -1,4 +1,4 @@
-"""ClientChannel: who sits at the other end of a connection. Source: ClientChannelInfo, RocketMQ 4.9.7."""
+"""ClientChannel: the client at the other end of a connection. Source: ClientChannelInfo, RocketMQ 4.9.7."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ class ClientChannel:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
 
     def seen(self, now_ms: int, monotonic_ms: int) -> None:
-        """A heartbeat came."""
+        """Record a heartbeat."""
         self.last_update_ms = now_ms
         self.last_seen_ms = monotonic_ms
 

@@ -1,5 +1,5 @@
-"""The broker's settings, with the names that broker.conf gives them. Source: BrokerConfig,
-NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7. Reading such a file: broker_conf.py.
+"""The broker's settings, under their broker.conf names; broker_conf.py reads such a file. Source:
+BrokerConfig, NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
 """
 
 import socket
@@ -32,7 +32,7 @@ _FIXED = {
 
 @dataclass
 class BrokerConfig(HaConfig):
-    """One broker."""
+    """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
         name: why for why, names in _FIXED.items() for name in names.split()
@@ -468,7 +468,7 @@ class BrokerConfig(HaConfig):
 
 
 def _host_name() -> str:
-    """The host's name as far as it is legal in a topic name, since one topic is called like it."""
+    """Return the host name, reduced to what a topic name allows, since one topic is named after it."""
     name = "".join(
         c if (c.isalnum() and c.isascii()) or c in "-_" else "-" for c in socket.gethostname()
     )

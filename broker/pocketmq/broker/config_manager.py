@@ -1,8 +1,8 @@
 """ConfigManager: a table that lives in memory and in one config/*.json file. Source: ConfigManager, 4.9.7.
 
-1. The file is replaced atomically and its last content kept as .bak (ConfigFile of the store).
+1. The file is replaced atomically and its previous content kept as .bak (ConfigFile of the store).
 2. `persist_soon` leaves a change to housekeeping, which writes the table in a thread (offsets). Rows that
-   must be on the disk before anybody relies on them are those of a StoredTable (topics, groups).
+   must be on disk before anybody relies on them belong in a StoredTable (topics, groups).
 """
 
 import asyncio
@@ -26,43 +26,43 @@ class ConfigManager(ABC):
 
     @property
     def name(self) -> str:
-        """Of the file, without its folder."""
+        """The file's name without its folder."""
         return os.path.basename(self._file.path)
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The whole table as the file holds it."""
+        """Return the whole table as stored in the file."""
 
     @abstractmethod
     def from_json(self, data: Any) -> None:
-        """Take over what a file held; what is not understood is logged and left out."""
+        """Load a file's content; entries that are not understood are logged and skipped."""
 
     def load(self) -> None:
-        """Read the file, if there is one. Raises: StoreUnreadable."""
+        """Read the file if it exists. Raises: StoreUnreadable."""
         data = self._file.load()
         if data is not None:
             self.from_json(data)
 
     def persist(self) -> None:
-        """Write now. Raises: OSError."""
+        """Write the file now. Raises: OSError."""
         self.dirty = False
         self._file.save(self.to_json())
 
     def begin_save(self) -> Callable[[], None]:
-        """What the table is now, ready to be written by a thread: call the result there."""
+        """Snapshot the table; the returned function writes it and may be called in a thread."""
         self.dirty = False
         data = self.to_json()
         return lambda: self._file.save(data)
 
     def persist_soon(self) -> None:
-        """Write within the next round of the persist task."""
+        """Have the next round of the persist task write the file."""
         self.dirty = True
 
 
 async def in_thread(write: Callable[[], None]) -> None:
-    """Run it beside the event loop, to its end even when the wait for it is cancelled.
+    """Run `write` in a thread, and wait for its end even if cancelled.
 
-    So nothing that is written afterwards meets it, or is written over by it. Raises: what `write` raises.
+    So no later write can overlap with it or be overwritten by it. Raises: what `write` raises.
     """
     running = asyncio.get_running_loop().run_in_executor(None, write)
     try:

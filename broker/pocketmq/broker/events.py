@@ -1,8 +1,8 @@
-"""Events: what one part of a broker tells the others, as one typed list.
+"""Events: a typed list of what the parts of a broker tell each other.
 
-A part is given the events when it is made, and calls those that are its own: `events.offsets_removed(group,
-topic)`. Who hears what is said in one place (assembly.connect); a listener is called at once, in the order of
-that place. No part holds a function of another.
+A part receives the events when it is created and calls its own: `events.offsets_removed(group, topic)`.
+assembly.connect alone subscribes listeners; they are called synchronously, in the order given there. No part
+holds a function of another.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """One thing that happens: calling it calls every listener."""
+    """One kind of event: calling it calls every listener."""
 
     __slots__ = ("_listeners",)
 
@@ -30,12 +30,12 @@ class Event(Generic[P]):
             listener(*args, **kwargs)
 
     def to(self, *listeners: Callable[P, object]) -> None:
-        """These hear of it from now on, after those that do already."""
+        """Add listeners behind those already there."""
         self._listeners += listeners
 
 
 class Events:
-    """The list. A comment says when it happens and what its arguments are."""
+    """All events; a comment on each says when it happens and what its arguments are."""
 
     def __init__(self) -> None:
         # Topics were made or changed (these), or deleted (none); the table is on the disk.
@@ -68,7 +68,7 @@ class Events:
 
 
 class Waiter(Protocol):
-    """Who waits for new entries."""
+    """A part that waits for new queue entries."""
 
     def arrived(
         self,
@@ -79,18 +79,18 @@ class Waiter(Protocol):
         store_ms: int,
         properties: bytes,
     ) -> None:
-        """A queue has a new entry that ends at max_offset."""
+        """Handle a new entry of a queue, which now ends at max_offset."""
         ...
 
     def awaited(self, topic: str, queue_id: int) -> object:
-        """Whether `arrived` has anything to do for that queue."""
+        """Return a true value if `arrived` has anything to do for that queue."""
         ...
 
 
 class Arrivals:
-    """New entries of queues, told to those that wait for them: the store's listener.
+    """New queue entries, passed on to those that wait for them: the store's listener.
 
-    On the hottest path of all, so it is no Event: before the first pop waits, pops cost a send nothing.
+    This is the hottest path, so it is not an Event: until the first pop waits, pops cost a send nothing.
     """
 
     __slots__ = ("_waiters", "arrived", "awaited", "bit_map_of")
@@ -105,7 +105,7 @@ class Arrivals:
         self.bit_map_of: Callable[[str, bytes], bytes] = _no_bit_map
 
     def to(self, *waiters: "Waiter") -> None:
-        """These hear of them from now on, instead of any others."""
+        """Set the listeners, replacing any others."""
         self._waiters = waiters
         if len(waiters) == 1:
             self.arrived, self.awaited = waiters[0].arrived, waiters[0].awaited
@@ -113,7 +113,7 @@ class Arrivals:
             self.arrived, self.awaited = self._tell, self._asked
 
     def mapped_by(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
-        """This makes the bit maps, from now on."""
+        """Set the function that computes bit maps."""
         self.bit_map_of = bit_map_of
 
     def _tell(
@@ -133,7 +133,7 @@ class Arrivals:
 
 
 def _nobody(*_: object) -> None:
-    """Nobody waits."""
+    """Do nothing: there is no listener."""
 
 
 def _no_bit_map(topic: str, properties: bytes) -> bytes:

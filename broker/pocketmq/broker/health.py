@@ -1,9 +1,8 @@
-"""Health: whether a broker is well, and whether it serves, each with its reasons in words.
+"""Health: whether a broker is healthy, and whether it is ready, each with its reasons in words.
 
-Well: it runs, its store takes messages, and what goes on beside them does; what is not may need room on
-the disk, a new disk or a restart. Ready: clients find
-it and may use it; a broker that only starts or stops is well and not ready, and so is one whose replicas
-are not as they should be: a restart would mend nothing.
+Healthy: the store accepts messages and the background tasks run; otherwise it may need disk space, a new
+disk or a restart. Ready: clients find it and may use it. A broker that is starting or stopping is healthy
+but not ready, and so is one whose replicas are not as they should be: a restart would not help.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ _READ_OR_WRITE = 6
 
 @dataclass(slots=True)
 class Health:
-    """reasons: what is not as it should be; none: ok."""
+    """reasons: what is wrong; empty if ok."""
 
     name: str
     address: str
@@ -29,7 +28,7 @@ class Health:
         return not self.reasons
 
     def check(self, name: str, *, ok: bool, reason: str) -> None:
-        """One question and its answer; the reason is kept when it is not ok."""
+        """Record one check; the reason is kept if it is not ok."""
         self.checks[name] = ok
         if not ok:
             self.reasons.append(reason)
@@ -45,7 +44,7 @@ class Health:
 
 
 def health(broker: "Broker") -> Health:
-    """Whether it is well."""
+    """Return the broker's health."""
     found = Health(broker.config.broker_name, broker.address)
     refusal = broker.parts.messages.store.refusal
     found.check(
@@ -66,7 +65,7 @@ def health(broker: "Broker") -> Health:
 
 
 def readiness(broker: "Broker") -> Health:
-    """Whether it serves clients."""
+    """Return whether it serves clients."""
     found = health(broker)
     found.check(
         "permitted",

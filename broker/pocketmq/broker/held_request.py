@@ -1,8 +1,8 @@
 """HeldRequest, Woken: what pulls and pops that wait for a message have in common.
 
-Who is woken is run in the next turn of the event loop, or in one of the following when they are many; not
-before its peer has read what it was sent, and not at all when its connection has ended. Owners: LongPolling
-and PopPolling, each with a Woken of its own.
+A woken request is run in the next turn of the event loop, or in a later one if there are many; not before
+its peer has read what it was sent, and not at all if its connection has closed. Owners: LongPolling and
+PopPolling, each with a Woken of its own.
 """
 
 import logging
@@ -25,7 +25,7 @@ _COST_OF_ONE = 4
 
 
 class HeldRequest:
-    """One request that waits: what it lets through, until when (monotonic ms), where (its owner's key)."""
+    """One held request: its filter, its deadline (monotonic ms), and its place (the owner's key)."""
 
     __slots__ = ("again", "codes", "connection", "cost", "deadline_ms", "properties", "queue")
 
@@ -37,8 +37,9 @@ class HeldRequest:
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """again: answers it when it is done waiting, or lets it wait again; matches: the tags codes that
-        wake it; properties: what the message's properties must pass."""
+        """again: answers the request when it is done waiting, or holds it again; matches: the tag codes
+        that wake it; properties: what the message's properties must pass.
+        """
         self.again = again
         self.connection = connection
         codes = matches.codes if matches is not None else None
@@ -50,10 +51,10 @@ class HeldRequest:
 
 
 class Arrival:
-    """A new message, as those that wait look at it.
+    """A new message, as the held requests look at it.
 
-    Costly filters are asked as far as a budget reaches; who comes later is woken without a look: to run again
-    costs a turn of its own, and the answer its client another request.
+    Costly filters are evaluated within a budget; requests beyond it are woken unseen: running them again
+    costs a turn each, and the response their clients another request.
     """
 
     __slots__ = ("_budget", "_properties", "_word")
@@ -65,7 +66,7 @@ class Arrival:
         self._budget = _LOOKS_COST_MAX
 
     def concerns(self, held: HeldRequest) -> bool:
-        """Whether it is to be woken."""
+        """Return True if the request is to be woken."""
         if held.codes is not None and self._word not in held.codes:
             return False
         if held.properties is None or self._budget < 0:
@@ -78,9 +79,9 @@ Held = TypeVar("Held", bound=HeldRequest)
 
 
 class Woken(Generic[Held]):
-    """The requests that wait, by connection, and those that were woken and have not been run yet.
+    """The held requests by connection, and the woken ones that have not been run yet.
 
-    Attributes: kind (what they are, for the log), count (how many wait), weight (the same, but one with a
+    Attributes: kind (of request, for the log), count (how many are held), weight (the same, but one with a
     filter counts for more, by the filter's size).
     """
 
@@ -94,14 +95,14 @@ class Woken(Generic[Held]):
         self._ready = Slices[Held](clock, call_soon, self._run_when_read)
 
     def enter(self, held: Held, queue: Any) -> None:
-        """It waits, at `queue`."""
+        """Add a held request, at `queue`."""
         held.queue = queue
         self._of.setdefault(held.connection, {})[held] = None
         self.count += 1
         self.weight += 1 + held.cost // _COST_OF_ONE
 
     def leave(self, held: Held) -> None:
-        """It waits no more."""
+        """Remove a held request."""
         self.count -= 1
         self.weight -= 1 + held.cost // _COST_OF_ONE
         of = self._of[held.connection]
@@ -110,7 +111,7 @@ class Woken(Generic[Held]):
             del self._of[held.connection]
 
     def cancel(self, connection: Peer, again: Callable[[], None]) -> bool:
-        """Forget the request that is to be told `again`; False when it does not wait."""
+        """Remove the request whose callback is `again`; False if it is not held."""
         for held in self._of.get(connection, ()):
             if held.again is again:
                 self.leave(held)
@@ -119,22 +120,22 @@ class Woken(Generic[Held]):
         return False
 
     def connection_closed(self, connection: Peer) -> None:
-        """Forget the requests of a connection that ended: in slices, since large filters take their time."""
+        """Drop the requests of a closed connection: in slices, since freeing large filters takes time."""
         for held in list(self._of.get(connection, ())):
             self.leave(held)
             self._forget(held)
             self.run_soon(held)
 
     def _forget(self, held: Held) -> None:
-        """Take it out of the owner's own tables."""
+        """Remove it from the owner's own tables."""
         raise NotImplementedError
 
     def run_soon(self, held: Held) -> None:
-        """Run it in the next turn of the loop, or in one of the following when they are many."""
+        """Run it in the next turn of the loop, or in a later one if there are many."""
         self._ready.add([held])
 
     def run_all(self) -> None:
-        """Run every request that was woken, however long it takes: the broker stops."""
+        """Run every woken request now, however long it takes: the broker stops."""
         self._ready.finish()
 
     def _run_when_read(self, held: Held) -> None:

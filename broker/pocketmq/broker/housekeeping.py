@@ -1,7 +1,7 @@
-"""Housekeeping: what a broker does every second beside its requests.
+"""Housekeeping: the broker's periodic work besides its requests.
 
-Rates and tables that changed, once a second; clients that are silent, every 10 s; offsets, every
-flushConsumerOffsetInterval, when the log is on the disk as far as they speak of it.
+Rates and changed tables, once a second; silent clients, every 10 s; offsets, every
+flushConsumerOffsetInterval, once the log is flushed as far as they refer to it.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ HOUSEKEEPING_INTERVAL_MS = 10_000
 
 
 class Housekeeping:
-    """The task; also what saves the tables when the broker stops."""
+    """The task; also saves the tables when the broker stops."""
 
     def __init__(self, parts: Parts, tick: Callable[[], None] | None) -> None:
-        """tick: called once a second too, where requests are checked."""
+        """tick: also called once a second, if requests are checked."""
         self._parts = parts
         self._tick = tick
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         node, tables, members = self._parts.node, self._parts.tables, self._parts.members
         pop = self._parts.services.pop
         attempt = self._parts.messages.store.side_tasks.attempt
@@ -63,7 +63,7 @@ class Housekeeping:
                 await self._save(tables.offsets, pop.log.end)
 
     async def _save(self, manager: ConfigManager, position: int = 0) -> None:
-        """Save a table that changed, as it is now; not before the log is on the disk up to `position`."""
+        """Save a changed table, not before the log is on disk up to `position`."""
         if not manager.dirty:
             return
         write = manager.begin_save()
@@ -79,7 +79,7 @@ class Housekeeping:
             manager.dirty = True
 
     def save_all(self) -> None:
-        """The broker stops: save what changed."""
+        """Save what changed: the broker stops."""
         for manager in reversed(self._parts.tables.managers):
             if manager.dirty:
                 try:

@@ -1,10 +1,10 @@
-"""Lags: how far each group is behind, for the metrics. A scrape has a bounded cost, for any number of queues.
+"""Lags: how far each group lags, for the metrics. The cost of a scrape is bounded for any number of queues.
 
-1. A scrape and, while it has not seen all, each following second look at queues in turn, until LOOKS are used
-   up: a queue that is open costs one, one that is not OPENING. So up to some thousand queues the figures
-   are of the moment; of more, each is that of the last look at it.
-2. A queue that is not open is looked at once, and again when its group has moved or queues were closed
-   since. It is not kept open for that.
+1. A scrape, and each following second until all queues were seen, looks at queues in turn until LOOKS are
+   used up: an open queue costs one, a closed one OPENING. So up to some thousand queues the figures are
+   current; beyond that, each is as of the last look.
+2. A closed queue is looked at once, and again when its group has moved or queues were closed since. It is
+   not kept open for this.
 3. An offset beyond the end of its queue (a store that was rolled back) has no lag.
 Owner: the broker, on its event loop.
 """
@@ -22,7 +22,7 @@ OPENING = 32
 
 @dataclass(slots=True)
 class GroupLag:
-    """A group in a topic at the last look. behind: by queue, those in which something waits."""
+    """A group in a topic, as of the last look. behind: the queues in which messages wait."""
 
     offsets: dict[int, int]
     behind: dict[int, Backlog]
@@ -30,11 +30,11 @@ class GroupLag:
 
     @property
     def count(self) -> int:
-        """Messages that wait."""
+        """Return the number of messages that wait."""
         return sum(each.end - each.at for each in self.behind.values())
 
     def age_ms(self, now_ms: int) -> int:
-        """Of the oldest message that waits; 0: there is none, or that is not known."""
+        """Return the age of the oldest message that waits; 0 if there is none, or it is unknown."""
         known = [each.stored_ms for each in self.behind.values() if each.stored_ms > 0]
         return max(0, now_ms - min(known, default=now_ms))
 
@@ -49,7 +49,7 @@ class Lags:
         self.rows: dict[tuple[str, str], GroupLag] = {}
 
     def refresh(self) -> None:
-        """Look at queues that were not looked at in this turn; all looked at: begin the next turn."""
+        """Look at queues not yet seen in this round; once all were, begin the next round."""
         if not self._left:
             self._left = list(self._tables.offsets.offsets)
             known = {
@@ -60,14 +60,14 @@ class Lags:
         self.go_on()
 
     def go_on(self) -> None:
-        """Once a second: what the last scrape has left."""
+        """Continue what the last scrape left over; called once a second."""
         looks = 0
         while self._left and looks < LOOKS:
             topic, _, group = self._left.pop().partition(SEPARATOR)
             looks += self._look(group, topic)
 
     def _look(self, group: str, topic: str) -> int:
-        """Returns: what it cost."""
+        """Update one group and topic. Returns: the cost."""
         tables, store = self._tables, self._store
         offsets = tables.offsets.of_topic(group, topic)
         if tables.groups.get(group) is None or tables.topics.get(topic) is None:

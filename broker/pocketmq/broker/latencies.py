@@ -1,10 +1,9 @@
-"""Latencies: how long requests took, by their codes and those of their answers. wire/timed.py counts them,
-wire/send.py sends.
+"""Latencies: how long requests took, by request and response code; counted by wire/timed.py and wire/send.py.
 
 Bounds: RocketMQ 5.3.3's of rocketmq_rpc_latency.
 
-A look at the clock would cost more than a hundredth of a plain send: each sixteenth is looked at, and stands
-for those after it until the next.
+Reading the clock would cost more than 1 % of a plain send: every sixteenth is measured, and stands for those
+after it until the next.
 """
 
 from bisect import bisect_left
@@ -18,7 +17,7 @@ _Rows = dict[tuple[int, int], list[int]]
 
 
 class Latencies:
-    """left: plain sends until the next one that is looked at, counted down by whoever serves them."""
+    """left: plain sends until the next measured one, counted down by whoever serves them."""
 
     def __init__(self) -> None:
         self.left = 1
@@ -26,7 +25,7 @@ class Latencies:
         self._rows: _Rows = {}
 
     def add(self, code: int, answer: int, ms: int, times: int = 1) -> None:
-        """So many requests that took so long."""
+        """Count `times` requests that took `ms` each."""
         row = self._rows.get((code, answer))
         if row is None:
             row = self._rows[code, answer] = [0] * (_SUM + 1)
@@ -34,7 +33,7 @@ class Latencies:
         row[_SUM] += ms * times
 
     def look(self, code: int, ms: int) -> None:
-        """The plain send at which `left` came to 0: it counts for itself, those before it as the last one."""
+        """Count the measured send: it stands for itself, the one before it for those in between."""
         self.left = 1
         self._count_since()
         self.add(code, ResponseCode.SUCCESS, ms)
@@ -42,12 +41,12 @@ class Latencies:
         self.left = SENDS_A_LOOK
 
     def rows(self) -> _Rows:
-        """By code of request and answer the counts of each bound, of what is beyond, and the sum in ms."""
+        """Return, by request and response code, the count per bound, the count beyond, and the sum in ms."""
         self._count_since()
         return self._rows
 
     def _count_since(self) -> None:
-        """Those since the last look took as long as that one."""
+        """Count the sends since the last measured one as taking as long as that."""
         if self._looked_at is not None and self.left < SENDS_A_LOOK:
             code, ms = self._looked_at
             self.add(code, ResponseCode.SUCCESS, ms, SENDS_A_LOOK - self.left)

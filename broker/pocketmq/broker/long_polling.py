@@ -1,8 +1,8 @@
-"""LongPolling: pulls that found nothing wait here for a message or their time. Source:
+"""LongPolling: holds pulls that found nothing until a message arrives or their time is over. Source:
 PullRequestHoldService, RocketMQ 4.9.7.
 
-1. A held pull is woken by a message that its filter lets through, or when its time is over; it is then
-   run once more without holding, and answered whatever comes (wire.md 3.4.8).
+1. A held pull is woken by a message that passes its filter, or when its time is over; it is then run once
+   more without holding, and always answered (wire.md 3.4.8).
 2. Messages that arrive in one turn of the event loop wake a pull once: it is answered with all of them.
 3. A pull whose connection ended is forgotten.
 Owner: the broker. `arrived` is called by the store for every entry and costs one look-up when nobody
@@ -29,7 +29,7 @@ _LOOK_INTERVAL_MIN_MS = 100
 
 
 class HeldPull(HeldRequest):
-    """One waiting pull, and the offset that it reads at."""
+    """One held pull, and the offset that it reads at."""
 
     __slots__ = ("offset",)
 
@@ -59,8 +59,9 @@ class LongPolling(Woken[HeldPull]):
         *,
         sizes_max: Callable[[], tuple[int, int]] = lambda: (4_096, 100_000),
     ) -> None:
-        """max_offset(topic, queue id): where the queue ends now; call_soon: see Woken.
-        sizes_max: how many pulls may wait for one queue, and in all."""
+        """max_offset(topic, queue id): the queue's end; call_soon: see Woken. sizes_max: how many pulls may
+        wait for one queue, and in all.
+        """
         super().__init__(clock, call_soon)
         self._max_offset = max_offset
         self._sizes_max = sizes_max
@@ -71,12 +72,12 @@ class LongPolling(Woken[HeldPull]):
         self.closing = False
 
     def has_room(self, topic: str, queue_id: int) -> bool:
-        """Whether one more may wait."""
+        """Return True if one more pull may be held."""
         of_queue, in_all = self._sizes_max()
         return self.weight < in_all and self.polling(topic, queue_id) < of_queue
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> None:
-        """Let a pull wait (invariant 1)."""
+        """Hold a pull (invariant 1)."""
         queue = topic, queue_id
         self.enter(pull, queue)
         held = self._held.get(queue)
@@ -92,10 +93,10 @@ class LongPolling(Woken[HeldPull]):
             self._sooner.set()
 
     def release(self) -> None:
-        """The broker stops: answer every held pull now, and hold none any more.
+        """Answer every held pull and hold no more: the broker stops.
 
-        Ours: a client whose held pull ends with its connection waits out its own time-out, 30 s, before
-        it pulls again; one that was answered goes on as soon as the broker is back.
+        Ours: a client whose held pull ends with its connection waits for its own time-out, 30 s, before
+        it pulls again; one that gets a response continues as soon as the broker is back.
         """
         self.closing = True
         for pulls in list(self._held.values()):
@@ -103,11 +104,11 @@ class LongPolling(Woken[HeldPull]):
         self.run_all()
 
     def polling(self, topic: str, queue_id: int) -> int:
-        """Pulls that wait for one queue."""
+        """Return the number of pulls held for one queue."""
         return len(self._held.get((topic, queue_id), ()))
 
     def awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether `arrived` has anything to do."""
+        """Return True if `arrived` has anything to do."""
         return (topic, queue_id) in self._held
 
     def arrived(
@@ -119,7 +120,7 @@ class LongPolling(Woken[HeldPull]):
         store_ms: int,
         properties: bytes,
     ) -> None:
-        """A queue has a new entry: wake the pulls that it concerns, in the next turn of the loop.
+        """Wake the pulls that a new entry of the queue concerns, in the next turn of the loop.
 
         Args: max_offset is behind the new entry; tags_code as the entry holds it.
         """
@@ -130,7 +131,7 @@ class LongPolling(Woken[HeldPull]):
         self._wake([pull for pull in held if max_offset > pull.offset and concerns(pull)])
 
     def wake_topic(self, topic: str) -> None:
-        """Run every pull of a topic again: what it may be given has changed."""
+        """Run every held pull of a topic again: its filter may have changed."""
         for queue in [queue for queue in self._held if queue[0] == topic]:
             self._wake(list(self._held[queue]))
 
@@ -147,7 +148,7 @@ class LongPolling(Woken[HeldPull]):
             del self._held[held.queue]
 
     def check(self) -> None:
-        """Wake pulls whose time is over or whose queue has grown; those of closed connections just go."""
+        """Wake pulls whose time is over or whose queue has grown; drop those of closed connections."""
         now = self._clock.monotonic_ms()
         next_look = now + CHECK_INTERVAL_MS
         for queue, pulls in list(self._held.items()):

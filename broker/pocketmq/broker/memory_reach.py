@@ -1,7 +1,7 @@
-"""MemoryReach: which messages count as being in memory still, by their distance from the log's end.
+"""MemoryReach: which messages count as still in memory, by their distance from the log's end.
 
-A group without an offset begins at a queue's first message while that is near, and is left to its own
-choice (consumeFromWhere) when it is not. Source: checkInDiskByConsumeOffset, RocketMQ 4.9.7.
+A group without an offset starts at a queue's first message while that is in memory; otherwise the client
+decides (consumeFromWhere). Source: checkInDiskByConsumeOffset, RocketMQ 4.9.7.
 """
 
 import os
@@ -13,27 +13,27 @@ _IN_MEMORY_RATIO = 0.4
 
 
 class MemoryReach:
-    """Asks the store; keeps nothing."""
+    """Stateless; asks the store."""
 
     def __init__(self, store: MessageStore, memory_size: int | None = None) -> None:
-        """memory_size: bytes of the machine's memory; None asks the machine."""
+        """memory_size: bytes of the machine's memory; None detects it."""
         self._store = store
         self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
 
     def begins_on_disk(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue's first message is so far back that it is not in memory any more."""
+        """Return True if the queue's first message is too far back to be in memory."""
         first = self._store.entries(topic, queue_id, 0, 1)
         if not first:
             return False
         return self.is_on_disk(first[0][0])
 
     def is_on_disk(self, position: int) -> bool:
-        """Whether a record at this position is so far back."""
+        """Return True if a record at this position is too far back."""
         return self._store.commit_log_max_position - position > self._in_memory
 
 
 def _memory_size() -> int:
-    """Bytes of the machine's memory."""
+    """Return the machine's memory, bytes."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -1,10 +1,10 @@
-"""MessagePut: the way into the store for everything that is not a producer's plain message.
+"""MessagePut: appends everything that is not a producer's plain message.
 
-1. A message with DELAY > 0 goes through the delay service's topic, unless it is a prepared or rolled-back
+1. A message with DELAY > 0 goes through the delay service's topic, unless it is a half or rolled-back
    transactional one (CommitLog.putMessage, RocketMQ 4.9.7).
-2. One that names a time instead (TIMER_DELIVER_MS ...) waits in the timer service's topic; a delay level
-   wins over it (HookUtils.handleScheduleMessage, RocketMQ 5.3.3).
-3. What was put is counted under the topic that it was stored in.
+2. A message with a delivery time (TIMER_DELIVER_MS ...) goes through the timer service's topic; a delay
+   level takes precedence (HookUtils.handleScheduleMessage, RocketMQ 5.3.3).
+3. A message is counted under the topic that it was stored in.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _NEVER_DELAYED = 0x4  # prepared, rolled back
 
 
 class Put(NamedTuple):
-    """Where a message was stored, and under which topic and queue."""
+    """Where a message was stored, with its topic and queue."""
 
     appended: Appended
     topic: str
@@ -35,7 +35,7 @@ class Put(NamedTuple):
 
 
 class TimerWay(NamedTuple):
-    """The way of messages that name their time.
+    """The path of messages with a delivery time.
 
     delay_ms_max(): how far ahead that may be; make_topic(): called before one is stored there.
     """
@@ -46,7 +46,7 @@ class TimerWay(NamedTuple):
 
 
 class MessagePut:
-    """Appends with the delay rule and the counters."""
+    """Appends, applying the delay rules and counting."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class MessagePut:
         clock: Clock,
         timer: TimerWay | None = None,
     ) -> None:
-        """timer: None when messages are not delivered at a time (timerWheelEnable)."""
+        """timer: None if delivery times are off (timerWheelEnable)."""
         self._timer = timer
         self._store = store
         self._delay = delay
@@ -107,7 +107,7 @@ class MessagePut:
         return Put(appended, topic, queue_id)
 
     def _at_a_time(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
-        """Where a message that names its time is stored, and with what (invariant 2)."""
+        """Return topic, queue and properties of a message with a delivery time (invariant 2)."""
         way = self._timer
         if way is None or topic in (TIMER_TOPIC, TRANS_HALF_TOPIC) or not has_timer(properties):
             return topic, queue_id, properties
@@ -122,7 +122,7 @@ class MessagePut:
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
     ) -> Put:
-        """Store a copy of a stored message elsewhere; `again`: it counts as consumed once more."""
+        """Store a copy of a stored message elsewhere; `again`: count one more consumption."""
         return self.put(
             topic,
             queue_id,
@@ -137,7 +137,7 @@ class MessagePut:
 
 
 def delay_level(properties: bytes) -> int:
-    """The value of DELAY; 0 when there is none or it is no number.
+    """Return the value of DELAY; 0 if it is absent or not a number.
 
     >>> delay_level(b"KEYS\\x01k\\x02DELAY\\x013\\x02"), delay_level(b"XDELAY\\x013")
     (3, 0)

@@ -1,8 +1,8 @@
-"""Metrics: what a broker knows of itself, as families of samples with RocketMQ 5's names and labels.
+"""Metrics: what a broker measures, as families of samples with RocketMQ 5's names and labels.
 
-A pure look at the broker's objects: nothing is counted here, nothing is kept but the lags (lags.py), and the
-hot paths know nothing of it. The tables stand in metrics_traffic (messages, clients), metrics_groups,
-metrics_store and metrics_replicas; the text is made by pocketmq.console.metrics_page.
+A read-only view of the broker's objects: nothing is counted here, nothing is kept but the lags (lags.py), and
+the hot paths are not involved. The tables are in metrics_traffic (messages, clients), metrics_groups,
+metrics_store and metrics_replicas; pocketmq.console.metrics_page renders the text.
 Source of names, labels and units: BrokerMetricsConstant, BrokerMetricsManager,
 DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 prints.
 
@@ -30,7 +30,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class Spread(NamedTuple):
-    """A sample of a histogram. bounds: the greatest figures of each count; counts has one more, the rest."""
+    """A histogram sample. bounds: the upper bound of each count; counts has one more, for the rest."""
 
     values: tuple[str, ...]
     bounds: tuple[float, ...]
@@ -57,7 +57,7 @@ class Metric:
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """Its names in Prometheus' text."""
+        """Return its names in Prometheus' text."""
         if not self.unit or self.name.endswith(f"_{self.unit}"):
             return (self.name,)
         return (self.name, f"{self.name}_{self.unit}")
@@ -75,7 +75,7 @@ class Family:
 
 
 def metrics() -> tuple[Metric, ...]:
-    """Every row of the tables."""
+    """Return every row of the tables."""
     from pocketmq.broker.metrics_groups import GROUP_METRICS
     from pocketmq.broker.metrics_replicas import REPLICA_METRICS
     from pocketmq.broker.metrics_store import STORE_METRICS
@@ -85,7 +85,7 @@ def metrics() -> tuple[Metric, ...]:
 
 
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
-    """All families now. In the broker's event loop; takes some µs a sample."""
+    """Return all families now. Call in the broker's event loop; takes some µs per sample."""
     limit = cardinality_limit
     broker.parts.lags.refresh()
     identity = broker.registration.identity
@@ -107,7 +107,7 @@ def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> li
 def _family(
     metric: Metric, node: tuple[str, ...], samples: Iterable[Sample], limit: int
 ) -> tuple[Family, int]:
-    """The family, and how many samples went into its overflow."""
+    """Return the family, and how many samples overflowed its limit."""
     kept: list[Sample] = []
     overflow, beyond = 0.0, 0
     for values, figure in samples:

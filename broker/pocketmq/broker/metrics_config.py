@@ -11,7 +11,7 @@ _NOT_HERE = ("LOG",)
 
 @dataclass
 class MetricsConfig(Settings):
-    """Whether a broker has a port for Prometheus beside the console's /metrics."""
+    """The settings of a broker's Prometheus port, besides the console's /metrics."""
 
     exporter_type: str = key(
         "DISABLE",
@@ -66,10 +66,10 @@ class MetricsConfig(Settings):
 
     @property
     def collector(self) -> str:
-        """Where figures are sent to; empty where nobody is sent any."""
+        """Return where metrics are pushed to; empty if they are not."""
         return {OTLP: self.otlp_endpoint, OTLP_GRPC: self.grpc_target}.get(self.exporter_type, "")
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a port."""
+        """Return True if the port is enabled."""
         return self.exporter_type == PROM

@@ -1,7 +1,7 @@
-"""Metrics of what is wrong with groups: the symptoms of `pocketmq group doctor`, as far as a broker knows.
+"""Metrics of unhealthy groups: the symptoms of `pocketmq group doctor`, as far as a broker knows.
 
-The rules and the words are those of remoting.diagnosis. What only the members can tell (who has which queue,
-who is stuck) is not among them: the console and the command line ask the members for it.
+The rules and the words are those of remoting.diagnosis. What only the members know (who has which queue, who
+is stuck) is not included: the console and the command line ask the members.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def symptoms(broker: "Broker") -> Iterator[Sample]:
-    """1 for each symptom that a group has now."""
+    """Yield 1 for each current symptom of a group."""
     config = broker.config
     limits = Thresholds(
         config.doctor_lag_max,
@@ -72,7 +72,7 @@ def _topic(broker: "Broker", group: str, topic: str, lag: int, here: list[str]) 
 
 
 def _count(broker: "Broker", topic: str) -> int:
-    """Messages that a topic holds."""
+    """Return the number of messages in a topic."""
     config = broker.parts.tables.topics.get(topic)
     return sum(
         broker.parts.messages.store.max_offset(topic, queue_id)

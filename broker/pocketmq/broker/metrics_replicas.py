@@ -1,5 +1,5 @@
-"""Metrics of replicas: roles, who is in sync, how far slaves are behind. Ours: RocketMQ 5.5 shows none of it
-on a broker's port.
+"""Metrics of replication: roles, slaves in sync, lag of slaves. Ours: RocketMQ 5.5 shows none of it on a
+broker's port.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _lag_seconds(broker: "Broker") -> Iterator[Sample]:
 
 
 def _following(broker: "Broker") -> Iterator[Sample]:
-    """Nothing while it leads."""
+    """Yield whether a follower is connected; nothing while the broker leads."""
     follower = broker.parts.services.replication.follower
     if follower is not None:
         yield (), int(follower.state.connected)

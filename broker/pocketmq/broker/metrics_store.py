@@ -1,4 +1,4 @@
-"""Metrics of the store, of what waits in it and of the process. Source: DefaultStoreMetricsManager, 5.3.3."""
+"""Metrics of the store, of its backlogs and of the process. Source: DefaultStoreMetricsManager, 5.3.3."""
 
 import shutil
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _size(broker: "Broker") -> Iterator[Sample]:
 
 
 def _reserve_time(broker: "Broker") -> Iterator[Sample]:
-    """Age of the oldest message; nothing in an empty store."""
+    """Yield the age of the oldest message; nothing for an empty store."""
     oldest = broker.parts.messages.store.record_at(
         broker.parts.messages.store.commit_log_min_position
     )

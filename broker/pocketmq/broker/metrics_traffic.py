@@ -1,8 +1,8 @@
 """Metrics of messages, clients and groups. Source: BrokerMetricsManager, ConsumerLagCalculator, 5.3.3.
 
-Figures are those of BrokerStats, of the offsets and of the connected clients. message_type is the topic's
-attribute message.type, else normal: what a single message was is not counted. Lag is told for every group
-that has offsets, online or not, where RocketMQ 5 tells that of groups online only.
+Figures come from BrokerStats, the offsets and the connected clients. message_type is the topic's attribute
+message.type, else normal: the type of single messages is not counted. Lag is reported for every group that
+has offsets, online or not; RocketMQ 5 reports online groups only.
 """
 
 from collections import Counter
@@ -91,7 +91,7 @@ def _producers(broker: "Broker") -> Iterator[Sample]:
 
 
 def _kind(channel: "ClientChannel") -> tuple[str, str, str]:
-    """What a client is: language, version, protocol."""
+    """Return a client's language, version and protocol."""
     version = version_name(channel.version).lower()
     return channel.language.lower(), version, channel.connection.protocol
 
@@ -134,7 +134,7 @@ def _lag_latency(broker: "Broker") -> Iterator[Sample]:
 
 
 def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
-    """(group, topic, queue id, pulled up to, end) of the queues that are pulled now."""
+    """Yield (group, topic, queue id, pulled up to, end) of the queues being pulled."""
     for (group, topic, queue_id), pulled in broker.parts.messages.deliveries.pulled_offsets():
         if (
             broker.parts.tables.groups.get(group) is not None
@@ -162,7 +162,7 @@ def _ready(broker: "Broker") -> Iterator[Sample]:
 
 
 def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
-    """Age of the oldest message that waits behind what was pulled; 0: there is none."""
+    """Yield the age of the oldest message not pulled yet; 0 if there is none."""
     oldest: dict[tuple[str, str], int] = {}
     now_ms = broker.clock.now_ms()
     for group, topic, queue_id, offset, end in _pulled(broker):
@@ -179,7 +179,7 @@ def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
 
 
 def _none(broker: "Broker") -> Iterator[Sample]:
-    """A histogram has spreads, and no samples."""
+    """Yield no samples: histograms have spreads instead."""
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Outward: what a broker is to the name servers, and what it learns of them."""
+"""Outward: the broker's relations to the name servers."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from pocketmq.broker.registration import Registration
 
 @dataclass(frozen=True, slots=True)
 class Outward:
-    """registration: its own entry there. announcements: values for others. routes: the topics' brokers."""
+    """registration: its own entry. announcements: values for other brokers. routes: the brokers of topics."""
 
     registration: Registration
     announcements: Announcements

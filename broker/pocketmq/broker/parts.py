@@ -1,6 +1,6 @@
-"""The parts of a broker, in the groups in which they are handed on.
+"""The parts of a broker, in the groups in which they are passed on.
 
-A part is given the groups that it needs, never the broker. assembly.py makes them, in one place.
+A part receives the groups that it needs, never the broker. assembly.py creates them all.
 """
 
 from collections.abc import Callable
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 
 def _anybody(peer: "Peer", topic: str) -> bool:
-    """What a broker says that checks no signatures."""
+    """Allow everyone: signatures are not checked."""
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """This broker, before any part of it: what it is called, what time it is, whom it tells.
+    """This broker, apart from its parts: its identity, clock and events.
 
-    address: `ip:port` that clients are told; store_host: the same as records hold it. call_soon: runs a
-    function in the next turn of the event loop; None, in tests: whoever waits is run by hand.
-    may_publish: whether a client, as it has signed, may publish to a topic. accounts: who checks signatures,
-    None: nobody.
+    address: `ip:port` advertised to clients; store_host: the same in the form of records. call_soon: runs a
+    function in the next turn of the event loop; None, in tests: woken requests are run by hand.
+    may_publish: whether a client, by its last signature, may publish to a topic. accounts: checks signatures;
+    None: nothing does.
     """
 
     config: "BrokerConfig"
@@ -72,7 +72,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What stands in config/*.json and is loaded at the start, in the order of `managers`."""
+    """The tables of config/*.json, loaded at the start in the order of `managers`."""
 
     topics: "TopicConfigManager"
     groups: "SubscriptionGroupManager"
@@ -84,7 +84,7 @@ class Tables:
 
     @property
     def managers(self) -> "tuple[ConfigManager, ...]":
-        """All of them. Groups before isolated groups: those look at the groups' modes."""
+        """Return all of them. Groups come before isolated groups, which look at the groups' modes."""
         return (
             self.topics,
             self.groups,
@@ -98,7 +98,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Who is connected, and what a group does with members that differ."""
+    """The connected clients, and the policy for members that subscribe differently."""
 
     consumers: "ConsumerManager"
     producers: "ProducerManager"
@@ -111,7 +111,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Where messages are stored, counted, noted as given to somebody, and when they are safe."""
+    """Where messages are stored and counted, deliveries recorded, and safety awaited."""
 
     store: "MessageStore"
     stats: "BrokerStats"
@@ -123,7 +123,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What goes on beside the requests."""
+    """The background services."""
 
     delay: "DelayService"
     timer: "TimerService"
@@ -136,7 +136,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Everything that answers requests, without a socket."""
+    """Everything that handles requests, without a socket."""
 
     node: Node
     tables: Tables

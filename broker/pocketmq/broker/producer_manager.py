@@ -1,8 +1,8 @@
-"""ProducerManager: which producers of which group are connected. Source: ProducerManager, RocketMQ 4.9.7.
+"""ProducerManager: the connected producers of each group. Source: ProducerManager, RocketMQ 4.9.7.
 
     group -> connection -> ClientChannel; client id -> connection (for replies, PUSH_REPLY_MESSAGE)
 
-A heartbeat registers; UNREGISTER_CLIENT, the end of the connection or 120 s of silence remove.
+A heartbeat registers a producer; UNREGISTER_CLIENT, a closed connection or 120 s of silence remove it.
 """
 
 import logging
@@ -30,7 +30,7 @@ class ProducerManager:
         self._turn = 0
 
     def register(self, group: str, channel: ClientChannel) -> None:
-        """A heartbeat named this group."""
+        """Register a producer named by a heartbeat."""
         members = self.groups.setdefault(group, {})
         known = members.get(channel.connection)
         if known is None:
@@ -41,7 +41,7 @@ class ProducerManager:
         known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def unregister(self, group: str, connection: Peer) -> None:
-        """The client said that it leaves."""
+        """Remove a producer that leaves the group."""
         if self._remove(group, connection) is not None:
             log.info("unregister a producer[%s] from group %s", connection.address, group)
 
@@ -73,7 +73,7 @@ class ProducerManager:
         return channel
 
     def scan(self) -> None:
-        """Remove clients that are silent for 120 s, and close their connections."""
+        """Remove clients silent for 120 s, and close their connections."""
         now = self._clock.monotonic_ms()
         for group, members in list(self.groups.items()):
             for connection, channel in list(members.items()):
@@ -88,13 +88,13 @@ class ProducerManager:
                     connection.abort()
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of a producer by its client id."""
+        """Return the connection of a producer by its client id."""
         return self._connection_of.get(client_id)
 
     def available(
         self, group: str | None, is_allowed: Callable[[Peer], bool] = lambda _: True
     ) -> Peer | None:
-        """One open connection of the group that is allowed, in turn; None if absent."""
+        """Return an open, allowed connection of the group, round robin; None if absent."""
         members = self.groups.get(group or "")
         if not members:
             log.warning("Check transaction failed, channel table is empty. groupId=%s", group)
@@ -108,7 +108,7 @@ class ProducerManager:
         return None
 
     def channels(self) -> Iterator[tuple[str, ClientChannel]]:
-        """(group, channel) of everybody connected."""
+        """Yield (group, channel) of every connected producer."""
         for group, members in self.groups.items():
             for channel in members.values():
                 yield group, channel

@@ -1,13 +1,13 @@
-"""Promise: when what was stored may be answered with success. One place for every front and every act.
+"""Promise: when a stored message may be answered with success. One place for every front and every act.
 
-    flushDiskType   brokerRole                    a success says that it is
+    flushDiskType   brokerRole                    on success the message is
     ASYNC_FLUSH     ASYNC_MASTER                  in this machine's memory: it survives the process
     SYNC_FLUSH      any                           on this machine's disk
     any             SYNC_MASTER                   with inSyncReplicas - 1 slaves, too
 
-1. Both waits run side by side. Of two failures the slaves' is answered, as RocketMQ's replica status is set
+1. Both waits run concurrently. Of two failures the slaves' is reported, as RocketMQ sets the replica status
    last.
-2. A message that fails here is stored and will be delivered: the codes say what is not known of it.
+2. A message that fails here is stored and will be delivered: the code says what is not known of it.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class Promise:
 
     @property
     def waits(self) -> bool:
-        """Whether an answer has to wait for anything: else it may be given at once."""
+        """Return True if a response has to wait for anything, else it may be sent at once."""
         return self.is_sync_flush or self.replicas.wanted
 
     def ask_slaves(self, end: int, done: Callable[[ResponseCode], object]) -> ResponseCode | None:
-        """The slaves' half, see Replicas.ask; SUCCESS where nobody waits for them."""
+        """Wait for the slaves only, see Replicas.ask; SUCCESS if that is not required."""
         if not self.replicas.wanted:
             return ResponseCode.SUCCESS
         if self.is_sync_flush:
@@ -41,7 +41,7 @@ class Promise:
         return self.replicas.ask(end, done)
 
     async def kept(self, end: int) -> ResponseCode:
-        """Wait until the log is safe up to `end`: what `when_kept` says. Raises: StoreClosed."""
+        """Wait until the log is safe up to `end`; return what `when_kept` does. Raises: StoreClosed."""
         answered: asyncio.Future[ResponseCode] = asyncio.get_running_loop().create_future()
 
         def done(code: ResponseCode) -> None:
@@ -52,9 +52,9 @@ class Promise:
         return await answered if code is None else code
 
     def when_kept(self, end: int, done: Callable[[ResponseCode], object]) -> ResponseCode | None:
-        """The same without a task; end: a record's position + size.
+        """Like `kept`, without a task; end: a record's position + size.
 
-        Returns: SUCCESS, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT when that is known
+        Returns: SUCCESS, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT if that is known
         already; None: `done` is called with it, once. Raises: StoreClosed.
         """
 
@@ -72,7 +72,7 @@ class Promise:
     def _when_flushed(
         self, end: int, done: Callable[[ResponseCode], object]
     ) -> ResponseCode | None:
-        """The disk's half."""
+        """Wait for the disk only."""
         flushed = self._store.flushed(end) if self.is_sync_flush else None
         if flushed is None:
             return ResponseCode.SUCCESS

@@ -1,6 +1,6 @@
-"""PullFilters: what a pull lets through, by the group's subscription or by its own.
+"""PullFilters: what a pull lets through, by the group's subscription or by its own expression.
 
-The rungs 23 to 28 of a pull. Source: PullMessageProcessor, RocketMQ 4.9.7; acceptance S73-S80.
+Steps 23 to 28 of a pull. Source: PullMessageProcessor, RocketMQ 4.9.7; acceptance S73-S80.
 """
 
 import logging
@@ -29,19 +29,19 @@ _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 
 
 def brings_its_own(pull: PullMessageHeader) -> bool:
-    """Whether a pull is filtered by the expression that comes with it."""
+    """Return True if a pull carries the expression to filter by."""
     return bool(pull.sys_flag & _SUBSCRIPTION)
 
 
 def properties_filter(matches: EntryFilter | None) -> Callable[[bytes], bool] | None:
-    """What a held pull asks of the properties of a new message; None: its tags code says enough."""
+    """Return the filter of a held pull on a new message's properties; None if its tag code suffices."""
     if isinstance(matches, ExpressionMessageFilter | SubGroupFilter):
         return matches.properties
     return None
 
 
 class PullFilters:
-    """Makes them; keeps those of groups that filter by SQL92."""
+    """Creates filters; caches those of groups that filter by SQL92."""
 
     def __init__(
         self, config: BrokerConfig, consumers: ConsumerManager, filters: ConsumerFilterManager
@@ -52,7 +52,7 @@ class PullFilters:
         self._expression_filters: dict[tuple[str, str], ExpressionMessageFilter] = {}
 
     def of_group(self, pull: PullMessageHeader, group: GroupConfig) -> EntryFilter | None:
-        """What the pull lets through; None: everything. Raises: Refused (rungs 23 to 28)."""
+        """Return the filter of a pull; None lets everything through. Raises: Refused (steps 23 to 28)."""
         if brings_its_own(pull):
             return self.own(pull)
         name, topic = pull.consumer_group, pull.topic
@@ -105,7 +105,7 @@ class PullFilters:
         return cached
 
     def own(self, pull: PullMessageHeader) -> EntryFilter | None:
-        """The filter of a pull that brings its expression (PullSysFlag.SUBSCRIPTION)."""
+        """Return the filter of a pull that carries its expression (PullSysFlag.SUBSCRIPTION)."""
         try:
             subscription = build_subscription(pull.topic, pull.subscription, pull.expression_type)
         except IllegalArgument:
@@ -152,20 +152,20 @@ class PullFilters:
             )
 
     def tags(self, subscription: SubscriptionData) -> EntryFilter | None:
-        """By the tags of a subscription."""
+        """Return the filter for the tags of a subscription."""
         if subscription.class_filter_mode or subscription.is_all:
             return None
         return TagFilter.of(subscription)
 
     def nobody(self, group: str) -> Refused:
-        """The refusal of a pull of a group that has no members here."""
+        """Return the refusal of a pull by a group that has no members here."""
         log.warning("the consumer's group info not exist, group: %s", group)
         return Refused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist" + FAQ
         )
 
     def not_subscribed(self, group: str, topic: str) -> Refused:
-        """The refusal of a pull of a topic that is not subscribed."""
+        """Return the refusal of a pull of a topic that is not subscribed."""
         log.warning("the consumer's subscription not exist, group: %s, topic:%s", group, topic)
         return Refused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ

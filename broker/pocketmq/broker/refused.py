@@ -1,10 +1,10 @@
-"""Refused, OffsetMoved: what an act raises when it does not do what it was asked."""
+"""Refused, OffsetMoved: how an act declines a request."""
 
 from pocketmq.remoting.codes import ResponseCode
 
 
 class Refused(Exception):
-    """Nothing was done, because of `remark`; each front has its own words for `code`."""
+    """Nothing was done, because of `remark`; each front translates `code` for its clients."""
 
     def __init__(self, code: ResponseCode, remark: str | None = None) -> None:
         super().__init__(remark or code.name)
@@ -13,7 +13,7 @@ class Refused(Exception):
 
 
 class OffsetMoved(Exception):
-    """A pull whose client must go on at `offset` instead."""
+    """A pull whose client must continue at `offset` instead."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(f"go on at {offset}")

@@ -1,10 +1,10 @@
 """Registration: this broker's entry at every name server. Source: BrokerOuterAPI, BrokerController, 4.9.7.
 
-1. Registered once before the broker says that it is ready, then every registerNameServerPeriod, and at
+1. Registered once before the broker reports that it is ready, then every registerNameServerPeriod, and at
    once when a topic changes. Unregistered at a clean stop.
-2. A name server of the same process is told by a call, before the request that made the topic is
-   answered. The others are told over one lasting connection each: its end is the broker's death to them.
-3. A name server that cannot be reached costs the others nothing; it is told again in the next round.
+2. A name server of the same process is called directly, before the request that created the topic is
+   answered. The others are told over one lasting connection each: when it closes, they drop the broker.
+3. An unreachable name server does not delay the others; it is told again in the next round.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _GATHER_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a name server knows a broker by; addresses are `ip:port`."""
+    """How name servers identify a broker; addresses are `ip:port`."""
 
     cluster: str
     broker_name: str
@@ -59,7 +59,7 @@ class LocalNameServer(Protocol):
         data_version: DataVersion,
         topics: Iterable[TopicConfig],
     ) -> Mapping[str, str]:
-        """Enter the broker and these topics, others that it had stay; returns ORDER_TOPIC_CONFIG."""
+        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG."""
         ...
 
     def unregister(self, identity: BrokerIdentity) -> None:
@@ -67,19 +67,19 @@ class LocalNameServer(Protocol):
         ...
 
     def let_go(self, identity: BrokerIdentity) -> None:
-        """Keep the broker, but let another take its place."""
+        """Keep the broker registered, but let another take its place."""
         ...
 
     def route(self, topic: str) -> Mapping[str, Any] | None:
-        """TopicRouteData of a topic as JSON; None when no broker serves it."""
+        """Return TopicRouteData of a topic as JSON; None if no broker serves it."""
         ...
 
     def announce(self, namespace: str, key: str, value: str | None) -> None:
-        """Keep a value for whoever asks; None: no longer. Raises: OSError."""
+        """Store a value for anyone to query; None deletes it. Raises: OSError."""
         ...
 
     def announced(self, namespace: str) -> Mapping[str, str]:
-        """The values of a namespace by their keys."""
+        """Return the values of a namespace by key."""
         ...
 
 
@@ -111,27 +111,27 @@ class Registration:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a name server knows the broker, as of the last answer."""
+        """Return True if a name server knows the broker, as of the last answer."""
         return bool(self._taken)
 
     @property
     def addresses(self) -> list[str]:
-        """Name servers over the wire, from namesrvAddr."""
+        """Return the remote name servers, from namesrvAddr."""
         return parse_addresses(self._config.namesrv_addr)
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
-        """Listener of TopicConfigManager (invariant 2)."""
+        """Handle changed topics, as listener of TopicConfigManager (invariant 2)."""
         if self._local is not None:
             self._register_local(changed)
         if self._config.namesrv_addr:
             self._changed.set()
 
     def ask_again(self) -> None:
-        """A slave that knows no master asks the name servers once more, by registering."""
+        """Query the name servers for the master again, by registering; used by a slave that knows none."""
         self._changed.set()
 
     async def become(self, identity: BrokerIdentity) -> None:
-        """The broker's role has changed: another number, and routes say so at once."""
+        """Register a changed role with its new id, so that routes show it at once."""
         old = self.identity
         if old.broker_id != identity.broker_id:
             await self.stop()
@@ -141,7 +141,7 @@ class Registration:
         await self.start()
 
     async def renumber(self, broker_id: int, ha_address: str | None = None) -> None:
-        """Register under this number without leaving the one before, which another broker may have."""
+        """Register under this id without unregistering the old one, which another broker may have now."""
         self.identity = replace(
             self.identity,
             broker_id=broker_id,
@@ -151,13 +151,13 @@ class Registration:
         await self.start()
 
     def let_go(self) -> None:
-        """Another broker may take this one's place, until it is renumbered: it is not registered again."""
+        """Let another broker take this one's place: it stops registering until it is renumbered."""
         self._is_let_go = True
         if self._local is not None:
             self._local.let_go(self.identity)
 
     async def start(self) -> None:
-        """Register everywhere, once, unless another broker is to take the place; failures are logged."""
+        """Register everywhere once, unless another broker takes the place; failures are logged."""
         if self._is_let_go:
             return
         if self._local is not None:
@@ -166,7 +166,7 @@ class Registration:
         await self._register_all(check_order=True)
 
     async def run(self, side_tasks: SideTasks) -> None:
-        """Run until cancelled: again every period, and at once when topics changed."""
+        """Register every period, and at once when topics changed, until cancelled."""
         await side_tasks.repeat("registration", lambda: self._round(side_tasks))
 
     async def _round(self, side_tasks: SideTasks) -> None:
@@ -222,7 +222,7 @@ class Registration:
         )
 
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
-        """The topic as it is told to name servers: with a restricted broker, its permission."""
+        """Return the topic as reported to name servers: restricted by the broker's own permission."""
         perm = self._config.broker_permission
         if perm & READ_WRITE == READ_WRITE:
             return topic
@@ -301,7 +301,7 @@ class Registration:
                 self._topics.update_order_topics([str(topic) for topic in order])
 
     async def _is_news(self, address: str, timeout_ms: int) -> bool:
-        """Whether the name server has another DataVersion than ours (forceRegister=false)."""
+        """Return True if the name server has a DataVersion other than ours (forceRegister=false)."""
         identity = self.identity
         header = QueryDataVersionHeader(
             broker_name=identity.broker_name,
@@ -332,7 +332,7 @@ def _body(topics: list[TopicConfig], version: dict[str, int]) -> bytes:
 
 
 def _compressed_body(topics: list[TopicConfig], version: dict[str, int]) -> bytes:
-    """RegisterBrokerBody.encode with compress: length-prefixed texts, deflated."""
+    """Encode a registration as RegisterBrokerBody.encode with compress: length-prefixed texts, deflated."""
     parts = [_text(fastjson.dumps(version)), struct.pack(">i", len(topics))]
     for topic in topics:
         line = (
@@ -349,7 +349,7 @@ def _text(raw: bytes) -> bytes:
 
 
 def parse_addresses(text: str) -> list[str]:
-    """`ip:port;ip:port` -> the addresses in order, each once; commas are taken for semicolons.
+    """Parse `ip:port;ip:port` into addresses in order, without duplicates; commas count as semicolons.
 
     >>> parse_addresses("10.0.0.1:9876; 10.0.0.2:9876;")
     ['10.0.0.1:9876', '10.0.0.2:9876']

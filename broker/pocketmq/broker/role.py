@@ -1,14 +1,14 @@
 """Role: what runs and what is answered only while this broker is the master of its name.
 
-A master writes of its own accord: delayed messages that are due, transaction checks, messages that are
-popped again, topics that a client's first use makes. A broker that follows a master must do none of it:
-its log is the master's, byte for byte. All of it is listed here, and nowhere else is it asked who leads.
+A master writes on its own: due delayed messages, transaction checks, redelivered pops, automatically created
+topics. A broker that follows a master must do none of this: its log is the master's, byte for byte. All of it
+is listed here, and nowhere else does code ask who leads.
 
 1. The services are tasks; `lead` starts them, `follow` ends them and waits for their end.
-2. MASTER_ONLY names the requests that a follower refuses. While it follows they stand in the table of
-   handlers instead of the real ones; while it leads nothing is in a request's way.
-3. `leads` answers for what a request does beside its answer: a heartbeat makes no retry topic and a pull
-   stores no offset while the broker follows.
+2. MASTER_ONLY names the requests that a follower refuses. While it follows, refusals replace their entries
+   in the table of handlers; while it leads, requests pass through no extra check.
+3. `leads` decides on the side effects of requests: while the broker follows, a heartbeat creates no retry
+   topic and a pull stores no offset.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Service:
 
 
 class Gate(Protocol):
-    """What stands before the requests that only a master answers (wire/gate.py)."""
+    """Guards the requests that only a master answers (wire/gate.py)."""
 
     def open(self) -> None:
         """Let them through."""
@@ -97,7 +97,7 @@ class Role:
         *,
         leads: bool = True,
     ) -> None:
-        """Lead, or be silent. tasks: the parent of the services."""
+        """Lead, or stay silent. tasks: the parent of the services."""
         self._services = tuple(services)
         self._gate = gate
         self._tasks = tasks
@@ -107,7 +107,7 @@ class Role:
             gate.shut()
 
     def lead(self) -> None:
-        """Be the master, from now on."""
+        """Become the master."""
         assert self._tasks is not None
         assert self._gate is not None
         self.leads = True
@@ -117,7 +117,7 @@ class Role:
         ]
 
     async def follow(self) -> None:
-        """Be silent; returns when every service has ended."""
+        """Stop leading; returns when every service has ended."""
         assert self._gate is not None
         self.leads = False
         self._gate.shut()

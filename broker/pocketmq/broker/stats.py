@@ -1,10 +1,10 @@
-"""BrokerStats: what was put and got, by topic, queue and group. Source: BrokerStatsManager, StatsItem,
+"""BrokerStats: messages put and got, by topic, queue and group. Source: BrokerStatsManager, StatsItem,
 StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
 
 1. The hot paths only add to plain counters: one `PutCounter` per queue, one `GetCounter` per queue and
-   group. RocketMQ's items (TOPIC_PUT_NUMS ...) are sums over them, made when somebody asks or samples.
-2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is
-   its last point less its first, its first point is a made-up zero one period before the second.
+   group. RocketMQ's items (TOPIC_PUT_NUMS ...) are sums over them, computed when queried or sampled.
+2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is its
+   last point less its first; the very first point is an artificial zero one period before the second.
 3. Whole-broker rates are sampled every second and kept for 10 minutes; all of them are three numbers,
    for 10, 60 and 600 s, from the first second on (tools read them as numbers).
 """
@@ -38,9 +38,10 @@ _PERIODS = (10, 60, 600)
 
 
 class PutCounter:
-    """Messages put into one queue: their number, their bytes, and how many came behind the first of a
-    batch (so that a single message costs three additions). sizes: of its topic's messages, by the powers of
-    two that they do not exceed."""
+    """Messages put into one queue: count, bytes, and how many followed the first of a batch (so that a
+    single message costs three additions). sizes: of its topic's messages, by the powers of two that they
+    do not exceed.
+    """
 
     __slots__ = ("batched", "nums", "size", "sizes")
 
@@ -50,12 +51,12 @@ class PutCounter:
 
     @property
     def calls(self) -> int:
-        """Requests that brought them."""
+        """Return the number of requests."""
         return self.nums - self.batched
 
 
 class GetCounter:
-    """Messages that one group got from one queue: number, bytes, pulls, ms that those pulls took."""
+    """Messages that one group got from one queue: count, bytes, pulls, and ms spent in those pulls."""
 
     __slots__ = ("calls", "latency_ms", "nums", "size")
 
@@ -79,7 +80,7 @@ class Window(NamedTuple):
     avgpt: float
 
     def to_json(self) -> dict[str, float]:
-        """As VIEW_BROKER_STATS_DATA answers it."""
+        """Return it as VIEW_BROKER_STATS_DATA does."""
         return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
 
 
@@ -120,7 +121,7 @@ class Totals(NamedTuple):
 
 
 class BrokerStats:
-    """Owner of the counters. `tick` is called every second, whoever holds the clock."""
+    """Owner of the counters. `tick` is called every second by the owner of the clock."""
 
     def __init__(self, clock: Clock, cluster: str, totals: Callable[[], Totals]) -> None:
         self._clock = clock
@@ -144,7 +145,7 @@ class BrokerStats:
     # ------------------------------------------------------------ counting
 
     def put_counter(self, topic: str, queue_id: int) -> PutCounter:
-        """The counter of a queue; keep it, and add to it."""
+        """Return the counter of a queue; keep it, and add to it."""
         found = self.put.get((topic, queue_id))
         if found is None:
             sizes = self.sizes.setdefault(topic, [0] * _POWERS)
@@ -152,18 +153,18 @@ class BrokerStats:
         return found
 
     def get_counter(self, group: str, topic: str, queue_id: int) -> GetCounter:
-        """The counter of a group's pulls from a queue."""
+        """Return the counter of a group's pulls from a queue."""
         found = self.got.get((group, topic, queue_id))
         if found is None:
             found = self.got[group, topic, queue_id] = GetCounter()
         return found
 
     def count_sent_back(self, group: str, topic: str) -> None:
-        """A message came back to be consumed again."""
+        """Count a message that was sent back for redelivery."""
         self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Drop the counters of a deleted topic."""
         self.sizes.pop(topic, None)
         self.put = {key: counter for key, counter in self.put.items() if key[0] != topic}
         self.got = {key: counter for key, counter in self.got.items() if key[1] != topic}
@@ -173,7 +174,7 @@ class BrokerStats:
         }
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted."""
+        """Drop the counters of a deleted group."""
         self.got = {key: counter for key, counter in self.got.items() if key[0] != group}
         self.sent_back = {key: n for key, n in self.sent_back.items() if key[0] != group}
         self._items = {
@@ -183,7 +184,7 @@ class BrokerStats:
     # ------------------------------------------------------------ sampling
 
     def tick(self) -> None:
-        """Once a second: the broker's rates; every 10 s, 10 min, 1 h: the items; at midnight: the day."""
+        """Sample: every second the broker's rates; every 10 s, 10 min, 1 h the items; at midnight the day."""
         now = self._clock.monotonic_ms()
         totals = self._totals()
         self._rates.append((now, totals))
@@ -208,7 +209,7 @@ class BrokerStats:
             item.sample(window, now, value, times)
 
     def _sums(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Every item's (value, times) now (invariant 1)."""
+        """Return every item's current (value, times) (invariant 1)."""
         sums: dict[tuple[str, str], tuple[int, int]] = {}
         for name, key, value, times in self._parts():
             old = sums.get((name, key))
@@ -235,7 +236,7 @@ class BrokerStats:
     # ------------------------------------------------------------ asking
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """(minute, hour, day) of an item; None when nothing was ever counted for it."""
+        """Return (minute, hour, day) of an item; None if nothing was ever counted for it."""
         item = self._items.get((name, key))
         if item is None or not all(item.windows):
             found = self._sums().get((name, key))
@@ -250,22 +251,22 @@ class BrokerStats:
         return item.view(0), item.view(1), item.view(2)
 
     def minute_rate(self, name: str, key: str) -> float:
-        """An item per second over the last minute, as it was sampled; 0 before the first sample."""
+        """Return an item per second over the last minute, as sampled; 0 before the first sample."""
         item = self._items.get((name, key))
         return 0.0 if item is None else item.view(0).tps
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages that a group gets per second, over the last minute."""
+        """Return the messages that a group got per second, over the last minute."""
         found = self.windows(GROUP_GET_NUMS, f"{topic}@{group}")
         return 0.0 if found is None else found[0].tps
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages put into a topic per second, over the last minute."""
+        """Return the messages put into a topic per second, over the last minute."""
         found = self.windows(TOPIC_PUT_NUMS, topic)
         return 0.0 if found is None else found[0].tps
 
     def rates(self, of: Callable[[Totals], int]) -> tuple[float, float, float]:
-        """Per second over the last 10, 60 and 600 s (or since the start, when that is less)."""
+        """Return the rates per second over the last 10, 60 and 600 s (or since the start, if less)."""
         last_ms, last = self._rates[-1]
         found = []
         for seconds in _PERIODS:
@@ -276,11 +277,11 @@ class BrokerStats:
         return found[0], found[1], found[2]
 
     def rate_text(self, of: Callable[[Totals], int]) -> str:
-        """`rates` as GET_BROKER_RUNTIME_INFO shows them: three numbers joined by blanks."""
+        """Return `rates` as GET_BROKER_RUNTIME_INFO shows them: three numbers joined by blanks."""
         return " ".join(str(rate) for rate in self.rates(of))
 
 
 def _next_midnight(now_ms: int) -> int:
-    """Wall time of the next local midnight."""
+    """Return the wall time of the next local midnight."""
     day = datetime.fromtimestamp(now_ms / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
     return int((day + timedelta(days=1)).timestamp() * 1000)

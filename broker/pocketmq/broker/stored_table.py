@@ -1,12 +1,12 @@
-"""StoredTable: a ConfigManager whose rows are on the disk before anybody relies on them.
+"""StoredTable: a ConfigManager whose rows are on disk before anybody relies on them.
 
-1. A row that is put is on the disk before anybody is told, or it is not there: when the save fails it gets
-   its old value back, and who waits hears why. `keep` is for rows that the broker makes by itself, and would
-   make again: they stay, and are saved with the next try.
-2. While `saving` runs, rows are saved off the event loop, all that wait with one write; `stored` is what an
-   answer waits for. Without it, as in tools and while a broker starts or stops, each put saves at once.
-3. A table of more than WHOLE_MAX rows is not written anew for each row: changes go to a ConfigJournal until
-   that is large enough for the whole file to pay. A clean stop leaves only the whole file.
+1. A put row is on disk before anybody is told; if the save fails, the row gets its old value back and the
+   waiters get the error. `keep` is for rows that the broker creates itself, and would create again: they
+   stay, and the next save includes them.
+2. While `saving` runs, rows are saved off the event loop, all pending ones with one write; responses wait for
+   `stored`. Otherwise, as in tools and while a broker starts or stops, each put saves at once.
+3. A table of more than WHOLE_MAX rows is not rewritten for each row: changes go to a ConfigJournal until it
+   is so large that rewriting the file pays off. A clean stop leaves only the whole file.
 Owner: the broker, on its event loop; one write at a time.
 """
 
@@ -29,20 +29,20 @@ _JOURNAL_ROW_SIZE = 64
 
 
 class Row(Protocol):
-    """A row, as the file has it."""
+    """A row of the file."""
 
     def to_json(self) -> dict[str, Any]: ...
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises: AttributeError, KeyError, TypeError, ValueError when it is none."""
+        """Parse a row. Raises: AttributeError, KeyError, TypeError, ValueError if it is malformed."""
 
 
 V = TypeVar("V", bound=Row)
 
 
 class _Batch(Generic[V]):
-    """Rows that one write saves."""
+    """Rows saved by one write."""
 
     def __init__(self) -> None:
         # Key -> the value that is on the disk; None: no such row.
@@ -53,7 +53,7 @@ class _Batch(Generic[V]):
 
 
 class StoredTable(ConfigManager, Generic[V]):
-    """table: the rows' name in the file; row_class: what they are; key: the row's attribute that names it."""
+    """table: the rows' name in the file; row_class: their type; key: the row attribute that names them."""
 
     table: ClassVar[str]
     key: ClassVar[str]
@@ -116,7 +116,7 @@ class StoredTable(ConfigManager, Generic[V]):
         return self._writer(None)
 
     def _writer(self, batch: _Batch[V] | None) -> Callable[[], None]:
-        """What brings a batch (None: the whole table) to the disk, for a thread."""
+        """Return what writes a batch (None: the whole table) to disk, to be called in a thread."""
         version = self.data_version.to_json()
         large = len(self.rows) > WHOLE_MAX
         journal_full = self._journal.size > len(self.rows) * _JOURNAL_ROW_SIZE
@@ -149,9 +149,9 @@ class StoredTable(ConfigManager, Generic[V]):
         keep: bool = False,
         after: Callable[[], None] | None = None,
     ) -> None:
-        """Set a row, or remove it; `after` is called when it is on the disk (invariants 1 and 2).
+        """Set a row, or remove it; `after` is called when it is on disk (invariants 1 and 2).
 
-        Raises: OSError when it is saved at once, and could not be.
+        Raises: OSError if it is saved at once and that fails.
         """
         batch = self._next
         if keep:
@@ -178,7 +178,7 @@ class StoredTable(ConfigManager, Generic[V]):
         self._saved(batch)
 
     def take_all(self, rows: dict[str, V], version: Any) -> None:
-        """The table of a master, whole; saved like rows that are kept (1)."""
+        """Replace the whole table by a master's; saved like kept rows (1)."""
         self.rows.clear()
         self.rows.update(rows)
         self.data_version = DataVersion.of_file(version)
@@ -189,9 +189,9 @@ class StoredTable(ConfigManager, Generic[V]):
             self._wake.set()
 
     def stored(self, key: str | None = None) -> "asyncio.Future[None] | None":
-        """Wait until a row, or all rows, are on the disk. Returns: None when they are.
+        """Return a future done when a row, or all rows, are on disk; None if they already are.
 
-        The future is shared: wait with a shield. It fails with what the save failed with.
+        The future is shared: wait with a shield. It fails if the save does.
         """
         for batch in (self._next, self._now):
             if batch is None:
@@ -206,7 +206,7 @@ class StoredTable(ConfigManager, Generic[V]):
     # ------------------------------------------------------------ saving
 
     async def saving(self, side_tasks: SideTasks) -> None:
-        """Save what is put, until cancelled."""
+        """Save changed rows until cancelled."""
         self._wake = asyncio.Event()
         try:
             await side_tasks.repeat(self.name, self._round)
@@ -237,7 +237,7 @@ class StoredTable(ConfigManager, Generic[V]):
             batch.done.set_result(None)
 
     def _failed(self, batch: _Batch[V], error: Exception) -> None:
-        """Roll back, the newest first; what stays, and the file as it should be, is tried again."""
+        """Roll back, newest first; kept rows and the file as it should be are saved with the next try."""
         newer, self._next = self._next, _Batch()
         for each in (newer, batch):
             self._undo(each)

@@ -1,6 +1,6 @@
-"""TagFilter: the first of the two steps of tag filtering (S80): tag codes against the queue's entries.
+"""TagFilter: the broker's part of tag filtering (S80): tag codes against the queue's entries.
 
-The client compares the tags themselves, since two tags can share a code.
+The client then compares the tags themselves, since two tags can share a code.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from pocketmq.remoting.subscription import SubscriptionData
 
 
 class TagFilter:
-    """An EntryFilter of the store: the codes that pass, and no second look."""
+    """An EntryFilter of the store: the codes that pass; records need no second check."""
 
     __slots__ = ("codes",)
     record: Callable[[memoryview], bool] | None = None
@@ -20,7 +20,7 @@ class TagFilter:
 
     @staticmethod
     def of(subscription: SubscriptionData) -> "TagFilter":
-        """The filter of a tag subscription; equal code sets share one."""
+        """Return the filter of a tag subscription; equal code sets share one."""
         return _filter_of(frozenset(subscription.code_set))
 
 

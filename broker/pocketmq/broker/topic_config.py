@@ -1,6 +1,6 @@
 """TopicConfigManager: the topics of this broker, config/topics.json. Source: TopicConfigManager, 4.9.7.
 
-1. A change is on disk before anybody is told of it, and every name server is told at once (topics_changed).
+1. A change is on disk before anybody is told, and every name server is told at once (topics_changed).
 2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
    = min(the producer's number, the default topic's write queues), permission without that bit.
 3. The default topic TBW102 exists only with autoCreateTopicEnable.
@@ -77,7 +77,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         yield TopicConfig(config.broker_cluster_name + REPLY_SUFFIX, 1, 1)
 
     def _make_template(self) -> None:
-        """The topic that automatic topics are made from, where the setting was off until now."""
+        """Create the topic that automatic topics are copied from, if the setting was off until now."""
         template = self.topics.get(AUTO_CREATE_TOPIC)
         if template is None or not template.perm & Perm.INHERIT:
             count = self._config.default_topic_queue_nums
@@ -88,11 +88,11 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     # ------------------------------------------------------------ asking
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The topic's configuration, or None."""
+        """Return the topic's configuration, or None."""
         return self.topics.get(topic)
 
     def is_system(self, topic: str) -> bool:
-        """Whether the name is the system's own: built in, or prefixed `rmq_sys_`."""
+        """Return True if the name is a system topic's: built in, or prefixed `rmq_sys_`."""
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     def is_order(self, topic: str) -> bool:
@@ -104,7 +104,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def create_in_send(
         self, topic: str, default_topic: str, producer: str, queue_nums: int, sys_flag: int
     ) -> TopicConfig | None:
-        """Invariant 2; None when the default topic does not allow it."""
+        """Apply invariant 2; None if the default topic does not allow it."""
         found = self.topics.get(topic)
         if found is not None:
             return found
@@ -151,7 +151,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def create_internal(
         self, topic: str, queue_nums: int, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic, made if there is none: retry, dead letters, transactions.
+        """Return a retry, dead-letter or transaction topic, creating it if absent.
 
         Source: createTopicInSendMessageBackMethod.
         """
@@ -163,11 +163,11 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         return found
 
     def create_check_max_time(self) -> TopicConfig:
-        """Where half messages go that were checked in vain."""
+        """Create the topic for half messages that were checked too often."""
         return self.create_internal(TRANS_CHECK_MAX_TIME_TOPIC, 1)
 
     def update(self, topic: TopicConfig) -> None:
-        """Make or replace a topic (UPDATE_AND_CREATE_TOPIC)."""
+        """Create or replace a topic (UPDATE_AND_CREATE_TOPIC)."""
         old = self.topics.get(topic.topic)
         if old is not None:
             log.info("update topic config, old:[%s] new:[%s]", old, topic)
@@ -176,7 +176,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         self._put(topic)
 
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
-        """Take over which topics are ordered, as the name server's ORDER_TOPIC_CONFIG says."""
+        """Apply the name server's ORDER_TOPIC_CONFIG: which topics are ordered."""
         ordered = set(order_topics)
         changed = [
             topic for topic in self.topics.values() if topic.order != (topic.topic in ordered)
@@ -194,7 +194,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             self.put(topic.topic, replace(topic, order=order), keep=True)
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; False when there was none."""
+        """Remove a topic; False if there was none."""
         old = self.topics.get(topic)
         if old is None:
             log.warning("delete topic config failed, topic: %s not exists", topic)
@@ -205,16 +205,16 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         return True
 
     def tell_again(self) -> None:
-        """Every topic looks different from outside: the broker's permission was changed."""
+        """Announce every topic as changed: the broker's permission was changed."""
         self.data_version = self.data_version.next(self._clock.now_ms())
         name, topic = next(iter(self.topics.items()))
         self.put(name, topic, keep=True)
         self._tell(list(self.topics.values()))
 
     def restore_internal(self, store: MessageStore) -> None:
-        """Make the topics again that the broker makes by itself and whose queues are there.
+        """Recreate internal topics whose queues exist.
 
-        They are not waited for when they are made: a crash may come before they are saved.
+        Nobody waits for their save when they are created, so a crash may lose them.
         """
         for topic in store.topics():
             if topic not in self.topics and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):

@@ -1,21 +1,21 @@
-"""Half messages: which are decided, and asking the producers of those that are not.
+"""Half messages: tracks which are decided, and asks the producers of those that are not.
 
 Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.9.7; wire.md 3.8.
 
     RMQ_SYS_TRANS_HALF_TOPIC     queue 0: half messages
     RMQ_SYS_TRANS_OP_HALF_TOPIC  queue 0: op messages, tag `d`, body = half-queue offset as text (5.x:
                                  several, separated by commas): that half message is decided
-    config/consumerOffset.json   group CID_RMQ_SYS_TRANS: both queues are done up to these offsets
+    config/consumerOffset.json   group CID_RMQ_SYS_TRANS: both queues are processed up to these offsets
 
-1. Every half message below the half offset is decided, given up, or was replaced by a later one.
+1. Every half message below the half offset is decided, given up, or replaced by a later one.
 2. An undecided one that is due is replaced: appended again with TRANSACTION_CHECK_TIMES + 1, so that the
-   half offset can move on, and its producer group is asked (CHECK_TRANSACTION_STATE). One with
-   CHECK_IMMUNITY_TIME_IN_SECONDS that is not due is replaced unasked.
-3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset, so a crash
-   before the offsets are saved asks nobody twice, and a decision that names the old one counts for the
-   new one. RocketMQ carries the first out and later asks about the second.
+   half offset can advance, and its producer group is asked (CHECK_TRANSACTION_STATE). One with
+   CHECK_IMMUNITY_TIME_IN_SECONDS that is not due is replaced without asking.
+3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset, so that after
+   a crash before the offsets are saved nobody is asked twice, and a decision that names the old one applies
+   to the new one. RocketMQ carries out the first and later asks about the second.
 4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC.
-5. Everything is read back from the two queues at the start: nothing else has to survive.
+5. A start restores everything from the two queues: nothing else has to survive.
 """
 
 import asyncio
@@ -79,18 +79,18 @@ class HalfMessages:
 
     @property
     def waiting_count(self) -> int:
-        """Half messages whose end is not known."""
+        """Return the number of undecided half messages."""
         end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
         return max(0, end - self.half_offset - len(self._decided))
 
     @property
     def half_offset(self) -> int:
-        """First half message that is not done with."""
+        """Return the offset of the first half message still to be processed."""
         return self._offset(TRANS_HALF_TOPIC)
 
     @property
     def op_offset(self) -> int:
-        """First op message that is still of use."""
+        """Return the offset of the first op message still needed."""
         return self._offset(TRANS_OP_HALF_TOPIC)
 
     def _offset(self, topic: str) -> int:
@@ -106,20 +106,22 @@ class HalfMessages:
         self.read_ops()
 
     def current(self, half_offset: int) -> int:
-        """The offset that stands for a half message now: its own, or that of its last replacement."""
+        """Return the current offset of a half message: its own, or that of its last replacement."""
         return self._replaced_by.get(half_offset, half_offset)
 
     def is_decided(self, half_offset: int) -> bool:
-        """Whether the half message was committed, rolled back or replaced; known from half_offset on."""
+        """Return True if the half message was committed, rolled back or replaced; valid from half_offset
+        on.
+        """
         return half_offset in self._decided
 
     def count_end(self, half: Record, *, committed: bool) -> None:
-        """A producer has ended it."""
+        """Count a transaction that its producer ended."""
         topic = get_property(half.properties, b"REAL_TOPIC") or b""
         self.ended[topic.decode("utf-8", "replace"), committed] += 1
 
     def decide(self, half_offset: int) -> None:
-        """It is committed or rolled back: append its op message. Raises: StoreNotWriteable."""
+        """Append the op message of a committed or rolled-back half message. Raises: StoreNotWriteable."""
         if half_offset not in self._decided:
             self._append_op(half_offset, b"TAGS\x01d\x02")
         self.forget(half_offset)
@@ -132,7 +134,7 @@ class HalfMessages:
         return appended
 
     def forget(self, half_offset: int) -> None:
-        """Nothing more will be said of it: its replacements need not be known."""
+        """Drop the replacements of a half message that is finally decided."""
         for old in self._stands_for.pop(half_offset, ()):
             self._replaced_by.pop(old, None)
 
@@ -142,7 +144,7 @@ class HalfMessages:
         self.read_ops()
 
     def read_ops(self) -> None:
-        """Take in op messages that were appended since the last look."""
+        """Read op messages appended since the last call."""
         half_offset = self.half_offset
         while True:
             result = self._store.read(TRANS_OP_HALF_TOPIC, 0, self._op_read, _READ_COUNT)
@@ -172,7 +174,7 @@ class HalfMessages:
                 self._replaced_by[offset] = new
 
     def advance(self, half_offset: int) -> None:
-        """Everything below is done with: move both offsets and forget what they pass."""
+        """Move both offsets past processed messages and drop their state."""
         self._move(TRANS_HALF_TOPIC, half_offset)
         for offset in [offset for offset in self._decided if offset < half_offset]:
             del self._decided[offset]
@@ -185,7 +187,7 @@ class HalfMessages:
 
 
 class TransactionCheck:
-    """Looks through the half queue every transactionCheckInterval."""
+    """Checks the half queue every transactionCheckInterval."""
 
     def __init__(
         self,
@@ -215,7 +217,7 @@ class TransactionCheck:
         await self.check()
 
     async def check(self) -> None:
-        """One round: every half message that was there when it began."""
+        """Check every half message that was there when the round began."""
         # RocketMQ 4.9 makes the topic with its first look, whether there is a half message or not.
         self._topics.create_internal(TRANS_HALF_TOPIC, 1)
         end = self._store.max_offset(TRANS_HALF_TOPIC, 0)
@@ -233,7 +235,7 @@ class TransactionCheck:
             await asyncio.sleep(0)
 
     def _step(self, offset: int, end: int) -> int:
-        """Look at half messages from `offset` on; returns the first that is not done with."""
+        """Check half messages from `offset` on; return the first that is still open."""
         half = self._half
         stop = min(end, offset + _STEP)
         while offset < stop:
@@ -254,7 +256,7 @@ class TransactionCheck:
         return offset
 
     def _look_at(self, record: Record) -> bool:
-        """Deal with one undecided half message; False when it, and all behind it, are too young."""
+        """Process one undecided half message; False if it, and so all behind it, are too young."""
         now_ms = self._clock.now_ms()
         age_ms = now_ms - record.born_ms
         first = _number(get_property(record.properties, _FIRST_OFFSET))
@@ -281,7 +283,7 @@ class TransactionCheck:
         return True
 
     def _ask(self, record: Record, times: int) -> None:
-        """Invariant 2."""
+        """Apply invariant 2."""
         properties = add_property(
             remove_property(record.properties, _CHECK_TIMES), _CHECK_TIMES, str(times).encode()
         )
@@ -313,7 +315,7 @@ class TransactionCheck:
         connection.tell(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body)
 
     def _give_up(self, record: Record) -> None:
-        """Invariant 4."""
+        """Apply invariant 4."""
         log.error(
             "a half message has been checked too many times or is too old; it is moved to "
             "TRANS_CHECK_MAX_TIME_TOPIC offset=%d position=%d",
@@ -326,7 +328,7 @@ class TransactionCheck:
 
 
 def _number(raw: bytes | None) -> int | None:
-    """The value of a property that should be a number; None when it is none."""
+    """Parse a numeric property; None if it is not a number."""
     try:
         return None if raw is None else int(raw)
     except ValueError:

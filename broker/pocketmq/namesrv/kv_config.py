@@ -1,9 +1,9 @@
-"""KVConfig: small texts by namespace and key, kept in kvConfig.json. Source: KVConfigManager, 4.9.7.
+"""KVConfig: key-value settings by namespace, kept in kvConfig.json. Source: KVConfigManager, 4.9.7.
 
     {"configTable":{"ORDER_TOPIC_CONFIG":{"TopicTest":"broker-a:4"}}}
 
 1. Every change is in the file before it is answered.
-2. A file that cannot be read is an error at start: it is never overwritten with an empty table.
+2. An unreadable file is an error at start: it is never overwritten with an empty table.
 Owner: the name server; `ConfigFile` alone writes.
 """
 
@@ -16,10 +16,10 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 class TableFile(Protocol):
-    """Where the table is kept, replaced as a whole or not at all: ConfigFile of the store."""
+    """The table's file, replaced as a whole or not at all: ConfigFile of the store."""
 
     def load(self) -> Any:
-        """The content, or None when there is no file yet."""
+        """Return the content, or None if there is no file yet."""
         ...
 
     def save(self, data: Any) -> None:
@@ -52,7 +52,7 @@ class KVConfig:
         }
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises: OSError when it cannot be kept; then nothing has changed."""
+        """Set a value. Raises: OSError if it cannot be saved; then nothing has changed."""
         old = self._table.get(namespace, {}).get(key)
         if old == value:
             return
@@ -60,7 +60,7 @@ class KVConfig:
         self._save(namespace, key, old)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; an unknown one is no error. Raises: OSError, as put."""
+        """Remove a value; an unknown one is not an error. Raises: OSError, as put."""
         old = self._table.get(namespace, {}).pop(key, None)
         if old is not None:
             self._save(namespace, key, old)
@@ -81,7 +81,7 @@ class KVConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys of a namespace, or None when it has never had one."""
+        """Return all keys of a namespace, or None if it never had one."""
         return self._table.get(namespace)
 
     def namespaces(self) -> list[str]:

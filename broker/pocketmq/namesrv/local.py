@@ -1,6 +1,6 @@
-"""LocalRegistrar: how a broker of the same process is entered, by a call instead of a connection.
+"""LocalRegistrar: registers a broker of the same process, by a call instead of a connection.
 
-The types say what is asked of a broker's own objects, so that neither room imports the other.
+The protocols state what is needed of a broker's objects, so that neither package imports the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from pocketmq.remoting.tables import TopicConfig
 
 
 class Identity(Protocol):
-    """What a name server knows a broker by; addresses are `ip:port`."""
+    """How name servers identify a broker; addresses are `ip:port`."""
 
     @property
     def cluster(self) -> str: ...
@@ -37,7 +37,7 @@ class TableVersion(Protocol):
 
 
 class LocalRegistrar:
-    """Enters and removes brokers of this process."""
+    """Registers and removes brokers of this process."""
 
     def __init__(self, routes: RouteInfo, kv_config: KVConfig) -> None:
         self._routes = routes
@@ -46,7 +46,7 @@ class LocalRegistrar:
     def register(
         self, identity: Identity, data_version: TableVersion, topics: Iterable[TopicConfig]
     ) -> Mapping[str, str]:
-        """Enter the broker and these topics, others that it had stay; returns ORDER_TOPIC_CONFIG."""
+        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG."""
         self._routes.register(
             Registration(
                 identity.cluster,
@@ -66,20 +66,20 @@ class LocalRegistrar:
         self._routes.unregister(identity.broker_name, identity.broker_id, identity.address, None)
 
     def let_go(self, identity: Identity) -> None:
-        """Keep the broker, but let another take its place."""
+        """Keep the broker registered, but let another take its place."""
         self._routes.let_go(identity.address)
 
     def route(self, topic: str) -> Mapping[str, Any] | None:
-        """TopicRouteData of a topic as JSON; None when no broker serves it."""
+        """Return TopicRouteData of a topic as JSON; None if no broker serves it."""
         return self._routes.route(topic)
 
     def announce(self, namespace: str, key: str, value: str | None) -> None:
-        """Keep a value for whoever asks; None: no longer. Raises: OSError."""
+        """Store a value for anyone to query; None deletes it. Raises: OSError."""
         if value is None:
             self._kv.delete(namespace, key)
         else:
             self._kv.put(namespace, key, value)
 
     def announced(self, namespace: str) -> Mapping[str, str]:
-        """The values of a namespace by their keys."""
+        """Return the values of a namespace by key."""
         return self._kv.namespace(namespace) or {}

@@ -3,8 +3,8 @@
     async with NameServer(config, clock) as server:
         host, port = await server.listen()
 
-Leaving closes the listeners and all connections. A broker in the same process
-registers by a call (`local`), without a connection.
+Leaving closes the listeners and all connections. A broker in the same process registers by a call (`local`),
+without a connection.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class NameServer:
         await self._server.__aexit__(None, None, None)
 
     async def listen(self) -> str:
-        """Listen where the settings say; returns `ip:port`. Raises: OSError."""
+        """Listen on the configured address; return `ip:port`. Raises: OSError."""
         host, port = await self._server.listen(self.config.bind_address, self.config.listen_port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return self.address
@@ -80,7 +80,7 @@ class NameServer:
             self.scan()
 
     def scan(self) -> int:
-        """Remove brokers that gave no sign of life and close their connections; returns how many."""
+        """Remove brokers without a sign of life and close their connections; return how many."""
         connections = self.routes.expire()
         for connection in connections:
             if isinstance(connection, Connection):

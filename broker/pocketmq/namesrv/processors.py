@@ -1,7 +1,7 @@
-"""The name server's answers, one function a request code (wire.md 2.8, 6).
+"""The name server's request handlers, one function per request code (wire.md 2.8, 6).
 
-`NameServerProcessors.handlers()` is the table; what is not in it is answered with code 3, as the 5.x name
-server does (the 4.9 one stays silent and lets the caller time out). Source: DefaultRequestProcessor, 4.9.7.
+`NameServerProcessors.handlers()` is the table; other codes are answered with code 3, as the 5.x name server
+does (the 4.9 one stays silent and lets the caller time out). Source: DefaultRequestProcessor, 4.9.7.
 """
 
 import logging
@@ -55,7 +55,7 @@ class NameServerProcessors:
         self._config = config
 
     def handlers(self) -> dict[int, Handler]:
-        """Request code -> handler."""
+        """Return the handlers by request code."""
         code = RequestCode
         table: dict[int, Callable[[RemotingCommand, Connection], RemotingCommand | None]] = {
             code.PUT_KV_CONFIG: self.put_kv_config,
@@ -220,7 +220,7 @@ class NameServerProcessors:
         return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(info))
 
     def _as_reached(self, brokers: Iterable[dict[str, Any]], connection: Connection) -> None:
-        """Put the address by which a client came in for that of the brokers of this machine."""
+        """Replace the address of brokers on this machine by the one through which the client connected."""
         if not self._config.route_by_client:
             return
         host = _host(connection.local)
@@ -231,7 +231,9 @@ class NameServerProcessors:
                     addresses[broker_id] = f"{host}:{address.rpartition(':')[2]}"
 
     def _is_here(self, address: str) -> bool:
-        """Whether a broker is of this process, or of this machine: it came from the address it came to."""
+        """Return True if a broker is in this process or on this machine: it connected from the address it
+        connected to.
+        """
         try:
             over = self._routes.registered_over(address)
         except KeyError:
@@ -303,7 +305,7 @@ class NameServerProcessors:
     # ------------------------------------------------------------ settings
 
     def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """Change settings that may change while running; all of them, or none (CVE-2023-37582)."""
+        """Change runtime settings; all of them, or none (CVE-2023-37582)."""
         try:
             wanted = parse_properties(bytes(request.body).decode("utf-8"))
         except UnicodeDecodeError as error:

@@ -35,7 +35,7 @@ class TopicTable:
 
 
 def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) -> TopicTable:
-    """The topic table of a REGISTER_BROKER body.
+    """Decode the topic table of a REGISTER_BROKER body.
 
     bare: the sender is older than V3_0_11, whose body is the table alone.
     Raises: HeaderError, FastjsonError.
@@ -57,7 +57,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
 
 
 def decode_route_queues(body: bytes) -> dict[str, TopicConfig]:
-    """The queue data by broker name of a TopicRouteData body (217). Raises: as above."""
+    """Decode the queue data by broker name of a TopicRouteData body (217). Raises: as above."""
     data = fastjson.loads_request(body)
     rows = data.get("queueDatas") if isinstance(data, Mapping) else None
     found: dict[str, TopicConfig] = {}
@@ -113,7 +113,7 @@ def _decode_compressed(body: bytes) -> TopicTable:
 
 
 class _Reader:
-    """Length-prefixed texts, one after the other."""
+    """Reads length-prefixed texts, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,21 +1,21 @@
-"""RouteInfo: which broker serves which queues of which topic, and which brokers live.
+"""RouteInfo: which broker serves which queues of which topic, and which brokers are alive.
 
     clusters   cluster        -> names of brokers
     brokers    broker name    -> BrokerData: cluster, {broker id: address}; id 0 is the master
     topics     topic          -> broker name -> TopicConfig
     live       broker address -> LiveInfo: last sign of life, DataVersion, connection, HA address
 
-1. Queue data is taken from a master only, and only when the DataVersion of its topic table is not the
-   one that the address sent last, or the broker or its id is new. Under an unchanged version only
-   topics are taken that the address has never sent: brokers send a changed topic alone first, and the
-   whole table under the same version later (RocketMQ loses the rest then; this is ours).
-2. A topic that a later table lacks stays; it goes by delete_topic or with its last broker.
-3. A broker lives by its registrations (and heartbeats) within its timeout and by the connection over
-   which it registered: when that closes, it goes at once.
+1. Queue data is accepted from a master only, and only if the DataVersion of its topic table differs from the
+   last one of that address, or the broker or its id is new. Under an unchanged version only topics that the
+   address has never sent are accepted: brokers first send a changed topic alone, and the whole table under
+   the same version later (RocketMQ then loses the rest; this is ours).
+2. A topic that a later table lacks stays; delete_topic removes it, or the end of its last broker.
+3. A broker is alive while it registers (or sends heartbeats) within its timeout, and while the connection
+   over which it registered is open: when that closes, it is removed at once.
 4. One address has one id: registering it under another id moves it.
-5. Nobody speaks for a broker of this process: what comes over a connection neither takes its place nor its
-   address, nor ends it. Ours: in RocketMQ, and for brokers of other processes here, the last word counts.
-6. Answers are ordered by name, so a client that compares two of them sees no change where none is.
+5. A broker of this process cannot be impersonated: requests over a connection can neither take its place or
+   address nor remove it. Ours: in RocketMQ, and for brokers of other processes here, the last request wins.
+6. Answers are ordered by name, so a client that compares two of them sees no change where there is none.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -39,7 +39,7 @@ BROKER_TIMEOUT_MS = 120_000
 
 @dataclass(slots=True)
 class LiveInfo:
-    """What is known of one address; `last_ms` is monotonic, `sent` are the topics that it ever sent."""
+    """What is known of one address; `last_ms` is monotonic, `sent` are all topics it has ever sent."""
 
     last_ms: int
     data_version: DataVersion
@@ -77,7 +77,7 @@ class Registered:
 
 
 class RegistrationRefused(PocketMQError):
-    """Somebody speaks for a broker that serves in the name server's own process (invariant 5)."""
+    """The request speaks for a broker that runs in the name server's own process (invariant 5)."""
 
     def __init__(self, broker_name: str, address: str) -> None:
         super().__init__(
@@ -99,9 +99,9 @@ class RouteInfo:
     # ------------------------------------------------------------ brokers come
 
     def register(self, registration: Registration, connection: Hashable | None) -> Registered:
-        """Take over what a broker says of itself and its topics (invariants 1, 4).
+        """Accept a broker's registration and its topics (invariants 1, 4).
 
-        connection: over which it came; None for a broker in this process, which leaves by unregister.
+        connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
         Raises: RegistrationRefused (invariant 5).
         """
         name, broker_id, address = (
@@ -153,7 +153,9 @@ class RouteInfo:
         return Registered() if live is None else Registered(master, live.ha_address)
 
     def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
-        """Raises: RegistrationRefused when a broker of this process has the place or the address."""
+        """Check invariant 5. Raises: RegistrationRefused if a broker of this process has the place or the
+        address.
+        """
         broker = self._brokers.get(name)
         holder = "" if broker is None else broker.addresses.get(broker_id, "")
         for each in (holder, address):
@@ -175,25 +177,25 @@ class RouteInfo:
             log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
 
     def let_go(self, address: str) -> None:
-        """From now on a broker of this process is as any other, and its place may be taken."""
+        """Treat a broker of this process like any other, so that its place may be taken."""
         live = self._live.get(address)
         if live is not None:
             live.is_let_go = True
 
     def register_topic(self, topic: str, queues: Mapping[str, TopicConfig]) -> None:
-        """Take over a topic that nobody has registered; a known one stays as it is (217, 5.x)."""
+        """Add a topic that nobody has registered; a known one stays unchanged (217, 5.x)."""
         if topic not in self._topics:
             found = {name: data for name, data in queues.items() if name in self._brokers}
             if found:
                 self._topics[topic] = found
 
     def data_version(self, address: str) -> DataVersion | None:
-        """The DataVersion that the broker at `address` sent last."""
+        """Return the DataVersion that the broker at `address` sent last."""
         live = self._live.get(address)
         return None if live is None else live.data_version
 
     def keep_alive(self, address: str, timeout_ms: int | None = None) -> bool:
-        """A sign of life without a topic table; False when the address is not registered."""
+        """Note a sign of life without a topic table; False if the address is not registered."""
         live = self._live.get(address)
         if live is None:
             return False
@@ -207,7 +209,7 @@ class RouteInfo:
     def unregister(
         self, broker_name: str, broker_id: int, address: str, connection: Hashable | None
     ) -> None:
-        """A broker says good-bye. A late one of a process that has a successor changes nothing.
+        """Remove a broker. A late request of a process that has a successor changes nothing.
 
         connection: as in `register`. Raises: RegistrationRefused (invariant 5).
         """
@@ -219,14 +221,14 @@ class RouteInfo:
             self._remove(broker, broker_id, "unregistered")
 
     def connection_closed(self, connection: Hashable) -> list[str]:
-        """Remove the brokers that registered over `connection`; returns their addresses (invariant 3)."""
+        """Remove the brokers that registered over `connection`; return their addresses (invariant 3)."""
         gone = [address for address, live in self._live.items() if live.connection is connection]
         for address in gone:
             self._remove_address(address, "connection closed")
         return gone
 
     def expire(self) -> list[Hashable]:
-        """Remove brokers that gave no sign of life in their time; returns the connections to close."""
+        """Remove brokers without a sign of life in their time; return the connections to close."""
         now = self._clock.monotonic_ms()
         gone = [a for a, live in self._live.items() if now - live.last_ms > live.timeout_ms]
         connections = [self._live[address].connection for address in gone]
@@ -260,7 +262,7 @@ class RouteInfo:
     # ------------------------------------------------------------ topics
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, on all brokers or on those of one cluster."""
+        """Remove a topic, from all brokers or from those of one cluster."""
         table = self._topics.get(topic)
         if table is None:
             return
@@ -273,7 +275,7 @@ class RouteInfo:
             del self._topics[topic]
 
     def set_writable(self, broker_name: str, writable: bool) -> int:
-        """Wipe or add the write permission of all queues of a broker; returns the number of topics.
+        """Remove or add the write permission of all queues of a broker; return the number of topics.
 
         It lasts until the broker registers a changed topic table. Adding gives read and write, whatever
         was there before, as RocketMQ does.
@@ -290,11 +292,11 @@ class RouteInfo:
     # ------------------------------------------------------------ answers
 
     def registered_over(self, address: str) -> Hashable | None:
-        """The connection of a broker; None for one of this process. Raises: KeyError."""
+        """Return the connection of a broker; None for one of this process. Raises: KeyError."""
         return self._live[address].connection
 
     def route(self, topic: str) -> dict[str, Any] | None:
-        """TopicRouteData of `topic` as JSON, or None when no broker serves it."""
+        """Return TopicRouteData of `topic` as JSON, or None if no broker serves it."""
         table = self._topics.get(topic)
         if not table:
             return None
@@ -308,7 +310,7 @@ class RouteInfo:
         }
 
     def cluster_info(self) -> dict[str, Any]:
-        """ClusterInfo as JSON."""
+        """Return ClusterInfo as JSON."""
         return {
             "brokerAddrTable": {
                 name: self._brokers[name].to_json() for name in sorted(self._brokers)
@@ -319,7 +321,7 @@ class RouteInfo:
         }
 
     def member_group(self, cluster: str, broker_name: str) -> dict[str, Any] | None:
-        """BrokerMemberGroup as JSON: all addresses of one broker name (901, 5.x)."""
+        """Return BrokerMemberGroup as JSON: all addresses of one broker name (901, 5.x)."""
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster:
             return None
@@ -330,7 +332,7 @@ class RouteInfo:
         }
 
     def topics(self, wanted: Callable[[TopicConfig], bool] | None = None) -> list[str]:
-        """All topics, or those whose first queue data is `wanted`."""
+        """Return all topics, or those whose first queue data is `wanted`."""
         return [
             topic
             for topic, table in sorted(self._topics.items())
@@ -338,12 +340,12 @@ class RouteInfo:
         ]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics that have a broker in `cluster`."""
+        """Return the topics that have a broker in `cluster`."""
         names = self._clusters.get(cluster, set())
         return [t for t, table in sorted(self._topics.items()) if names & table.keys()]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """The topics named like clusters and brokers, and the address of one broker."""
+        """Return the topics named after clusters and brokers, and the address of one broker."""
         found: list[str] = []
         for cluster in sorted(self._clusters):
             found += [cluster, *sorted(self._clusters[cluster])]

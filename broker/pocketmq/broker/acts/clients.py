@@ -1,4 +1,4 @@
-"""Clients come, live and go; what they ask about their group: who is with me, is this queue mine.
+"""Client heartbeats and departures, and what clients ask about their group: its members, queue locks.
 
 Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor, RocketMQ 4.9.7.
 """
@@ -41,7 +41,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A client says that it lives, and what it consumes and produces. version: an MQVersion ordinal."""
+    """A heartbeat: what the client consumes and produces. version: an MQVersion ordinal."""
 
     client_id: str
     language: str
@@ -51,7 +51,7 @@ class Heartbeat:
 
 
 class ClientActs:
-    """Heartbeat, leave, members, locks; and the notice to a group whose members changed."""
+    """Heartbeat, leave, members, queue locks; notifies a group whose members changed."""
 
     def __init__(self, node: Node, tables: Tables, members: Members) -> None:
         self._role = node.role
@@ -67,10 +67,10 @@ class ClientActs:
         self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 
     def heartbeat(self, beat: Heartbeat, peer: Peer) -> Iterator[None]:
-        """Take the client into its groups, in steps: others may be served between two of them.
+        """Register the client in its groups, step by step: other requests may run between two steps.
 
-        Raises: Refused (NO_PERMISSION) with why the last of those that refused it did; it is in the
-        others (modes strict and isolate).
+        Raises: Refused (NO_PERMISSION) with the reason of the last group that refused it; the client is
+        registered in the others (modes strict and isolate).
         """
         refusal: str | None = None
         for asked in (each for consumer in beat.consumers for each in consumer.subscriptions):
@@ -91,12 +91,12 @@ class ClientActs:
             raise Refused(ResponseCode.NO_PERMISSION, refusal)
 
     def saves(self) -> "list[asyncio.Future[None]]":
-        """Groups and topics that are on their way to the disk; an answer waits for them."""
+        """Return the pending saves of groups and topics; a response waits for them."""
         saves = [table.stored() for table in (self._groups, self._topics)]
         return [saved for saved in saves if saved is not None]
 
     def _enter(self, consumer: Membership, channel: ClientChannel) -> str | None:
-        """Take a member into its group; returns why it is not taken in."""
+        """Register a member in its group; return the reason if it is refused."""
         name = consumer.group
         group = self._groups.find(name)
         notify = True
@@ -133,7 +133,7 @@ class ClientActs:
         return None
 
     def leave(self, peer: Peer, *, consumer: str | None, producer: str | None) -> None:
-        """A client leaves a group of consumers, of producers, or both."""
+        """Remove a client from a consumer group, a producer group, or both."""
         if producer is not None:
             self._producers.unregister(producer, peer)
         if consumer is not None:
@@ -142,7 +142,7 @@ class ClientActs:
             self._consumers.unregister(consumer, peer, notify=notify)
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
-        """Whether an expression will do. Raises: Refused."""
+        """Check that an expression can be evaluated. Raises: Refused."""
         if subscription.is_tag:
             return
         if not self._config.enable_property_filter:
@@ -157,9 +157,9 @@ class ClientActs:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
 
     def members(self, group: str, peer: Peer) -> list[str]:
-        """The client ids that share queues with the asker.
+        """Return the client ids that share queues with the caller.
 
-        Raises: Refused (SYSTEM_ERROR) when there is nobody, which clients take for `not now`.
+        Raises: Refused (SYSTEM_ERROR) when the group has no members; clients take this as `not now`.
         """
         online = self._consumers.get(group)
         if online is not None and online.channels:
@@ -172,19 +172,19 @@ class ClientActs:
     def lock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue]
     ) -> list[MessageQueue]:
-        """Queues for orderly consumption; returns those that are the client's now."""
+        """Lock queues for orderly consumption; return those that the client holds now."""
         name = self._policies.of(group).lock_name(group, client_id)
         return self._locks.lock_batch(name, list(queues), client_id)
 
     def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
-        """The client gives queues back."""
+        """Release a client's queue locks."""
         name = self._policies.of(group).lock_name(group, client_id)
         self._locks.unlock_batch(name, list(queues), client_id)
 
     def notify_members(self, group: str, peers: list[Peer]) -> None:
-        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED); one that is gone is skipped.
+        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED), skipping those that are gone.
 
-        The members of a large group are told in slices, and once however often it changes meanwhile.
+        A large group is notified in slices, and only once however often it changes meanwhile.
         """
         if not self._config.notify_consumer_ids_changed_enable:
             return

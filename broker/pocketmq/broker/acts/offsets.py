@@ -1,4 +1,4 @@
-"""Where groups go on: asked and set by their members, and by administrators.
+"""Consumer offsets: queried and committed by members and by administrators.
 
 Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 """
@@ -27,7 +27,7 @@ class OffsetActs:
         self._deliveries = messages.deliveries
 
     def query(self, queue: QueueOf, peer: Peer, *, or_zero: bool = True) -> int:
-        """Where a group goes on in a queue.
+        """Return the group's next offset in a queue.
 
         Without a stored offset: 0 while the queue's beginning is there and still in memory, whatever
         consumeFromWhere says. Raises: Refused (QUERY_NOT_FOUND) when it is not, or without `or_zero` (5.x);
@@ -52,10 +52,10 @@ class OffsetActs:
         return 0
 
     def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
-        """A group has come so far; any value is taken.
+        """Store a group's offset; any value is accepted.
 
-        as_member: it came as members send it, who wait for no answer; administrators do.
-        Returns: False when it does not count, because the queue was reset since.
+        as_member: sent one-way, as members do; administrators wait for a response.
+        Returns: False if it was ignored because the queue has been reset since.
         """
         if self._policies.of(queue.group).commit(queue, offset, peer, as_member=as_member):
             return True

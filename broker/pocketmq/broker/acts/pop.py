@@ -1,4 +1,4 @@
-"""Popping: the broker hands out messages by their own time, and knows what is out.
+"""Pop: the broker hands out messages, each with its own invisible time, and tracks those in flight.
 
 Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor, RocketMQ
 5.3.3.
@@ -58,14 +58,14 @@ _Ask = PopMessageHeader | PeekMessageHeader | NotificationHeader | PollingInfoHe
 
 
 class Notified(NamedTuple):
-    """Whether there is something to pop; full: too many ask already, so nobody waits for it."""
+    """Whether there is something to pop; full: the request was not held because too many already wait."""
 
     has_message: bool
     full: bool
 
 
 class PopActs:
-    """Pop, peek, notify, and how many wait."""
+    """Pop, peek, notify, and the number of waiting pops."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PopActs:
     # ------------------------------------------------------------ the requests
 
     def pop(self, ask: PopMessageHeader, peer: Peer, again: Callable[[], None]) -> Popped | None:
-        """Hand out messages; None: it waits, and `again` is called when it is to be asked once more.
+        """Hand out messages; None if the pop is held, and `again` is called when it is to be retried.
 
         Raises: Refused.
         """
@@ -128,7 +128,7 @@ class PopActs:
     def notify(
         self, ask: NotificationHeader, peer: Peer, again: Callable[[], None]
     ) -> Notified | None:
-        """Whether there is something to pop; None: it waits, as a pop does. Raises: Refused."""
+        """Check for messages to pop; None if the request is held, as a pop would be. Raises: Refused."""
         self._check(ask, peer, "peeking")
         queues = self._taking.queues(ask.topic, ask.consumer_group, ask.queue_id)
         if any(self._has_message(topic, queue_id, ask) for topic, queue_id in queues):
@@ -137,19 +137,19 @@ class PopActs:
         return None if code is None else Notified(False, code == ResponseCode.POLLING_FULL)
 
     def peek(self, ask: PeekMessageHeader, peer: Peer) -> Popped:
-        """What the group's next pop might get; nothing changes. Raises: Refused."""
+        """Return what the group's next pop might get, changing nothing. Raises: Refused."""
         self._check(ask, peer, "peeking")
         return self._taking.look(ask)
 
     def waiting(self, ask: PollingInfoHeader, peer: Peer) -> int:
-        """How many pops wait. Raises: Refused."""
+        """Return the number of pops that wait. Raises: Refused."""
         self._check(ask, peer, "peeking")
         return self._pop.polling.polling(QueueOf(ask.consumer_group, ask.topic, ask.queue_id))
 
     # ------------------------------------------------------------ before it
 
     def _check_ours(self, ask: PopMessageHeader, peer: Peer) -> None:
-        """What we refuse beside RocketMQ's checks. Raises: Refused."""
+        """Run our checks beyond those of RocketMQ. Raises: Refused."""
         group = ask.consumer_group
         if not ask.order:
             fault = self._pop.revive.fault(ask.topic, group)
@@ -161,7 +161,7 @@ class PopActs:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
     def _check(self, ask: _Ask, peer: Peer, what: str) -> None:
-        """RocketMQ's checks in its order. Raises: Refused."""
+        """Run RocketMQ's checks in its order. Raises: Refused."""
         config, name, group = self._config, ask.topic, ask.consumer_group
         if not config.broker_permission & Perm.READ:
             remark = f"the broker[{config.broker_ip1}] {what} message is forbidden"
@@ -207,7 +207,7 @@ class PopActs:
         peer: Peer,
         again: Callable[[], None],
     ) -> ResponseCode | None:
-        """Let a pop wait (invariant 3). Returns: what it is answered when it cannot, else None."""
+        """Hold a pop (invariant 3). Returns: the response code if it cannot be held, else None."""
         if ask.poll_time <= 0 or polling.closing:
             return ResponseCode.POLLING_TIMEOUT
         queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
@@ -224,7 +224,7 @@ class PopActs:
 
 
 def _filter(ask: PopMessageHeader) -> EntryFilter | None:
-    """What the pop lets through; None: everything. Raises: Refused."""
+    """Return the filter of a pop; None lets everything through. Raises: Refused."""
     try:
         return _made_filter(ask)
     except (IllegalArgument, SelectorError) as error:

@@ -1,4 +1,4 @@
-"""How far groups have come, for administrators: seen and copied.
+"""Consumer progress for administrators: view and copy.
 
 Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 """
@@ -42,13 +42,14 @@ class TopicProgress:
 
     @property
     def in_flight(self) -> int:
-        """Pulled and not committed."""
+        """Return the number of messages pulled but not committed."""
         return sum(each.pulled - each.consumed for each in self.queues)
 
 
 class QueueSpan(NamedTuple):
-    """Store times of a queue's first, last consumed and last message, ms, -1 without one; how long the next
-    message has waited, ms."""
+    """Store times of a queue's first, last consumed and last message in ms, -1 without one; and how
+    long the next message has waited, ms.
+    """
 
     queue_id: int
     first_ms: int
@@ -58,7 +59,7 @@ class QueueSpan(NamedTuple):
 
 
 class ProgressActs:
-    """Look at the progress of groups; copy it."""
+    """View the progress of groups; copy it."""
 
     def __init__(
         self, node: Node, tables: Tables, consumers: ConsumerManager, messages: Messages
@@ -73,13 +74,13 @@ class ProgressActs:
         self._pulled_to = messages.deliveries.pulled_to
 
     def of_group(self, group: str, topics: Iterable[str] | None = None) -> Iterator[TopicProgress]:
-        """In these topics, or all of which the group has offsets."""
+        """Yield the group's progress in these topics, or in all topics it has offsets of."""
         wanted = sorted(self._offsets.topics_of(group)) if topics is None else topics
         for topic in self._consumed(group, wanted):
             yield self._progress(group, topic.topic, topic.read_queues)
 
     def of_all(self, *, ordered: bool) -> Iterator[tuple[str, list[TopicProgress]]]:
-        """Of each group; ordered: in ordered topics only."""
+        """Yield the progress of each group; ordered: in ordered topics only."""
         topics_of: dict[str, list[str]] = {}
         for key in sorted(self._offsets.offsets):
             topic, _, group = key.partition("@")
@@ -95,7 +96,7 @@ class ProgressActs:
             )
 
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
-        """Those that exist and that the group, when it is online, subscribes."""
+        """Yield those topics that exist and, while the group is online, that it subscribes."""
         online = self._consumers.groups.get(group)
         for topic in topics:
             config = self._topics.get(topic)
@@ -117,7 +118,7 @@ class ProgressActs:
         return TopicProgress(topic, self._stats.group_get_tps(group, topic), queues)
 
     def spans(self, group: str, topic: str) -> list[QueueSpan] | None:
-        """By queue; None: there is no such topic."""
+        """Return the spans by queue id; None if the topic does not exist."""
         config = self._topics.get(topic)
         if config is None:
             return None
@@ -142,9 +143,9 @@ class ProgressActs:
         return QueueSpan(queue_id, first_ms, consumed_ms, last_ms, delay_ms)
 
     def corrections(self, group: str, topic: str, skipped: str | None) -> dict[int, int]:
-        """The lowest offset of any group by queue; Long.MAX_VALUE where `group` is behind it.
+        """Return the lowest offset of any group by queue; Long.MAX_VALUE where `group` is behind it.
 
-        skipped: comma separated groups that do not count.
+        skipped: comma-separated groups to leave out.
         """
         found = self._offsets.min_in_all_groups(topic, self._store.min_offset, skipped)
         for queue_id, offset in self._offsets.of_topic(group, topic).items():
@@ -155,9 +156,9 @@ class ProgressActs:
     def copy(
         self, source: str, target: str, topics: Iterable[str] | None, *, offline: bool
     ) -> list[str]:
-        """Give `target` the offsets of `source` in these topics, or all. Returns: the topics.
+        """Copy `source`'s offsets in these topics, or in all, to `target`. Returns: the topics.
 
-        offline: also where `source` is online and does not subscribe the topic.
+        offline: copy also where `source` is online and does not subscribe the topic.
         """
         wanted = sorted(self._offsets.topics_of(source)) if topics is None else topics
         if offline:

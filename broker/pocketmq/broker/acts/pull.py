@@ -1,9 +1,9 @@
 """Pulling. Source: PullMessageProcessor, RocketMQ 4.9.7.
 
-1. The ladder's rungs come in RocketMQ's order, with its codes, remarks and log lines.
-2. A pull that finds nothing and may wait is to be held (`wait`) and asked once more later.
-3. An offset that comes with a pull is committed on its first pass, also when the pull is held then.
-4. What a group's mode has to do with a pull, its policy says (policy.py).
+1. The checks run in RocketMQ's order, with its codes, remarks and log lines.
+2. A pull that finds nothing and may wait is held (`wait`) and retried later.
+3. The offset that a pull carries is committed on the first attempt, even if the pull is then held.
+4. How a group's mode affects a pull is up to its policy (policy.py).
 """
 
 import logging
@@ -50,8 +50,9 @@ _CODES: dict[ReadStatus, ResponseCode] = {
 
 
 class Pulled(NamedTuple):
-    """What a pull is answered with. result: where the client goes on, and the messages as slices of the
-    mapped log; broker_id: where the next pull should go to."""
+    """The outcome of a pull. result: the client's next offset, and the messages as slices of the
+    mapped log; broker_id: the broker to send the next pull to.
+    """
 
     code: ResponseCode
     remark: str
@@ -60,7 +61,7 @@ class Pulled(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A pull that has found nothing and may wait, until deadline_ms (monotonic)."""
+    """A pull that found nothing and may be held until deadline_ms (monotonic)."""
 
     ask: PullMessageHeader
     matches: EntryFilter | None
@@ -68,7 +69,7 @@ class Waits(NamedTuple):
 
 
 class PullActs:
-    """Pull, and wait."""
+    """Pull, and hold a pull."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class PullActs:
         self._long_polling = long_polling
 
     def pull(self, ask: PullMessageHeader, peer: Peer, *, first: bool = True) -> Pulled | Waits:
-        """Look for messages. first: False for a pull that has waited; it is answered whatever comes.
+        """Look for messages. first: False for a pull that was held; it is always answered.
 
         Raises: Refused.
         """
@@ -149,9 +150,9 @@ class PullActs:
     def _only_behind(
         self, waits: Waits, group: GroupConfig, result: ReadResult, first: bool
     ) -> "Pulled | Waits":
-        """A slave knows not where a group belongs: what it lacks may come yet, so nobody is moved.
+        """Do not correct an offset beyond a slave's end: it may still replicate up to there.
 
-        Ours: whoever may wait does, instead of asking again at once and for ever.
+        Ours: a pull that may be held is, so that the client does not retry in a tight loop.
         """
         ask = waits.ask
         if first and self._may_wait(ask) and ask.queue_offset >= result.max_offset:
@@ -161,9 +162,9 @@ class PullActs:
         return Pulled(code, result.status.value, stays, group.broker_id)
 
     def wait(self, waits: Waits, peer: Peer, again: Callable[[], None]) -> None:
-        """Hold a pull; `again` is called when it is to be pulled once more, not for the first time.
+        """Hold a pull; `again` is called when it is to be retried (with first=False).
 
-        Raises: Refused (SYSTEM_BUSY) when too many wait for that queue.
+        Raises: Refused (SYSTEM_BUSY) when too many pulls wait for that queue.
         """
         ask, matches, deadline_ms = waits
         if not self._long_polling.has_room(ask.topic, ask.queue_id):
@@ -177,7 +178,7 @@ class PullActs:
     # ------------------------------------------------------------ before it
 
     def _check(self, ask: PullMessageHeader, peer: Peer) -> GroupConfig:
-        """The group of a pull that nothing speaks against so far. Raises: Refused."""
+        """Run the checks before the pull and return its group. Raises: Refused."""
         config = self._config
         if not config.broker_permission & _READ:
             raise Refused(
@@ -215,7 +216,7 @@ class PullActs:
         return group
 
     def _commit(self, ask: PullMessageHeader, policy: Compatible, peer: Peer) -> None:
-        """The offset that came with a pull (invariant 3)."""
+        """Commit the offset that the pull carries (invariant 3)."""
         offset = ask.commit_offset
         # Ours: RocketMQ stores -1, too, which forgets where the group was.
         if offset < 0 or not self._role.leads:
@@ -230,7 +231,7 @@ class PullActs:
     # ------------------------------------------------------------ after it
 
     def _sent_back(self, ask: PullMessageHeader, group: GroupConfig, offset: int) -> Pulled:
-        """The client must go on at `offset`: after a reset and, ours, in mode isolate."""
+        """Redirect the client to `offset`: after a reset and, ours, in mode isolate."""
         log.info(
             "member sent to another offset group=%s topic=%s queue=%d from=%d to=%d",
             ask.consumer_group,
@@ -251,7 +252,7 @@ class PullActs:
         ask: PullMessageHeader | None = None,
         read: ReadResult | None = None,
     ) -> int:
-        """The broker id that the next pull should go to; read: what this one has found."""
+        """Return the broker id that the next pull should go to; read: the result of this one."""
         if not self._config.slave_read_enable:
             return MASTER_ID
         if ask is not None and read is not None:
@@ -261,7 +262,7 @@ class PullActs:
         return group.broker_id
 
     def _may_wait(self, ask: PullMessageHeader) -> bool:
-        """Whether the client lets its pull be held, and the broker is not about to stop."""
+        """Return True if the client allows its pull to be held and the broker is not stopping."""
         return bool(ask.sys_flag & _SUSPEND) and not self._long_polling.closing
 
     def _deadline_ms(self, ask: PullMessageHeader) -> int:
@@ -271,7 +272,7 @@ class PullActs:
         return self._monotonic_ms() + held_ms
 
     def _code(self, ask: PullMessageHeader, result: ReadResult, peer: Peer) -> ResponseCode:
-        """The code of a status, with the log line that RocketMQ writes for it."""
+        """Map a status to its response code, logging the line that RocketMQ logs for it."""
         status = result.status
         if status in _EMPTY:
             if ask.queue_offset == 0:
@@ -306,7 +307,7 @@ class PullActs:
         return _CODES[status]
 
     def _offset_moved(self, ask: PullMessageHeader, result: ReadResult, suggestion: int) -> None:
-        """A corrected offset is also told in OFFSET_MOVED_EVENT, as in 4.x."""
+        """Publish a corrected offset to OFFSET_MOVED_EVENT, as 4.x does."""
         log.warning(
             "PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, "
             "newOffset=%d, suggestBrokerId=%d",

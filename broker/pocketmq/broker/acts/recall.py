@@ -1,6 +1,6 @@
-"""A message that is not due yet is cancelled. Source: RecallMessageProcessor, RocketMQ 5.3.3.
+"""Cancel a message that is not due yet. Source: RecallMessageProcessor, RocketMQ 5.3.3.
 
-A recall is itself a timer message for the second in which the recalled one is due; there both are dropped.
+A recall is itself a timer message due in the same second as the recalled one; at that time both are dropped.
 """
 
 from typing import NamedTuple
@@ -20,14 +20,14 @@ _TAG = "_RECALL_TAG_"
 
 
 class Recalled(NamedTuple):
-    """unique_key: of the message that is not to come; end: up to where the log must be safe for that."""
+    """unique_key: of the cancelled message; end: the log position that must be safe before the response."""
 
     unique_key: str
     end: int
 
 
 class RecallActs:
-    """The act."""
+    """Recall a message."""
 
     def __init__(self, node: Node, tables: Tables, messages: Messages) -> None:
         self._config = node.config
@@ -38,7 +38,7 @@ class RecallActs:
     def recall(
         self, topic: str, handle_text: str, producer_group: str | None, peer: Peer
     ) -> Recalled:
-        """Cancel the message of a handle. Raises: Refused."""
+        """Cancel the message that a handle names. Raises: Refused."""
         self._check(topic)
         try:
             handle = RecallHandle.decode(handle_text)

@@ -1,4 +1,4 @@
-"""Receipts: what was popped is acknowledged, or is to come again at another time.
+"""Receipts: acknowledge a popped message, or change its invisible time.
 
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 
@@ -7,7 +7,7 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 2. A receipt that is not valid any more (the message was acknowledged, or its time is over) is no error for
    an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
    hand out again what was acknowledged.
-3. Other invisible time is a new check point for the one message, then an acknowledgement of the old.
+3. Changing the invisible time writes a new check point for that message, then acknowledges the old one.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Messages of one check point that are done: their places behind the receipt's start offset."""
+    """Acknowledged messages of one check point, relative to the receipt's start offset."""
 
     queue: QueueOf
     receipt: Receipt
@@ -39,7 +39,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """A new receipt's numbers; end: up to where the log must be on the disk, None: it need not."""
+    """The fields of the new receipt; end: the log position to flush before answering, None if not needed."""
 
     pop_ms: int
     invisible_ms: int
@@ -48,7 +48,7 @@ class Postponed:
 
 
 class ReceiptActs:
-    """Acknowledge, and change the invisible time."""
+    """Acknowledge messages and change their invisible time."""
 
     def __init__(self, node: Node, tables: Tables, messages: Messages, pop: PopService) -> None:
         self._config = node.config
@@ -59,7 +59,7 @@ class ReceiptActs:
         self._pop = pop
 
     def ack(self, queue: QueueOf, offset: int, receipt_text: str, peer: Peer) -> int | None:
-        """One message is done. Returns: see invariant 1. Raises: Refused."""
+        """Acknowledge one message. Returns: see invariant 1. Raises: Refused."""
         self._check(queue, peer)
         low, high = self._bounds(queue)
         if not low <= offset <= high:
@@ -78,9 +78,9 @@ class ReceiptActs:
     def ack_many(
         self, acks: Sequence[Acknowledged], peer: Peer
     ) -> Generator[None, None, int | None]:
-        """Messages of any number of check points are done, in steps. Returns: see invariant 1.
+        """Acknowledge messages of any number of check points, in steps. Returns: see invariant 1.
 
-        Raises: Refused, when all that can be acknowledged is.
+        Raises: Refused, after everything that can be acknowledged has been.
         """
         end: int | None = None
         refused: Refused | None = None
@@ -107,7 +107,7 @@ class ReceiptActs:
         return end
 
     def is_valid(self, queue: QueueOf, offset: int, receipt: Receipt) -> bool:
-        """Whether the message is still out by this receipt (invariant 2)."""
+        """Return True while the message is in flight under this receipt (invariant 2)."""
         if receipt.is_order:
             return self._pop.order.is_out(queue, offset, receipt.pop_ms)
         return self._is_out(self._name(queue, receipt), offset, receipt)
@@ -122,9 +122,9 @@ class ReceiptActs:
         *,
         suspend: bool = False,
     ) -> Postponed | None:
-        """A message comes again so many ms from now (invariant 3); None: it is done already.
+        """Make a message visible in `invisible_ms` from now (invariant 3); None if it is done already.
 
-        suspend: nobody has tried to consume it, so that it does not count (5.5). Raises: Refused.
+        suspend: nobody tried to consume it, so this is not counted as an attempt (5.5). Raises: Refused.
         """
         self._check(queue, peer)
         low, high = self._bounds(queue)
@@ -160,7 +160,7 @@ class ReceiptActs:
         *,
         suspend: bool,
     ) -> None:
-        """Invariant 3."""
+        """Apply invariant 3."""
         new = Name(old.topic, old.group, old.queue_id, offset, now, receipt.broker_name)
         revive_queue = receipt.revive_queue
         try:
@@ -215,7 +215,7 @@ class ReceiptActs:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
     def _is_out(self, name: Name, offset: int, receipt: Receipt) -> bool:
-        """Whether a receipt is still valid."""
+        """Return True while a receipt is valid."""
         point = self._pop.log.state.get(name)
         if point is not None:
             return point.is_out(offset)
@@ -226,7 +226,7 @@ class ReceiptActs:
         )
 
     def _ack_in_order(self, queue: QueueOf, offset: int, pop_ms: int, peer: Peer) -> None:
-        """A message of an orderly pop is done. Raises: Refused."""
+        """Acknowledge a message of an orderly pop. Raises: Refused."""
         old = self._offsets.query(*queue)
         if offset < old:
             return

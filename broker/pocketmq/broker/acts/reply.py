@@ -1,7 +1,7 @@
 """Replies of request-reply. Source: ReplyMessageProcessor, RocketMQ 4.9.7.
 
 The reply is pushed to the producer that REPLY_TO_CLIENT names, which has 10 s to take it, and then stored
-(storeReplyMessageEnable). The one who replies is answered by what became of the push.
+(storeReplyMessageEnable). The response to the replying client carries the outcome of the push.
 """
 
 import logging
@@ -52,14 +52,14 @@ class ReplyActs:
         self._put = put
 
     async def reply(self, ask: SendAsk, body: bytes, peer: Peer) -> Replied:
-        """Push and store. Raises: Refused."""
+        """Push and store a reply. Raises: Refused."""
         topic = self._sends.check(ask, peer)
         queue_id = ask.queue_id if ask.queue_id >= 0 else topic.write_queues - 1
         replied = Replied(await self._push(ask, body, peer), queue_id)
         return self._stored(replied, ask, body, peer)
 
     async def _push(self, ask: SendAsk, body: bytes, peer: Peer) -> str | None:
-        """PUSH_REPLY_MESSAGE_TO_CLIENT; None when the client took it, else RocketMQ's remark."""
+        """Send PUSH_REPLY_MESSAGE_TO_CLIENT; None if the client took it, else RocketMQ's remark."""
         properties = (ask.properties or "").encode()
         client = get_property(properties, b"REPLY_TO_CLIENT")
         if client is None:
@@ -103,7 +103,7 @@ class ReplyActs:
         return f"push reply message to {client_id}fail."
 
     def _stored(self, replied: Replied, ask: SendAsk, body: bytes, peer: Peer) -> Replied:
-        """With the reply's place in the store; as it is when it was not stored."""
+        """Store the reply and add its place; return `replied` unchanged if it was not stored."""
         if not self._config.store_reply_message_enable:
             return replied
         try:

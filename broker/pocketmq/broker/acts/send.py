@@ -1,13 +1,13 @@
 """Sending: one message, or many in one batch. Source: SendMessageProcessor,
 AbstractSendMessageProcessor, RocketMQ 4.9.7.
 
-1. `check` comes first and may make the topic; when that is not on the disk yet (`unsaved`), the send waits
+1. `check` comes first and may create the topic; while that is not on disk (`unsaved`), the send waits
    for it. Then `send` or `send_batch`.
-2. What is refused says so with RocketMQ's code and remark.
+2. A refusal carries RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
-4. Sent.end: the sender is answered when the log is safe up to there, `messages.promise.kept(end)`.
-5. Plain messages need no more than wire/send.py's short way does, or `send_plain`: `plain_queue_count` says
-   to which topics, and tests hold them to the same record.
+4. Sent.end: the sender is answered once the log is safe up to there, `messages.promise.kept(end)`.
+5. A plain message may take the short path of wire/send.py, or `send_plain`: `plain_queue_count` says for
+   which topics, and tests hold all paths to the same record.
 """
 
 import asyncio
@@ -60,8 +60,9 @@ _BATCH_PROPERTIES_MAX = 256
 
 
 class Sent(NamedTuple):
-    """Where a message was stored; queue_id is the one that the sender is told. end: see invariant 4, None:
-    it does not wait. recall_handle: by which a message that is delivered at a time may be cancelled."""
+    """Where a message was stored; queue_id is the one reported to the sender. end: see invariant 4,
+    None if the sender does not wait. recall_handle: for cancelling a timed message.
+    """
 
     position: int
     queue_id: int
@@ -71,7 +72,7 @@ class Sent(NamedTuple):
 
 
 class SentBatch(NamedTuple):
-    """Where the messages of a batch were stored; queue_offset is the first one's."""
+    """Where the messages of a batch were stored; queue_offset is that of the first."""
 
     positions: Sequence[int]
     queue_id: int
@@ -80,7 +81,7 @@ class SentBatch(NamedTuple):
 
 
 class PlainTopic:
-    """A topic as `send_plain` needs it: a counter for each queue."""
+    """A topic as `send_plain` needs it, with a counter per queue."""
 
     __slots__ = ("counters", "topic")
 
@@ -117,7 +118,7 @@ class SendActs:
     # ------------------------------------------------------------ before it
 
     def check(self, ask: SendAsk, peer: Peer) -> TopicConfig:
-        """The topic of a send, made when it may be. Raises: Refused."""
+        """Return the topic of a send, creating it where allowed. Raises: Refused."""
         config = self._config
         if self._now_ms() < config.start_accept_send_request_time_stamp:
             until = _human_time(config.start_accept_send_request_time_stamp)
@@ -166,11 +167,11 @@ class SendActs:
         return topic
 
     def unsaved(self, topic: TopicConfig) -> "asyncio.Future[None] | None":
-        """What a send to this topic waits for: that it is on the disk (invariant 1)."""
+        """Return the pending save of a new topic that a send must wait for (invariant 1), if any."""
         return self._topics.stored(topic.topic)
 
     def plain_queue_count(self, name: str) -> int | None:
-        """How many queues a topic has whose plain messages need no check (invariant 5); else None."""
+        """Return the queue count of a topic whose plain messages need no check (invariant 5), else None."""
         topic = self._topics.get(name)
         if (
             topic is None
@@ -184,7 +185,9 @@ class SendActs:
         return max(topic.read_queues, topic.write_queues)
 
     def plain_topic(self, topic: TopicConfig) -> PlainTopic | None:
-        """For `send_plain`, until the topic or a setting changes; None where messages are to be checked."""
+        """Prepare a topic for `send_plain`, valid until it or a setting changes; None if checks are
+        needed.
+        """
         if not topic.writable or self.plain_queue_count(topic.topic) is None:
             return None
         counter = self._stats.put_counter
@@ -204,7 +207,7 @@ class SendActs:
         born_ms: int,
         peer: Peer,
     ) -> Appended:
-        """Store a message that is neither delayed nor prepared nor sent back, in a queue there is.
+        """Store a message that is not delayed, half or sent back, in an existing queue.
 
         text: its properties, each with both separators; none of WAIT, CLUSTER, POP_CK. Raises: StoreError.
         """
@@ -236,7 +239,7 @@ class SendActs:
     ) -> Sent:
         """Store one message of a topic that `check` returned.
 
-        times_max: how often a message of a retry topic may come again, instead of what its group says.
+        times_max: maximum of redeliveries of a retry message, overriding its group's.
         as_five: with the region and the trace switch, as brokers of 5.x store it.
         Raises: Refused.
         """
@@ -286,7 +289,7 @@ class SendActs:
         return Sent(put.position, queue_id, put.queue_offset, end, handle)
 
     def traced(self) -> bytes:
-        """What brokers of 5.x store with each message: by it a consumer knows whether and where to trace."""
+        """Return the properties that 5.x brokers add: they tell consumers whether and where to trace."""
         trace_on = str(self._config.trace_on).lower()
         return f"\x02MSG_REGION\x01{self._config.region_id}\x02TRACE_ON\x01{trace_on}".encode()
 
@@ -296,7 +299,7 @@ class SendActs:
         return properties.removesuffix(b"\x02") + self.traced()[0 if properties else 1 :]
 
     def _recall_handle(self, topic: str, put: Appended) -> str | None:
-        """By which the producer may cancel the message (5.x)."""
+        """Return the handle for cancelling the message (5.x)."""
         data = self._store.record_at(put.position)
         if data is None:
             return None
@@ -308,7 +311,7 @@ class SendActs:
         return RecallHandle(topic, broker_name, int(out_ms) + 1, key.decode()).encode()
 
     def _half(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
-        """Where a prepared message is kept until it is committed."""
+        """Return topic, queue and properties of a half message, which is kept there until it is committed."""
         if self._config.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -320,7 +323,7 @@ class SendActs:
         return TRANS_HALF_TOPIC, 0, properties
 
     def _dead_letter(self, ask: SendAsk, times_max: int | None) -> TopicConfig | None:
-        """The dead-letter topic when a send to a retry topic comes once too often."""
+        """Return the dead-letter topic if a send to a retry topic exceeds the maximum of attempts."""
         if not ask.topic.startswith(RETRY_PREFIX):
             return None
         group_name = ask.topic[len(RETRY_PREFIX) :]
@@ -381,7 +384,7 @@ class SendActs:
         return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
 
     def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
-        """With CLUSTER, and whether a send waits."""
+        """Add CLUSTER; return the properties and whether the send waits."""
         wait = get_property(properties, b"WAIT") in (None, b"true")
         if as_five:
             # Clients of 5.x give the batch an id of its own, and their brokers keep those of its messages.
@@ -402,7 +405,7 @@ class BatchPlace(NamedTuple):
 
 
 def _waits(ask: SendAsk) -> bool:
-    """Whether the sender wants to know that the message is safe."""
+    """Return True if the sender wants to wait until the message is safe."""
     return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
 
 
@@ -414,7 +417,7 @@ def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
 
 
 def store_refusal(error: StoreError, store: MessageStore) -> Refused:
-    """RocketMQ's code and remark for what the store raises."""
+    """Map a store error to RocketMQ's code and remark."""
     if isinstance(error, MessageTooLarge):
         return Refused(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -437,6 +440,6 @@ def _not_available(why: str) -> str:
 
 
 def _human_time(ms: int) -> str:
-    """`2026-11-21 12:30:00,000`, as RocketMQ's remarks show a time."""
+    """Format ms as RocketMQ's remarks do: `2026-11-21 12:30:00,000`."""
     text = datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
     return f"{text},{ms % 1000:03d}"

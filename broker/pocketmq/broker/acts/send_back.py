@@ -1,4 +1,4 @@
-"""A message that could not be consumed comes again later, or is given up.
+"""Consumer send-back: schedule a redelivery of a message, or dead-letter it.
 
 Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
 
@@ -6,8 +6,7 @@ Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
    one); after the group's maximum, or with a negative level, to %DLQ%group at once.
 2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
 3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
-4. The answer waits until the copy is safe (promise.py), since the group's offset goes past the message
-   with it.
+4. The response waits until the copy is safe (promise.py), since the client then commits past the message.
    (RocketMQ answers at once.)
 """
 
@@ -40,10 +39,10 @@ _UNIT_SUB = 2
 
 @dataclass(frozen=True, slots=True)
 class SentBack:
-    """What a member sends back: the message at `position`, in the name of its group.
+    """The message at `position`, sent back by a member of the group.
 
-    delay_level: 0 lets the broker choose, negative gives the message up; times_max: of the member,
-    instead of the group's.
+    delay_level: 0 lets the broker choose, a negative one dead-letters the message; times_max: the member's
+    maximum, which overrides the group's.
     """
 
     group: str
@@ -117,18 +116,18 @@ class SendBackActs:
 
     @property
     def waits(self) -> bool:
-        """Whether the answer has to wait for `kept`."""
+        """Return True if the response must wait for `kept`."""
         return self._promise.waits
 
     async def kept(self) -> None:
-        """Invariant 4. Raises: Refused."""
+        """Wait until the copy is safe (invariant 4). Raises: Refused."""
         code = await self._promise.kept(self._store.commit_log_max_position)
         if code is not ResponseCode.SUCCESS:
             log.error("a message that was sent back is not safe yet code=%d", code)
             raise Refused(code, "the message that came back is stored, and not safe yet")
 
     def _retry_topic(self, sent: SentBack, group: GroupConfig) -> str:
-        """The name of the group's retry topic, which exists then. Raises: Refused."""
+        """Return the name of the group's retry topic, creating the topic if absent. Raises: Refused."""
         name = retry_topic(sent.group)
         if len(name) > TOPIC_LENGTH_MAX:
             # It could be stored, in a layout that members of 4.9 cannot read.
@@ -146,7 +145,7 @@ class SendBackActs:
         return name
 
     def _note(self, sent: SentBack, record: Record, name: str, level: int, peer: Peer) -> None:
-        """Ours: the message's track says where it went, and why."""
+        """Record in the message's track where it went, and why. Ours."""
         times = record.reconsume_times
         kind = EventKind.RETRY if level > 0 else EventKind.DEAD
         if level > 0:
@@ -161,7 +160,7 @@ class SendBackActs:
 
 
 def _marked(record: Record) -> tuple[bytes, bytes]:
-    """The properties of the copy (invariant 3), and the first topic."""
+    """Return the properties of the copy (invariant 3), and the original topic."""
     properties = record.properties
     first_topic = get_property(properties, b"RETRY_TOPIC")
     if first_topic is None:

@@ -1,8 +1,8 @@
-"""Topics and subscription groups are made, changed and deleted. Source: AdminBrokerProcessor, RocketMQ 4.9.7,
-5.3.3.
+"""Create, change and delete topics and subscription groups. Source: AdminBrokerProcessor, RocketMQ
+4.9.7, 5.3.3.
 
-What an act has changed is on the disk when the future that it returns is done (None: it is already). When it
-could not be saved the future fails, and the change is undone.
+A change is on disk once the returned future is done (None: it already is). If it cannot be saved, the future
+fails and the change is undone.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ _PERM_MAX = 7
 
 
 class TopicChange(NamedTuple):
-    """A topic as it is to be; changes: of its attributes, `+a=b,-c` as 5.x tools send them."""
+    """A topic's new settings; changes: of its attributes, `+a=b,-c` as 5.x tools send them."""
 
     topic: TopicConfig
     changes: str | None = None
 
 
 class Removal(NamedTuple):
-    """Topics that are in no table any more; when that is saved, `finish` is to be called."""
+    """Topics removed from the table; call `finish` once the removal is saved."""
 
     names: list[str]
     saved: Saved | None
 
 
 class TopicActs:
-    """Over the topic table."""
+    """Changes to the topic table."""
 
     def __init__(self, tables: Tables, messages: Messages) -> None:
         self._topics = tables.topics
@@ -54,7 +54,7 @@ class TopicActs:
         self._stats = messages.stats
 
     def update(self, wanted: Sequence[TopicChange], peer: Peer) -> Saved | None:
-        """Make or change topics: all of them or none. Raises: Refused."""
+        """Create or change topics: all of them or none. Raises: Refused."""
         new: list[TopicConfig] = []
         for topic, changes in wanted:
             fault = self._fault(topic)
@@ -67,7 +67,7 @@ class TopicActs:
         return self._topics.stored()
 
     def _fault(self, topic: TopicConfig) -> str | None:
-        """Why a topic is refused: RocketMQ's rules for names, and ours for numbers."""
+        """Return why a topic is refused: RocketMQ's rules for names, ours for numbers."""
         name = topic.topic
         fault = topic_fault(name)
         if fault is not None:
@@ -82,9 +82,9 @@ class TopicActs:
         return None
 
     def _attributes(self, topic: str, changes: str | None) -> dict[str, str]:
-        """Old attributes with the changes of 5.x tools, `+a=b` and `-a`, applied. Raises: Refused.
+        """Apply the changes of 5.x tools, `+a=b` and `-a`, to the old attributes. Raises: Refused.
 
-        The remarks about queue.type are RocketMQ 5.5's, but that we make no batch queues.
+        The remarks about queue.type are those of RocketMQ 5.5, except that batch queues are not supported.
         """
         old = self._topics.get(topic)
         attributes = dict(old.attributes) if old is not None else {}
@@ -114,7 +114,7 @@ class TopicActs:
         return attributes
 
     def remove(self, topic: str) -> Removal:
-        """Take a topic, and its pop retry topics, out of the table. Raises: Refused."""
+        """Remove a topic and its pop retry topics from the table. Raises: Refused."""
         fault = topic_fault(topic)
         if fault is None and self._topics.is_system(topic):
             fault = f"The topic[{topic}] is conflict with system topic."
@@ -141,7 +141,7 @@ class TopicActs:
 
 
 class GroupActs:
-    """Over the table of subscription groups."""
+    """Changes to the table of subscription groups."""
 
     def __init__(self, tables: Tables, messages: Messages) -> None:
         self._groups = tables.groups
@@ -149,7 +149,7 @@ class GroupActs:
         self._stats = messages.stats
 
     def update(self, wanted: Sequence[GroupConfig], peer: Peer) -> Saved | None:
-        """Make or change groups: all of them or none. Raises: Refused, IllegalArgument."""
+        """Create or change groups: all of them or none. Raises: Refused, IllegalArgument."""
         for group in wanted:
             if not group_is_legal(group.group):
                 raise Refused(
@@ -165,7 +165,7 @@ class GroupActs:
         return self._groups.stored()
 
     def delete(self, group: str, peer: Peer, *, with_offsets: bool) -> Saved | None:
-        """Delete a group, if there is one."""
+        """Delete a group if it exists."""
         self._groups.delete(group)
         if with_offsets:
             self._offsets.remove_group(group)

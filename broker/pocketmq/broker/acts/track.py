@@ -1,4 +1,4 @@
-"""What became of one message, for `pocketmq message track` and the console. Ours."""
+"""Trace what became of one message, for `pocketmq message track` and the console. Ours."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from pocketmq.store import MessageStore
 
 
 class TrackActs:
-    """Finds the message, and lets MessageTracks judge by the record's files, which a thread reads."""
+    """Locates the message; MessageTracks judges it from the delivery record, which a thread reads."""
 
     def __init__(
         self, store: MessageStore, deliveries: DeliveryRecord, tracks: MessageTracks
@@ -25,7 +25,7 @@ class TrackActs:
         self._tracks = tracks
 
     async def track(self, ask: GetMessageTrackHeader) -> dict[str, Any]:
-        """By message id (offset id, or unique key with its topic), or by topic, queue and offset.
+        """Track a message by id (offset id, or unique key with its topic), or by topic, queue and offset.
 
         Raises: Refused when there is no such message, HeaderError when `ask` names none.
         """

@@ -1,8 +1,8 @@
-"""A producer ends a transaction: its half message is committed or rolled back. Source:
+"""End a producer's transaction: commit or roll back its half message. Source:
 EndTransactionProcessor, RocketMQ 4.9.7.
 
-1. A half message is a record of RMQ_SYS_TRANS_HALF_TOPIC queue 0; REAL_TOPIC and REAL_QID say where it is
-   meant to go, PGROUP whose it is.
+1. A half message is a record of RMQ_SYS_TRANS_HALF_TOPIC queue 0; REAL_TOPIC and REAL_QID name its
+   destination, PGROUP its producer group.
 2. Commit appends the real message (commit bits in sysFlag, preparedTransactionOffset = the half record's
    position), then an op message; rollback appends the op message alone (transaction_check.py reads them).
 3. Group, half-queue offset and position must be those of the half record, or nothing happens.
@@ -37,7 +37,7 @@ class Decision(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HalfPlace:
-    """What a producer names its half message by: group, offset in the half queue, position in the log."""
+    """How a producer identifies its half message: group, offset in the half queue, position in the log."""
 
     producer_group: str
     offset: int
@@ -45,7 +45,7 @@ class HalfPlace:
 
 
 class TransactionActs:
-    """The end of transactions."""
+    """Commit and roll back."""
 
     def __init__(self, messages: Messages, half: HalfMessages) -> None:
         self._store = messages.store
@@ -53,7 +53,7 @@ class TransactionActs:
         self._half = half
 
     def end(self, place: HalfPlace, decision: Decision) -> int:
-        """Commit or roll back. Returns: up to where the log must be safe. Raises: Refused (invariant 3)."""
+        """Commit or roll back. Returns: the log position that must be safe. Raises: Refused (invariant 3)."""
         found = self._find(place)
         try:
             # Ours: a decision that comes twice is carried out once, while it is remembered.
@@ -69,7 +69,7 @@ class TransactionActs:
         return self._store.commit_log_max_position
 
     def _find(self, place: HalfPlace) -> Record:
-        """The half record. Raises: Refused, with RocketMQ's remarks."""
+        """Return the half record. Raises: Refused, with RocketMQ's remarks."""
         stored = self._store.message_at(place.position)
         if stored is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")

@@ -1,1 +1,1 @@
-"""What was given to whom, and what became of a message."""
+"""Records of what was delivered to whom, and the verdict on a single message."""

@@ -1,7 +1,7 @@
-"""DeliveryRecord: what the broker has handed to whom, so that a message's track can be told truly. Ours.
+"""DeliveryRecord: what the broker delivered to whom, the evidence for a message's track. Ours.
 
 RocketMQ computes a track from offsets and subscriptions as they are when somebody asks; a message that was
-filtered away or thrown away by a client looks consumed (acceptance E3). Here stands what happened:
+filtered out, or dropped by a client, looks consumed (acceptance E3). This file records what happened:
 
     deliveries/current, deliveries/previous      blocks: int32 size, int32 CRC-32, msgpack arrays
     [0, number, text]                            from here on in this file `number` stands for `text`
@@ -52,7 +52,7 @@ _TEXTS_MAX = 100_000
 
 
 class EventKind(StrEnum):
-    """What happened beside deliveries. begin and end are offsets of the queue."""
+    """What happened besides deliveries. begin and end are offsets of the queue."""
 
     # The group came to the queue for the first time, at `end`; it never asks for what is before.
     START = "start"
@@ -90,7 +90,7 @@ class Event:
 
 @dataclass(slots=True)
 class History:
-    """What is known of one queue offset in one group, oldest first; since_ms: how far the record reaches."""
+    """What is known of one queue offset in one group, oldest first; since_ms: start of the record."""
 
     deliveries: list[Delivery]
     events: list[Event]
@@ -98,7 +98,7 @@ class History:
 
 
 class _Open:
-    """The span that grows now. seen_ms is monotonic; connection and matches tell whether it may go on."""
+    """The span still growing. seen_ms is monotonic; connection and matches decide if a pull extends it."""
 
     __slots__ = (
         "begin",
@@ -148,9 +148,10 @@ class DeliveryRecord:
         size_max: Callable[[], int],
         filters_by_own: Callable[[str], bool] = lambda group: False,
     ) -> None:
-        """stored_offset(group, topic, queue id): -1 when the group has none; size_max(): bytes of both
-        files, 0: nothing is recorded; filters_by_own(group): its pulls are filtered by the member's own
-        subscription (isolated groups)."""
+        """stored_offset(group, topic, queue id): -1 if the group has none; size_max(): bytes of
+        both files, 0 turns recording off; filters_by_own(group): its pulls are filtered by the
+        member's own subscription (isolated groups).
+        """
         self._folder = folder
         self._clock = clock
         self._consumers = consumers
@@ -176,7 +177,7 @@ class DeliveryRecord:
         count: int,
         now_ms: int,
     ) -> None:
-        """A pull was answered with `count` messages and goes on at `following`; now_ms is monotonic."""
+        """Record a pull answered with `count` messages, next offset `following`; now_ms is monotonic."""
         key = (header.consumer_group, header.topic, header.queue_id)
         span = self._open.get(key)
         offset = header.queue_offset
@@ -213,7 +214,7 @@ class DeliveryRecord:
         return span
 
     def _texts(self, header: PullMessageHeader, connection: Peer) -> tuple[str, str, str]:
-        """Client id, the expression that the pull was filtered by, the client's own."""
+        """Return the client id, the expression that filtered the pull, and the client's own expression."""
         group, topic = header.consumer_group, header.topic
         online = self._consumers.get(group)
         member = None if online is None else online.channels.get(connection)
@@ -227,7 +228,7 @@ class DeliveryRecord:
         return connection.address if member is None else member.client_id, by, own
 
     def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
-        """Something else has happened to offsets of a queue in a group."""
+        """Record another event for a range of a queue's offsets in a group."""
         if self._size_max() <= 0:
             return
         group, topic, queue_id = key
@@ -246,7 +247,7 @@ class DeliveryRecord:
         )
 
     def _write(self, key: Key, span: _Open) -> None:
-        """Put a span into the buffer; what grows on begins behind it."""
+        """Move a span into the buffer and start the next one at its end."""
         self._changed.discard(key)
         if span.end <= span.begin or self._size_max() <= 0:
             return
@@ -280,7 +281,7 @@ class DeliveryRecord:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Once a second: write what has happened, let go of what nobody pulls."""
+        """Write what has happened and drop spans that nobody pulls; called once a second."""
         now = self._clock.monotonic_ms()
         for key in list(self._changed):
             span = self._open[key]
@@ -323,7 +324,7 @@ class DeliveryRecord:
     # ------------------------------------------------------------ asking
 
     def holders(self, group: str, topic: str) -> Mapping[int, str]:
-        """Queue id -> client id of who has pulled it within the last minute."""
+        """Return by queue id the client id that pulled it within the last minute."""
         now = self._clock.monotonic_ms()
         return {
             key[2]: span.client_id
@@ -332,23 +333,23 @@ class DeliveryRecord:
         }
 
     def pulled_offsets(self) -> Iterator[tuple[Key, int]]:
-        """Up to where each queue was pulled by its group, as far as somebody pulls it."""
+        """Yield the offset up to which each queue was pulled by its group, for queues being pulled."""
         for key, span in self._open.items():
             yield key, span.end
 
     def pulled_to(self, group: str, topic: str, queue_id: int) -> int:
-        """Up to where a queue was pulled by its group; -1 when nobody is there that has."""
+        """Return the offset up to which a group pulled a queue; -1 if nobody pulls it."""
         span = self._open.get((group, topic, queue_id))
         return -1 if span is None else span.end
 
     def settle(self) -> None:
-        """Bring what is in memory to the files, so that `find` sees it."""
+        """Write everything in memory to the files, so that `find` sees it."""
         for key in list(self._changed):
             self._write(key, self._open[key])
         self.flush()
 
     def find(self, topic: str, queue_id: int, offset: int) -> dict[str, History]:
-        """Group -> what happened to one offset; reads both files, call `settle` before."""
+        """Return by group what happened to one offset; reads both files, call `settle` first."""
         found: dict[str, History] = {}
         since_ms = 0
         for texts, row in self._rows():
@@ -374,7 +375,7 @@ class DeliveryRecord:
         return found
 
     def since_ms(self) -> int:
-        """Wall time of the oldest row; 0 when there is none."""
+        """Return the wall time of the oldest row; 0 if there is none."""
         for _, row in self._rows():
             return int(row[-2] if row[0] == _SPAN else row[-1])
         return 0
@@ -401,7 +402,7 @@ def _content(path: str) -> bytes:
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:
-    """The whole blocks from the beginning on; the first torn one ends them."""
+    """Yield the whole blocks in order, up to the first torn one."""
     at = 0
     while at + _BLOCK.size <= len(data):
         size, crc = _BLOCK.unpack_from(data, at)
@@ -413,12 +414,12 @@ def _blocks(data: bytes) -> Iterator[bytes]:
 
 
 def _whole_size(path: str) -> int:
-    """Bytes of the whole blocks of a file; 0 when it is not there."""
+    """Return the size of a file's whole blocks, bytes; 0 if the file is absent."""
     return sum(_BLOCK.size + len(block) for block in _blocks(_content(path)))
 
 
 def expression_text(asked: SubscriptionData | None) -> str:
-    """Invariant 2."""
+    """Format a subscription as a text (invariant 2)."""
     if asked is None:
         return ""
     return (
@@ -427,7 +428,7 @@ def expression_text(asked: SubscriptionData | None) -> str:
 
 
 def _same(one: EntryFilter | None, other: EntryFilter | None) -> bool:
-    """Whether two filters let the same through, as far as their codes can tell."""
+    """Return True if two filters pass the same messages, as far as their tag codes tell."""
     return (
         one is not None
         and other is not None

@@ -3,11 +3,11 @@
 Beside RocketMQ's track type, which is computed from offsets and subscriptions as they are now
 (DefaultMQAdminExtImpl.messageTrackDetail, RocketMQ 4.9.7; S89), stands a verdict from the delivery record:
 
-1. Where the message was sent back, what counts is the copy in the group's retry or dead-letter topic.
-2. A delivery counts when the pull's filter let the message through; whether the client kept it is told by
-   the client's own subscription, since clients compare the tags themselves.
-3. An offset beyond the message says that it was consumed only where a delivery says so too.
-4. What the record does not reach back to is UNKNOWN, never guessed.
+1. If the message was sent back, its copy in the group's retry or dead-letter topic decides.
+2. A delivery counts if the pull's filter let the message through; the client's own subscription decides
+   whether the client kept it, since clients compare the tags themselves.
+3. An offset beyond the message means "consumed" only if a delivery confirms it.
+4. What happened before the record begins is UNKNOWN, never guessed.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from pocketmq.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message is; record is None when the log has it no more."""
+    """Where a message is; record is None if the log no longer holds it."""
 
     topic: str
     queue_id: int
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(slots=True)
 class GroupTrack:
-    """One group's answer; `text` is a sentence, `deliveries` what it rests on."""
+    """The verdict for one group; `text` is a sentence, `deliveries` the evidence."""
 
     group: str
     track_type: TrackType
@@ -70,7 +70,7 @@ class GroupTrack:
 
 
 class MessageTracks:
-    """Judges; `history` is what DeliveryRecord.find answered for the message's place."""
+    """Judges a message; `history` is what DeliveryRecord.find returned for its place."""
 
     def __init__(
         self,
@@ -81,8 +81,9 @@ class MessageTracks:
         now_ms: Callable[[], int],
         popped_until_ms: Callable[[str, str, int, int], int] = lambda *_: 0,
     ) -> None:
-        """popped_until_ms(group, topic, queue id, offset): until when a popped message is invisible, 0:
-        it is not out."""
+        """popped_until_ms(group, topic, queue id, offset): end of a popped message's invisible
+        time, 0 if it is not in flight.
+        """
         self._popped_until_ms = popped_until_ms
         self._store = store
         self._consumers = consumers
@@ -91,12 +92,14 @@ class MessageTracks:
         self._now_ms = now_ms
 
     def groups(self, topic: str, history: Mapping[str, History]) -> list[str]:
-        """Those that have or had to do with the topic; looking at a message is not consuming it."""
+        """Return the groups that consume or have consumed the topic; tools that only view messages
+        do not count.
+        """
         known = self._offsets.groups_of(topic) | self._consumers.groups_of_topic(topic)
         return sorted((known | history.keys()) - {TOOLS_GROUP})
 
     def track(self, place: Place, group: str, history: History | None, since_ms: int) -> GroupTrack:
-        """The answer for one group; since_ms: how far the record reaches back, 0: there is none."""
+        """Return the verdict for one group; since_ms: start of the record, 0 if there is none."""
         online = self._consumers.get(group)
         verdict, text = self._verdict(
             place, group, online, history or History([], [], since_ms), since_ms
@@ -161,7 +164,7 @@ class MessageTracks:
         return self._waiting(place, group, online, offset)
 
     def _sent_back(self, place: Place, group: str, history: History) -> tuple[Verdict, str] | None:
-        """Rule 1. The retry topic's own messages are judged like any others."""
+        """Apply rule 1. The retry topic's own messages are judged like any others."""
         record = place.record
         back = [each for each in history.events if each.kind in (EventKind.RETRY, EventKind.DEAD)]
         key = None if record is None else get_property(record.properties, b"UNIQ_KEY")
@@ -203,14 +206,14 @@ class MessageTracks:
         )
 
     def _popped(self, group: str, topic: str, queue_id: int, offset: int) -> str | None:
-        """How a popped message is out; None when it is not."""
+        """Describe a popped message in flight; None if it is not."""
         until_ms = self._popped_until_ms(group, topic, queue_id, offset)
         if not until_ms:
             return None
         return f"popped and not acknowledged yet; it comes again at {_time(until_ms)} unless it is"
 
     def _copies(self, topic: str, key: bytes, origin: Record) -> list[Record]:
-        """Copies of a message in a topic of the group, oldest first."""
+        """Return the copies of a message in a topic of the group, oldest first."""
         text = key.decode("utf-8", "replace")
         found = self._store.query_by_key(topic, text, 64, 0, self._now_ms() + 1).records
         origin_id = _id(origin).encode()
@@ -226,7 +229,7 @@ class MessageTracks:
     def _passed_over(
         self, place: Place, group: str, history: History, since_ms: int
     ) -> tuple[Verdict, str]:
-        """The group's offset is beyond it, and no delivery is known."""
+        """Judge a message below the group's offset without a known delivery."""
         for event in reversed(history.events):
             if event.kind is EventKind.RESET:
                 return Verdict.SKIPPED_BY_RESET, (
@@ -250,7 +253,7 @@ class MessageTracks:
     def _waiting(
         self, place: Place, group: str, online: ConsumerGroup | None, offset: int
     ) -> tuple[Verdict, str]:
-        """The group has not come to it yet."""
+        """Judge a message that the group has not reached yet."""
         at = f"the group's offset is {offset}" if offset >= 0 else "the group has no offset yet"
         if online is None:
             return Verdict.NOT_ONLINE, f"nobody of the group is online; {at}"
@@ -271,7 +274,7 @@ class MessageTracks:
 def _delivered(
     place: Place, passed: list[Delivery], offset: int, online: ConsumerGroup | None
 ) -> tuple[Verdict, str]:
-    """Rules 2 and 3; of several deliveries the last that its client kept counts."""
+    """Apply rules 2 and 3; of several deliveries, the last that its client kept counts."""
     kept = [each for each in passed if not each.own or _lets_through(each.own, place.record)]
     if not kept:
         last = passed[-1]
@@ -293,9 +296,9 @@ def _delivered(
 
 
 def _lets_through(expression: str, record: Record | None) -> bool:
-    """Whether an expression (delivery.record, invariant 2) lets a message through.
+    """Return True if an expression (delivery.record, invariant 2) matches a message.
 
-    Of tags the broker knows the code only, so messages with another tag of the same code passed, too.
+    For tags the broker compares hash codes only, so a different tag with the same code passes too.
     """
     kind, _, text = expression.partition(" ")
     if record is None or not text or (kind == "TAG" and text == ALL):

@@ -1,1 +1,1 @@
-"""A group of consumers: who is in it, how far it is, and what it does with members that differ."""
+"""Consumer groups: members, offsets, and the handling of members that subscribe differently."""

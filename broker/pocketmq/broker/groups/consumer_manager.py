@@ -9,7 +9,7 @@ ConsumerGroupInfo, RocketMQ 4.9.7; acceptance S64-S72.
 4. Members are keyed by connection. A new connection, a new topic or a removed topic is a *change*: all
    members, the new one too, are told to rebalance (NOTIFY_CONSUMER_IDS_CHANGED).
 5. consumeType, messageModel and consumeFromWhere are those of the last heartbeat (S71).
-6. The last member gone, the group is gone.
+6. A group ends with its last member.
 Ours: each member's own subscription is kept beside the group's (ClientChannel.subscriptions).
 """
 
@@ -47,18 +47,18 @@ class ConsumerGroup:
     channels: dict[Peer, ClientChannel] = field(default_factory=dict)
 
     def client_ids(self) -> list[str]:
-        """One per connection, so an id can occur twice for a moment, as in RocketMQ."""
+        """Return one id per connection, so an id can briefly occur twice, as in RocketMQ."""
         return [channel.client_id for channel in self.channels.values()]
 
     def find(self, client_id: str) -> ClientChannel | None:
-        """The member of that client id."""
+        """Return the member with that client id, or None."""
         for channel in self.channels.values():
             if channel.client_id == client_id:
                 return channel
         return None
 
     def update_channel(self, channel: ClientChannel, now_ms: int, monotonic_ms: int) -> bool:
-        """Enter or refresh a member; True when its connection is new (invariant 4)."""
+        """Add or refresh a member; True if its connection is new (invariant 4)."""
         known = self.channels.get(channel.connection)
         new = known is None
         if known is None:
@@ -86,7 +86,7 @@ class ConsumerGroup:
         return new
 
     def update_subscriptions(self, asked: Iterable[SubscriptionData]) -> bool:
-        """Invariants 2 and 3; True when a topic was added or removed."""
+        """Apply invariants 2 and 3; True if a topic was added or removed."""
         changed, added = False, 0
         table = self.subscriptions
         named = set()
@@ -140,7 +140,7 @@ Merge = Callable[[ConsumerGroup, ClientChannel], list[SubscriptionData] | None]
 
 
 class ConsumerManager:
-    """Owner of the groups; it sends nothing itself, it tells what has happened."""
+    """Owner of the groups; it sends nothing itself but raises events."""
 
     def __init__(
         self,
@@ -163,16 +163,16 @@ class ConsumerManager:
         self._groups_of: dict[Peer, set[str]] = {}
 
     def get(self, group: str) -> ConsumerGroup | None:
-        """The group, when it is online."""
+        """Return the group if it is online."""
         return self.groups.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group asks of a topic now."""
+        """Return the group's current subscription of a topic, or None."""
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Groups that are online and subscribe the topic."""
+        """Return the online groups that subscribe the topic."""
         return {name for name, group in self.groups.items() if topic in group.subscriptions}
 
     def register(
@@ -186,7 +186,7 @@ class ConsumerManager:
         *,
         notify: bool = True,
     ) -> bool:
-        """One group of a heartbeat (S67); True when it was a change. `notify`: tell the members then."""
+        """Register one group of a heartbeat (S67); True if it was a change, announced if `notify`."""
         group = self.groups.get(name)
         if group is None:
             group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
@@ -209,7 +209,7 @@ class ConsumerManager:
         return changed
 
     def unregister(self, name: str, connection: Peer, *, notify: bool = True) -> None:
-        """The client said that it leaves the group."""
+        """Remove a client that leaves the group."""
         group = self.groups.get(name)
         if group is None:
             return
@@ -221,7 +221,7 @@ class ConsumerManager:
             self._changed(group)
 
     def connection_closed(self, connection: Peer) -> None:
-        """The end of a connection removes its members at once and tells the others (S72)."""
+        """Remove the members of a closed connection at once and notify the others (S72)."""
         names = sorted(self._groups_of.pop(connection, ()))
         self._gone.add([(connection, name) for name in names])
 
@@ -243,7 +243,7 @@ class ConsumerManager:
             self._losses.add([name])
 
     def _settle(self, name: str) -> None:
-        """A group has lost members whose connections have ended."""
+        """Announce the loss of members whose connections ended, once per group."""
         self._bereft.discard(name)
         group = self.groups.get(name)
         if group is not None:
@@ -251,7 +251,7 @@ class ConsumerManager:
             self._changed(group)
 
     def scan(self) -> None:
-        """Remove members silent for 120 s and close their connections; nobody is told (wire.md 4.1)."""
+        """Remove members silent for 120 s and close their connections, notifying nobody (wire.md 4.1)."""
         now = self._clock.monotonic_ms()
         for name, group in list(self.groups.items()):
             expired = False
@@ -293,7 +293,7 @@ class ConsumerManager:
 
 
 def describe(subscription: SubscriptionData) -> str:
-    """A subscription as RocketMQ's log lines show it (S69)."""
+    """Format a subscription as RocketMQ's log lines do (S69)."""
     return (
         f"SubscriptionData [classFilterMode={str(subscription.class_filter_mode).lower()}, "
         f"topic={subscription.topic}, subString={subscription.sub_string}, "

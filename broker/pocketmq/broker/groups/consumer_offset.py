@@ -1,18 +1,18 @@
-"""ConsumerOffsetManager: how far each group has consumed, config/consumerOffset.json.
+"""ConsumerOffsetManager: the next offset of each group and queue, config/consumerOffset.json.
 
     offsets["TOPIC@GROUP"][queue id] = the NEXT offset to consume (S55)
 
-Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is taken, a smaller one too; that
-only leaves a log line. A group without members keeps its offsets, however far it is behind: without them
-it would begin at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (whose scanUnsubscribedTopic is
-called by nobody, in 5.x too).
+Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is accepted; a smaller one is only
+logged. A group without members keeps its offsets, however far it lags: without them it would start at the
+end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (where nobody calls scanUnsubscribedTopic, in 5.x
+neither).
 
 A reset of a queue (5.x, server side) is stored like any offset and marked until a member knows of it:
 
-1. The next pull of the queue is answered with the new offset; a pull that comes from there needs no answer,
-   and a client that has been told and pulls from elsewhere knows what it does: both end the mark.
-2. Until then what members commit of the queue does not count, nor what comes with a pull. Java's clients
-   commit their old offset for 10 s after they were told, and RocketMQ takes it. Ours.
+1. The next pull of the queue is redirected to the new offset. A pull from that offset ends the mark, and so
+   does a pull from elsewhere by a client that was already redirected: it does so on purpose.
+2. Until then members' commits of the queue are ignored, those carried by pulls too. Java clients commit
+   their old offset for 10 s after they were told, and RocketMQ accepts it. Ours.
 """
 
 import logging
@@ -40,7 +40,7 @@ class _Reset:
 class ConsumerOffsetManager(ConfigManager):
     """Owner of the offset table.
 
-    resets: the marks by (group, topic, queue id); not saved, as members that connect ask for the offset.
+    resets: the marks by (group, topic, queue id); not saved, since connecting members query the offset.
     """
 
     def __init__(self, file: ConfigFile, events: Events | None = None) -> None:
@@ -64,7 +64,7 @@ class ConsumerOffsetManager(ConfigManager):
         log.info("consumer offsets loaded count=%d", len(self.offsets))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
-        """The group's next offset is `offset`; `client` (ip:port) is for the log."""
+        """Set the group's next offset; `client` (ip:port) is for the log."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.offsets.get(key)
         if queues is None:
@@ -84,26 +84,26 @@ class ConsumerOffsetManager(ConfigManager):
             )
 
     def place(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group's next offset is `offset`, as the broker itself has worked out."""
+        """Set the group's next offset, as computed by the broker itself."""
         if self.resets:
             self.resets.pop((group, topic, queue_id), None)
         self.offsets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.dirty = True
 
     def set_by_hand(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
-        """An administrator says where the group goes on; members that pop go on there, too."""
+        """Set the group's offset for an administrator; members that pop continue from there, too."""
         self._events.offset_copied(group, topic, queue_id, offset)
         self.commit(group, topic, queue_id, offset, client)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group is to go on at `offset`, which its members are told."""
+        """Reset the group to `offset`, which its members are told."""
         self.place(group, topic, queue_id, offset)
         self.resets[group, topic, queue_id] = _Reset(offset)
 
     def reset_to(
         self, group: str, topic: str, queue_id: int, offset: int, client: object
     ) -> int | None:
-        """Where `client`, which pulls from `offset`, is to go on; None: where it is (invariant 1)."""
+        """Return the offset that `client`, pulling from `offset`, is redirected to, or None (invariant 1)."""
         reset = self.resets.get((group, topic, queue_id))
         if reset is None:
             return None
@@ -114,25 +114,25 @@ class ConsumerOffsetManager(ConfigManager):
         return reset.offset
 
     def is_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a member that commits `offset` does not count, as it may not know of a reset yet."""
+        """Return True if a commit of `offset` is to be ignored: its member may not know of a reset yet."""
         reset = self.resets.get((group, topic, queue_id))
         return reset is not None and reset.offset != offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The next offset; -1 when nothing is stored."""
+        """Return the next offset; -1 if none is stored."""
         queues = self.offsets.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def of_topic(self, group: str, topic: str) -> dict[int, int]:
-        """Queue id -> next offset; empty when nothing is stored."""
+        """Return the next offset by queue id; empty if none is stored."""
         return dict(self.offsets.get(f"{topic}{SEPARATOR}{group}", {}))
 
     def topics_of(self, group: str) -> set[str]:
-        """Topics of which the group has offsets."""
+        """Return the topics that the group has offsets of."""
         return {topic for topic, of in self._pairs() if of == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Groups that have offsets of the topic."""
+        """Return the groups that have offsets of the topic."""
         return {group for of, group in self._pairs() if of == topic}
 
     def _pairs(self) -> list[tuple[str, str]]:
@@ -140,7 +140,7 @@ class ConsumerOffsetManager(ConfigManager):
         return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give `target` the offsets that `source` has of one topic (CLONE_GROUP_OFFSET)."""
+        """Copy `source`'s offsets of one topic to `target` (CLONE_GROUP_OFFSET)."""
         queues = self.offsets.get(f"{topic}{SEPARATOR}{source}")
         if queues is not None:
             self.offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
@@ -149,11 +149,11 @@ class ConsumerOffsetManager(ConfigManager):
                 self._events.offset_copied(target, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group."""
+        """Remove all offsets of a group."""
         self._remove(lambda topic, of: of == group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic."""
+        """Remove all offsets of a topic."""
         self._remove(lambda of, group: of == topic)
 
     def _remove(self, which: Callable[[str, str], bool]) -> None:
@@ -169,10 +169,10 @@ class ConsumerOffsetManager(ConfigManager):
     def min_in_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], filter_groups: str | None
     ) -> dict[int, int]:
-        """Lowest offset of any group per queue, offsets behind the oldest message left out.
+        """Return the lowest offset of any group per queue, ignoring offsets below the oldest message.
 
-        filter_groups: comma separated groups that do not count. Java removes their offsets for good
-        by mistake; here they are only skipped. Source: queryMinOffsetInAllGroup.
+        filter_groups: comma-separated groups to skip. Java removes their offsets for good by mistake; here
+        they are only skipped. Source: queryMinOffsetInAllGroup.
         """
         skipped = set((filter_groups or "").split(","))
         found: dict[int, int] = {}

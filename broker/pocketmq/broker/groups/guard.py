@@ -1,16 +1,16 @@
-"""GroupGuard: notices groups whose members subscribe differently, and what that costs them. Ours.
+"""GroupGuard: detects groups whose members subscribe differently, and what that costs them. Ours.
 
-RocketMQ keeps one subscription per group, that of the last member to change it; a member that asks for
-something else loses messages without a word (acceptance E2, E3; S90-S93). The guard changes nothing:
+RocketMQ keeps one subscription per group, that of the last member to change it; a member that subscribes
+something else silently loses messages (acceptance E2, E3; S90-S93). The guard changes nothing:
 
 1. It compares what the members themselves ask of each topic (ClientChannel.subscriptions) by the rules of
    remoting.agreement.
-2. A difference becomes a finding when it has looked the same for `grace_ms`: shorter ones are clients
-   that start, or a change that is rolled out.
-3. A finding is raised once: one log line, one count. It is raised again only
-   when the camps ask for something else, not when clients come and go within them.
-4. Costs are worked out when somebody asks: a queue gives its holder what passes the group's
-   subscription and then the holder's own; every other wish is lost in that queue.
+2. A difference becomes a finding when it has been stable for `grace_ms`: shorter ones are starting
+   clients, or a change being rolled out.
+3. A finding is raised once: one log line, one count. It is raised again only when the camps change their
+   subscriptions, not when clients join or leave a camp.
+4. Costs are computed on demand: a queue delivers to its holder what passes the group's subscription and
+   then the holder's own; whatever else members subscribe is lost in that queue.
 Owner: the Broker. A pure state machine: time and members come from outside.
 """
 
@@ -32,7 +32,7 @@ _LOOKED_AT_ONCE_MAX = 64
 
 @dataclass(slots=True)
 class _Difference:
-    """One topic of a group. signature: what the camps ask; the ms are monotonic but since_ms."""
+    """One topic of a group. signature: what the camps subscribe; times are monotonic except since_ms."""
 
     signature: frozenset[Wish | None]
     since_ms: int
@@ -58,9 +58,11 @@ class GroupGuard:
         is_watched: Callable[[str], bool] = lambda group: True,
         holders: Callable[[str, str], Mapping[int, str]] = lambda group, topic: {},
     ) -> None:
-        """queue_count(topic): its queues at this broker; grace_ms() is invariant 2; is_watched(group):
-        whether differences cost this group anything (isolated groups lose nothing); holders(group,
-        topic): queue id -> client id that was seen to pull it, the rest is worked out."""
+        """queue_count(topic): its queues at this broker; grace_ms(): see invariant 2;
+        is_watched(group): False if differences cost the group nothing (isolated groups);
+        holders(group, topic): queue id -> client id seen to pull it; the other holders are
+        computed.
+        """
         self._clock = clock
         self._consumers = consumers
         self._queue_count = queue_count
@@ -76,7 +78,7 @@ class GroupGuard:
     # ------------------------------------------------------------ what happens
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """A member came, went, or asks for something else; large groups are looked at by `tick`."""
+        """Look at a group whose members changed; `tick` looks at large ones."""
         if len(group.channels) > _LOOKED_AT_ONCE_MAX:
             self._unseen.add(group.name)
         else:
@@ -140,7 +142,7 @@ class GroupGuard:
 
     @property
     def active_count(self) -> int:
-        """Findings that are raised and not over."""
+        """Return the number of raised findings that are still true."""
         return sum(
             difference.raised is not None
             for watched in self._groups.values()
@@ -148,7 +150,7 @@ class GroupGuard:
         )
 
     def findings(self, group: str | None = None) -> list[Finding]:
-        """Every difference of one group or of all, those not raised yet too."""
+        """Return every difference of one group, or of all, including those not raised yet."""
         names = self._groups if group is None else [group] if group in self._groups else []
         found = []
         for name in sorted(names):
@@ -173,7 +175,7 @@ class GroupGuard:
         )
 
     def _holders_of(self, group: ConsumerGroup, topic: str) -> dict[int, str | None]:
-        """The client of each queue: who was seen to pull it, else whom the usual allocation gives it."""
+        """Return the client of each queue: the one seen to pull it, else by the usual allocation."""
         ids = sorted(group.client_ids(), key=utf16_order)
         queues = range(self._queue_count(topic))
         holders: dict[int, str | None] = dict.fromkeys(queues)
@@ -186,5 +188,5 @@ class GroupGuard:
 
 
 def _asked(group: ConsumerGroup) -> list[tuple[str, Subscriptions]]:
-    """What each member asks for itself."""
+    """Return each member's own subscriptions."""
     return [(each.client_id, each.subscriptions) for each in group.channels.values()]

@@ -1,18 +1,18 @@
 """IsolatedGroups: groups in which different subscriptions lose nothing. Ours; mode `isolate`.
 
-Members with the same subscription are a sub-group: they share the queues among themselves, have offsets
-of their own, and get what they ask for. Sub-groups stand in the order in which they came.
+Members with the same subscription form a sub-group: they share the queues among themselves, have their own
+offsets, and get what they subscribe. Sub-groups are ordered by their creation.
 
-1. A message belongs to the FIRST sub-group in that order that asks for it; no other gets it. One that
-   comes later stands behind, so it takes nothing from those that are there.
-2. A sub-group without members keeps its place for `keep_ms`: clients restart. What is its waits.
-3. Then it has left for good. What it has consumed stays consumed; what it has not goes to the next one in
-   the order that asks for it, as a *debt* over the offsets which that one has already passed: its clients
-   are sent back (PULL_OFFSET_MOVED) and get of those offsets only what they are owed.
-4. What nobody else asks for is remembered for `remember_ms`: who comes and asks for it gets it from where
-   the sub-group that left had stopped.
+1. A message belongs to the FIRST sub-group in that order that subscribes it; no other gets it. A new
+   sub-group goes to the end, so it takes nothing from those already there.
+2. A sub-group without members keeps its place for `keep_ms`: clients restart. Its messages wait.
+3. Then it has departed for good. What it consumed stays consumed; what it did not goes to the next one in
+   the order that subscribes it, as a *debt* over the offsets which that one has already passed: its clients
+   are sent back (PULL_OFFSET_MOVED) and get from those offsets only what they are owed.
+4. What nobody else subscribes is remembered for `remember_ms`: a later sub-group that subscribes it gets it
+   from where the departed one had stopped.
 5. The group's own offset (config/consumerOffset.json) is the lowest of its sub-groups': administrators see
-   it, and a group that leaves this mode, or is opened by RocketMQ, goes on there and loses nothing.
+   it, and a group that leaves this mode, or is opened by RocketMQ, continues there and loses nothing.
 6. A retry message belongs to the owner of its original message.
 7. An offset set by anybody but a member, or by a reset, is set for every sub-group.
 
@@ -87,7 +87,7 @@ class IsolatedGroups(ConfigManager):
                 log.error("isolatedGroup.json: group left out group=%s reason=%r", name, error)
 
     def take(self, data: Any, online: Mapping[str, ConsumerGroup]) -> None:
-        """Replace the table by the master's, while this broker follows; its own clients are placed in it."""
+        """Replace the table by the master's while this broker follows; its own clients are placed in it."""
         if data == self._taken:
             return
         self._taken = data
@@ -106,7 +106,7 @@ class IsolatedGroups(ConfigManager):
     # ------------------------------------------------------------ members
 
     def merged(self, group: ConsumerGroup, channel: ClientChannel) -> list[SubscriptionData] | None:
-        """What the group shows as its subscription when `channel` heartbeats; None: as in RocketMQ."""
+        """Return the group's visible subscription when `channel` heartbeats; None: as in RocketMQ."""
         if not self._is_isolated(group.name):
             return None
         others = [
@@ -117,7 +117,7 @@ class IsolatedGroups(ConfigManager):
         return merged([*others, channel.subscriptions], group.subscriptions)
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """A member came, went, or asks for something else."""
+        """Place the members of a group that changed."""
         if not self._is_isolated(group.name):
             self._end(group.name)
             return
@@ -145,7 +145,7 @@ class IsolatedGroups(ConfigManager):
         )
 
     def peers(self, group: ConsumerGroup, connection: Peer) -> list[str] | None:
-        """The client ids of the asker's sub-group; None: as in RocketMQ."""
+        """Return the client ids of the caller's sub-group; None: as in RocketMQ."""
         isolated = self.groups.get(group.name)
         sub_group = None if isolated is None else isolated.of(connection)
         if sub_group is None or group.message_model == BROADCASTING:
@@ -153,7 +153,7 @@ class IsolatedGroups(ConfigManager):
         return [each for c, each in sub_group.connections.items() if c.writable]
 
     def lock_group(self, group: str, client_id: str) -> str:
-        """The name under which a client's queue locks are kept: its sub-group's own."""
+        """Return the name that a client's queue locks are kept under: its sub-group's own."""
         isolated = self.groups.get(group)
         sub_group = None if isolated is None else isolated.of_client(client_id)
         return group if sub_group is None else f"{group}@{sub_group.id}"
@@ -161,7 +161,7 @@ class IsolatedGroups(ConfigManager):
     # ------------------------------------------------------------ offsets
 
     def commit(self, group: str, connection: Peer, topic: str, queue_id: int, offset: int) -> bool:
-        """A member's commit; False when the connection is no member's, True when it is dealt with."""
+        """Apply a member's commit; False if the connection is not a member's."""
         isolated = self.groups[group]
         sub_group = isolated.of(connection)
         if sub_group is None:
@@ -173,14 +173,14 @@ class IsolatedGroups(ConfigManager):
     def pulled(
         self, group: str, connection: Peer, topic: str, queue_id: int, following: int
     ) -> None:
-        """A member's pull was answered, or is held: it goes on at `following`."""
+        """Note that a member's pull was answered or held, with `following` as its next offset."""
         isolated = self.groups[group]
         sub_group = isolated.of(connection)
         if sub_group is not None:
             isolated.pulled(sub_group, (topic, queue_id), following)
 
     def start(self, group: str, connection: Peer, topic: str, queue_id: int) -> int | None:
-        """Where a member goes on; None when the connection is no member's."""
+        """Return a member's start offset; None if the connection is not a member's."""
         isolated = self.groups[group]
         sub_group = isolated.of(connection)
         if sub_group is None:
@@ -188,7 +188,7 @@ class IsolatedGroups(ConfigManager):
         return isolated.start(sub_group, (topic, queue_id), self._offsets)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """An administrator sets the group's offset (7); a group that is not isolated is left alone."""
+        """Apply an administrator's offset (7); does nothing for a group that is not isolated."""
         isolated = self.groups.get(group)
         if isolated is not None:
             isolated.reset(topic, queue_id, offset)
@@ -204,7 +204,7 @@ class IsolatedGroups(ConfigManager):
     # ------------------------------------------------------------ time
 
     def tick(self, online: Mapping[str, ConsumerGroup]) -> None:
-        """Once a second: groups whose mode was changed, sub-groups that left (2, 3, 4)."""
+        """Apply mode changes and departures (2, 3, 4); called once a second."""
         for name, group in online.items():
             if self._is_isolated(name) != (name in self.groups):
                 self.members_changed(group)
@@ -229,7 +229,7 @@ class IsolatedGroups(ConfigManager):
         self._tell(isolated)
 
     def forget(self, group: str, topic: str) -> None:
-        """The group's offsets of a topic were removed: it begins anew there."""
+        """Drop a topic whose offsets were removed from the group: it starts over there."""
         isolated = self.groups.get(group)
         if isolated is not None:
             isolated.forget_topic(topic)
@@ -254,7 +254,7 @@ class IsolatedGroups(ConfigManager):
     # ------------------------------------------------------------ asking
 
     def describe(self, group: str) -> list[dict[str, Any]]:
-        """The sub-groups for the doctor, in their order; empty if the group is not isolated."""
+        """Describe the sub-groups for the doctor, in their order; empty if the group is not isolated."""
         isolated = self.groups.get(group)
         return [] if isolated is None else [_described(each) for each in isolated.sub_groups]
 
@@ -274,7 +274,7 @@ def _described(sub_group: SubGroup) -> dict[str, Any]:
 
 
 def first_match_in(store: MessageStore) -> FirstMatch:
-    """Searches a store's queues for `owed`; gives up before the search makes clients wait."""
+    """Search a store's queues for `owed`; gives up before the search delays clients."""
 
     def first_match(topic: str, queue_id: int, begin: int, end: int, matches: EntryFilter) -> int:
         at = max(begin, store.min_offset(topic, queue_id))

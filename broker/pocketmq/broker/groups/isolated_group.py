@@ -1,6 +1,6 @@
-"""IsolatedGroup: members come to the sub-groups of one isolated group, read, commit and leave. Ours.
+"""IsolatedGroup: how members join the sub-groups of one isolated group, read, commit and leave. Ours.
 
-A pure state machine; the numbers are those of the rules in isolate.py. Why they are what they are:
+A pure state machine; the numbers refer to the rules in isolate.py. The reasons are in
 docs/decisions/0005-isolate-exactly-one.md. Who owns a message: sub_group_order.py.
 """
 
@@ -45,11 +45,11 @@ class IsolatedGroup(SubGroupOrder):
     # ------------------------------------------------------------ members
 
     def of(self, connection: Peer) -> SubGroup | None:
-        """The sub-group of a member."""
+        """Return the sub-group of a member."""
         return self._of.get(connection)
 
     def of_client(self, client_id: str) -> SubGroup | None:
-        """The sub-group of the member with this client id."""
+        """Return the sub-group of the member with this client id."""
         for connection, sub_group in self._of.items():
             if sub_group.connections.get(connection) == client_id:
                 return sub_group
@@ -62,7 +62,7 @@ class IsolatedGroup(SubGroupOrder):
         offsets: ConsumerOffsetManager,
         first_match: FirstMatch,
     ) -> bool:
-        """Put each member into its sub-group; True when a sub-group was made."""
+        """Put each member into its sub-group; True if a sub-group was created."""
         made = False
         before, of = self._of, dict[Peer, SubGroup]()
         for each in self.sub_groups:
@@ -94,7 +94,7 @@ class IsolatedGroup(SubGroupOrder):
         offsets: ConsumerOffsetManager,
         first_match: FirstMatch,
     ) -> SubGroup:
-        """A new sub-group at the end of the order: it inherits the group's offsets, and debts (4)."""
+        """Append a new sub-group, which inherits the group's offsets, and debts (4)."""
         self.sequence += 1
         made = SubGroup(self.sequence, subscriptions, now_ms)
         self.add(made)
@@ -112,7 +112,7 @@ class IsolatedGroup(SubGroupOrder):
     # ------------------------------------------------------------ offsets
 
     def start(self, asker: SubGroup, key: QueueKey, offsets: ConsumerOffsetManager) -> int:
-        """Where `asker` goes on in a queue; -1 when neither it nor the group has an offset."""
+        """Return `asker`'s start offset in a queue; -1 if neither it nor the group has one."""
         state = asker.queues.get(key)
         if state is None:
             # Others may have begun since it joined: its messages before that offset must not be skipped.
@@ -124,7 +124,9 @@ class IsolatedGroup(SubGroupOrder):
         return state.offset
 
     def _begin(self, asker: SubGroup, key: QueueKey, offset: int) -> QueueState:
-        """`asker` first reads a queue. Sub-groups that left before anyone read it begin and end there."""
+        """Let `asker` read a queue for the first time; sub-groups that departed unread start
+        and end there.
+        """
         state = asker.queues[key] = QueueState.at(offset)
         self.begun.setdefault(key, offset)
         for each in self.sub_groups:
@@ -133,13 +135,13 @@ class IsolatedGroup(SubGroupOrder):
         return state
 
     def _intrude(self, asker: SubGroup, key: QueueKey, offset: int) -> QueueState:
-        """A client that did not ask where to begin: it may still read where its old sub-group was."""
+        """Let in a client that did not query its start: it may still read where its old sub-group was."""
         state = self._begin(asker, key, self.begun.get(key, offset))
         state.rewind = Rewind.FOREIGN
         return state
 
     def check_pull(self, asker: SubGroup, key: QueueKey, offset: int) -> None:
-        """A pull arrives. Raises: OffsetMoved until its client has gone back."""
+        """Check a pull. Raises: OffsetMoved until its client has gone back."""
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
@@ -155,13 +157,13 @@ class IsolatedGroup(SubGroupOrder):
         state.passed = offset
 
     def pulled(self, asker: SubGroup, key: QueueKey, following: int) -> None:
-        """The pull was answered: its client goes on at `following`."""
+        """Note that a pull was answered: its client continues at `following`."""
         state = asker.queues.get(key)
         if state is not None:
             state.passed = following
 
     def commit(self, asker: SubGroup, key: QueueKey, offset: int) -> bool:
-        """A member commits; False if it has not gone back yet, so that this does not count."""
+        """Apply a member's commit; False, and ignored, if it has not gone back yet."""
         state = asker.queues.get(key)
         if state is None:
             state = self._intrude(asker, key, offset)
@@ -190,7 +192,7 @@ class IsolatedGroup(SubGroupOrder):
         return True
 
     def reset(self, topic: str, queue_id: int, offset: int) -> None:
-        """Every sub-group goes on at `offset` (7)."""
+        """Set every sub-group to `offset` (7)."""
         key = (topic, queue_id)
         for each in self.sub_groups:
             state = each.queues.get(key)
@@ -203,13 +205,13 @@ class IsolatedGroup(SubGroupOrder):
                 each.queues[key].rewind = Rewind.FOREIGN
 
     def forget_topic(self, topic: str) -> None:
-        """Nobody has read its queues yet."""
+        """Forget all progress in a topic's queues."""
         for each in self.sub_groups:
             each.queues = {key: state for key, state in each.queues.items() if key[0] != topic}
         self.begun = {key: offset for key, offset in self.begun.items() if key[0] != topic}
 
     def lowest(self, key: QueueKey) -> int | None:
-        """The offset of the group: the lowest of its live sub-groups; None if none has one (5)."""
+        """Return the group's offset: the lowest of its live sub-groups; None if none has one (5)."""
         found = [
             each.queues[key].offset
             for each in self.sub_groups
@@ -220,7 +222,7 @@ class IsolatedGroup(SubGroupOrder):
     # ------------------------------------------------------------ leaving
 
     def depart(self, leaving: SubGroup, now_ms: int, first_match: FirstMatch) -> set[QueueKey]:
-        """A sub-group has left for good (3). Returns: the queues in which others were sent back."""
+        """Remove a sub-group for good (3). Returns: the queues in which others were sent back."""
         # Queues that it never read, where others, live or departed, have passed messages that it owned.
         begun = {key: 0 for heir in self.live() for key in heir.queues} | self.begun
         for key, offset in begun.items():
@@ -242,7 +244,7 @@ class IsolatedGroup(SubGroupOrder):
         return moved
 
     def forget_departed(self, now_ms: int, remember_ms: int) -> bool:
-        """Forget departed sub-groups that no longer matter; True if there was one (4)."""
+        """Forget departed sub-groups that no longer matter; True if there were any (4)."""
         gone = forgettable(self, now_ms, remember_ms)
         for each in self.sub_groups:
             if each.id in gone:
@@ -265,7 +267,7 @@ class IsolatedGroup(SubGroupOrder):
 
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any], now_ms: int) -> "IsolatedGroup":
-        """Raises: KeyError, TypeError, ValueError if it is no row of this file."""
+        """Parse a row of the file. Raises: KeyError, TypeError, ValueError if it is malformed."""
         made = cls(name)
         for topic, queues in data["begun"].items():
             for queue_id, offset in queues.items():
@@ -277,7 +279,7 @@ class IsolatedGroup(SubGroupOrder):
 
 
 def _send_back(sub_group: SubGroup) -> None:
-    """A member joins that may be in the middle of queues: it must begin where its sub-group is."""
+    """Send a joining member, which may be in the middle of queues, to where its sub-group begins."""
     for state in sub_group.queues.values():
         state.hear(Heard.MEMBER_CAME)
         if not state.debts:

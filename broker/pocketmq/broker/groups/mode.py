@@ -1,7 +1,7 @@
-"""GroupMode: what a group does when its members subscribe differently. Ours; docs/isolate.md.
+"""GroupMode: how a group treats members that subscribe differently. Ours; docs/isolate.md.
 
-The broker's groupMode holds for every group that has no attribute `group.mode` of its own. The attribute
-stands where RocketMQ 5.x keeps attributes: `attributes` of the group in subscriptionGroup.json, set by
+The broker's groupMode applies to every group without an attribute `group.mode` of its own. The attribute
+is where RocketMQ 5.x keeps attributes: `attributes` of the group in subscriptionGroup.json, set by
 `mqadmin updateSubGroup --attributes +group.mode=isolate` or by `pocketmq group mode`.
 """
 
@@ -34,7 +34,7 @@ class GroupModes:
         self._groups = groups
 
     def mode(self, group: str) -> GroupMode:
-        """The mode of a group, whether it exists or not."""
+        """Return the mode of a group, existing or not."""
         found = self._groups.get(group)
         if found is not None and found.extra:
             attributes = found.extra.get(ATTRIBUTES)
@@ -49,7 +49,7 @@ class GroupModes:
 
 
 def merge_attributes(group: GroupConfig, old: GroupConfig | None) -> None:
-    """Give an updated group its attributes: `+name` sets one, `-name` removes one, the rest is kept.
+    """Apply attribute changes to an updated group: `+name` sets, `-name` removes, the rest is kept.
 
     A name without sign sets too: RocketMQ writes its file so. Raises: IllegalArgument for an unknown
     mode. Source of the signs: AttributeUtil, RocketMQ 5.3.3.

@@ -1,4 +1,4 @@
-"""policies.of(group): what a group does with members that ask for different things.
+"""policies.of(group): how a group treats members that subscribe differently.
 
     question        compatible (RocketMQ)        strict                        isolate
     admit           everybody                    who asks what members ask     while there are few sub-groups
@@ -9,8 +9,8 @@
     commit          the group's offset           the same                      the sub-group's; members' only
     lock_name       the group                    the same                      the sub-group
     pop_refusal     -                            who was refused               everybody
-Whoever handles a request asks these questions and knows no mode. A group that was given another mode is
-another policy's within a second (IsolatedGroups.tick).
+Request handlers ask these questions and never look at the mode. A changed mode takes effect within a second
+(IsolatedGroups.tick).
 """
 
 import logging
@@ -38,7 +38,7 @@ Subscriptions = Mapping[str, SubscriptionData]
 
 
 class Compatible:
-    """As RocketMQ; the base of the others.
+    """RocketMQ's behaviour; the base of the others.
 
     keeps_offsets: whether `pulled` and `commit` do anything, so that most pulls need not ask.
     """
@@ -53,51 +53,51 @@ class Compatible:
         self._filters = filters
 
     def admit(self, group: str, channel: ClientChannel, asked: Subscriptions) -> str | None:
-        """Why a member that asks this is not taken in; None when it is."""
+        """Return why a member with this subscription is refused; None if it is admitted."""
         return None
 
     def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
-        """The client ids that share queues with the asker."""
+        """Return the client ids that share queues with the caller."""
         # Ours: a connection that is just ending is no member any more.
         return [each.client_id for each in group.channels.values() if each.connection.writable]
 
     def start(self, queue: QueueOf, peer: Peer) -> int:
-        """Where a member goes on in a queue; -1 when nothing is stored."""
+        """Return a member's start offset in a queue; -1 if none is stored."""
         return self._offsets.query(*queue)
 
     def filter(self, pull: PullMessageHeader, group: GroupConfig, peer: Peer) -> EntryFilter | None:
-        """What a pull lets through; None: everything. Raises: Refused, OffsetMoved."""
+        """Return a pull's filter; None lets everything through. Raises: Refused, OffsetMoved."""
         return self._filters.of_group(pull, group)
 
     def reset_to(self, queue: QueueOf, offset: int, peer: Peer) -> int | None:
-        """Where a reset sends a member that pulls from `offset`; None: it goes on there."""
+        """Return where a reset redirects a member that pulls from `offset`; None: nowhere."""
         return self._offsets.reset_to(*queue, offset, peer)
 
     def pulled(self, pull: PullMessageHeader, peer: Peer, following: int) -> None:
-        """A member's pull was answered, or is held: it goes on at `following`."""
+        """Note that a member's pull was answered or held, with `following` as its next offset."""
 
     def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
-        """An offset comes; True when it is dealt with, False when it is to be the group's.
+        """Handle a commit; True if done here, False if it is to become the group's offset.
 
-        as_member: it came as members send it; administrators wait for an answer.
+        as_member: sent one-way, as members do; administrators wait for a response.
         """
         return False
 
     def lock_name(self, group: str, client_id: str) -> str:
-        """The name under which a client's queue locks are kept."""
+        """Return the name that a client's queue locks are kept under."""
         return group
 
     def may_pop(self, group: str) -> bool:
-        """Whether members may be told to pop."""
+        """Return True if members may be told to pop."""
         return True
 
     def pop_refusal(self, group: str, peer: Peer) -> str | None:
-        """Why this member may not pop; None when it may."""
+        """Return why this member may not pop; None if it may."""
         return None
 
 
 class Strict(Compatible):
-    """One subscription; a member that asks for something else is none (strict.py)."""
+    """One subscription per group; a member that subscribes something else is not admitted (strict.py)."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class Isolate(Compatible):
 
 
 class Policies:
-    """Finds the policy of a group; owns none of their tables."""
+    """Looks up the policy of a group; owns none of the tables."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Policies:
         self._isolate = Isolate(consumers, offsets, filters, isolated)
 
     def of(self, group: str) -> Compatible:
-        """Who answers for a group now. On the path of every pull: two look-ups."""
+        """Return the group's current policy. Called for every pull: two look-ups."""
         if group in self._isolated:
             return self._isolate
         if group in self._refusing:
@@ -238,7 +238,7 @@ class Policies:
         return self._compatible
 
     def entered(self, group: str) -> Compatible:
-        """Who decides on a member that comes into a group: by the group's mode, members or not."""
+        """Return the policy that admits a new member: by the group's mode, whoever is in it already."""
         mode = self._modes.mode(group)
         if mode is GroupMode.COMPATIBLE:
             return self._compatible

@@ -1,4 +1,5 @@
-"""RebalanceLock: which client of a group consumes a queue in order. Source: RebalanceLockManager, 4.9.7.
+"""RebalanceLock: which client of a group holds a queue for orderly consumption. Source:
+RebalanceLockManager, 4.9.7.
 
 1. A lock belongs to a client id, not to a connection: locking again by the same id renews it.
 2. A lock that is not renewed for 60 s may be taken by another client.
@@ -26,7 +27,7 @@ class _Lock:
 
 
 class RebalanceLock:
-    """Owner of the lock table; time is monotonic, so a jump of the wall clock ends no lock."""
+    """Owner of the lock table; time is monotonic, so a jump of the wall clock expires no lock."""
 
     def __init__(self, clock: Clock, *, lock_max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
         self._clock = clock
@@ -36,7 +37,7 @@ class RebalanceLock:
     def lock_batch(
         self, group: str, queues: Iterable[MessageQueue], client_id: str
     ) -> list[MessageQueue]:
-        """Lock what is free, expired or already the client's; returns what is the client's now."""
+        """Lock queues that are free, expired or already the client's; return those it holds now."""
         now = self._clock.monotonic_ms()
         table = self._locks.setdefault(group, {})
         return [queue for queue in queues if self._lock(table, group, queue, client_id, now)]
@@ -84,7 +85,7 @@ class RebalanceLock:
         return True
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give back what the client holds; the rest is logged and left alone."""
+        """Release the client's locks; other queues are logged and left alone."""
         table = self._locks.get(group)
         if table is None:
             log.warning("unlockBatch, group not exist, Group: %s %s", group, client_id)
@@ -108,7 +109,7 @@ class RebalanceLock:
             del self._locks[group]
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds the queue now; None when free or expired."""
+        """Return the client that holds the queue; None if it is free or the lock expired."""
         found = self._locks.get(group, {}).get(queue)
         if found is None:
             return None
@@ -135,7 +136,7 @@ class RebalanceLock:
             table[queue] = _Lock(str(client_id), now - int(age_ms))
 
     def scan(self) -> None:
-        """Ours: forget locks that expired long ago, so that the table does not grow for ever."""
+        """Drop locks that expired long ago, so that the table does not grow for ever. Ours."""
         limit = self._clock.monotonic_ms() - 10 * self._lock_max_live_ms
         for group, table in list(self._locks.items()):
             for queue in [queue for queue, lock in table.items() if lock.renewed_ms < limit]:

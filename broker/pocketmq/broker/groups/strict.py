@@ -1,12 +1,12 @@
-"""StrictGroups: groups that take no second, different subscription. Ours; mode `strict`.
+"""StrictGroups: groups that accept no second, different subscription. Ours; mode `strict`.
 
-1. The members that are there decide. A client that asks for something else is no member: its heartbeat
-   is answered with NO_PERMISSION and a remark that official clients write into their logs, its pulls with
-   SUBSCRIPTION_NOT_EXIST and the same remark. Its other groups are not touched.
-2. It is asked again with each heartbeat (30 s): when the members that differ are gone, it gets in. So a
-   change that is rolled out takes effect when the last old member has left.
-3. A member that changes its mind while others do not is refused like anybody else, and is no member then.
-4. The same client over a new connection is not somebody else.
+1. The present members decide. A client that subscribes something else is not admitted: its heartbeat is
+   answered with NO_PERMISSION and a remark that official clients write into their logs, its pulls with
+   SUBSCRIPTION_NOT_EXIST and the same remark. Its other groups are not affected.
+2. Each heartbeat (30 s) tries again: once the members that differ are gone, the client is admitted. So a
+   rolled-out change takes effect when the last old member has left.
+3. A member that changes its subscription while others do not is refused, too, and removed from the group.
+4. The same client over a new connection counts as the same member.
 Owner: the Broker, on its event loop.
 """
 
@@ -19,7 +19,7 @@ from pocketmq.remoting.subscription import SubscriptionData
 
 
 class StrictGroups:
-    """Remembers whom it refused, so that pulls can be told the same."""
+    """Remembers the refused clients, so that their pulls get the same remark."""
 
     def __init__(self) -> None:
         self.refused: dict[str, dict[Peer, str]] = {}
@@ -32,7 +32,7 @@ class StrictGroups:
         client_id: str,
         subscriptions: Mapping[str, SubscriptionData],
     ) -> str | None:
-        """The remark with which a heartbeat is refused; None: it may register (1, 4)."""
+        """Return the remark that refuses a heartbeat; None if the client may register (1, 4)."""
         for other, member in group.channels.items() if group is not None else ():
             if other is connection or member.client_id == client_id:
                 continue
@@ -48,12 +48,12 @@ class StrictGroups:
         return None
 
     def remark(self, name: str, connection: Peer) -> str | None:
-        """Why this connection is no member; None when it was not refused."""
+        """Return why this connection is not a member; None if it was not refused."""
         refused = self.refused.get(name)
         return None if refused is None else refused.get(connection)
 
     def connection_closed(self, connection: Peer) -> None:
-        """A client is gone."""
+        """Forget a client whose connection closed."""
         for name in list(self.refused):
             self._forget(name, connection)
 

@@ -1,6 +1,6 @@
-"""SubGroup: members of an isolated group that subscribe the same, and how far they have come. Ours.
+"""SubGroup: the members of an isolated group with one subscription, and their progress. Ours.
 
-`isolate.py` holds the rules by which sub-groups of one group share messages; here is what one of them is.
+`isolate.py` has the rules for sharing messages between sub-groups; this module is about a single one.
 docs/decisions/0005-isolate-exactly-one.md says why.
 """
 
@@ -25,10 +25,10 @@ Matches = Callable[[bytes], bool]
 
 
 class Rewind(IntEnum):
-    """Whether the client of a queue must come back, and what it still commits before it has.
+    """Whether the client of a queue must go back, and what its commits mean until it has.
 
-    OWED: it has passed messages that have become its. It commits what it was given and has consumed: that
-    is not given to it again. FOREIGN: it comes from elsewhere; what it commits is not about this sub-group.
+    OWED: it has passed messages that it is owed now. It still commits what it consumed, and that is not
+    redelivered. FOREIGN: it comes from elsewhere; its commits are not about this sub-group.
     """
 
     NO = 0
@@ -37,7 +37,7 @@ class Rewind(IntEnum):
 
 
 class Heard(StrEnum):
-    """What happens to a sub-group in one queue; "here" is its offset."""
+    """Events of a sub-group in one queue; "here" is its offset."""
 
     PULL_AHEAD = "pull ahead"
     PULL_HERE = "pull here or behind"
@@ -49,7 +49,7 @@ class Heard(StrEnum):
 
 
 class Do(StrEnum):
-    """What is done about it."""
+    """Reactions to the events."""
 
     ANSWER = "the pull is answered"
     SEND_BACK = "the client is sent back to its offset"
@@ -97,7 +97,7 @@ class Life(StrEnum):
 
 
 class Change(StrEnum):
-    """What happens to it."""
+    """Events that change the state."""
 
     MEMBER_IN = "a member with its subscription is there"
     LAST_OUT = "it has no member"
@@ -128,9 +128,9 @@ LIFE: Mapping[tuple[Life, Change], Life] = {
 
 @dataclass(slots=True)
 class Debt:
-    """Messages of [begin, end) that a sub-group which left, `of`, would have got, and another gets now.
+    """Messages of [begin, end) that the departed sub-group `of` would have got, now owed to another.
 
-    is_ahead: the client has not come back for it yet, so nothing that it commits before is about it.
+    is_ahead: the client has not come back for it yet, so its commits do not cover the debt.
     """
 
     of: str
@@ -143,10 +143,10 @@ class Debt:
 class QueueState:
     """One queue as one sub-group sees it.
 
-    offset: the next to consume, as its clients committed it. own_from: from here on it gets all that is
-    its; below only its debts. rewind: its client must come back to `offset`.
-    passed: what its clients were given before is behind them; it is not saved, and after a restart it is
-    unknown, that is, anything.
+    offset: the next to consume, as its clients committed it. own_from: from here on it gets every message it
+    owns; below only its debts. rewind: its client must go back to `offset`.
+    passed: the offset up to which its clients were given messages; it is not saved, so after a restart it is
+    unknown, that is, any.
     """
 
     offset: int
@@ -157,17 +157,17 @@ class QueueState:
 
     @classmethod
     def at(cls, offset: int) -> "QueueState":
-        """The sub-group begins at this offset."""
+        """Return the state of a sub-group that begins at this offset."""
         return cls(offset, offset)
 
     def hear(self, heard: Heard) -> Do:
-        """Go to the next state by STEPS. Returns: what is to be done."""
+        """Enter the next state according to STEPS. Returns: the reaction."""
         do, self.rewind = STEPS[self.rewind, heard]
         return do
 
     @property
     def end(self) -> int:
-        """The offset behind everything that it has looked at."""
+        """Return the offset behind everything that the sub-group has looked at."""
         return max(self.offset, self.own_from)
 
     def to_json(self) -> dict[str, Any]:
@@ -199,9 +199,9 @@ class SubGroup:
     """Members with one subscription.
 
     Attributes: id (unique in the group, also over time), sequence (its place in the order), subscriptions
-    (by topic, without the retry topic), connections (its members now), queues, left_ms (wall time at which
-    its last member left; 0 while it has members), departure (0 while it may come back; then the number of
-    its leaving for good: who left before whom decides what each of them has consumed).
+    (by topic, without the retry topic), connections (its current members), queues, left_ms (wall time at
+    which its last member left; 0 while it has members), departure (0 while it may come back; then a serial
+    number of its departure: the order of departures decides what each of them has consumed).
     """
 
     __slots__ = (
@@ -229,14 +229,14 @@ class SubGroup:
 
     @property
     def life(self) -> Life:
-        """Its state."""
+        """Return its state."""
         if self.departure > 0:
             return Life.DEPARTED
         return Life.AWAITED if self.left_ms else Life.ACTIVE
 
     @property
     def departed(self) -> bool:
-        """It leaves for good."""
+        """Return True if it has left for good."""
         return self.departure > 0
 
     def __str__(self) -> str:
@@ -248,11 +248,11 @@ class SubGroup:
     # ------------------------------------------------------------ what it asks
 
     def subscribes(self, topic: str) -> bool:
-        """Whether its members pull this topic; every sub-group pulls the group's retry topic."""
+        """Return True if its members pull this topic; every sub-group pulls the group's retry topic."""
         return topic.startswith(RETRY_PREFIX) or topic in self.subscriptions
 
     def matches(self, topic: str, properties: bytes) -> bool:
-        """Whether it asks for a message; a retry message counts as its original message."""
+        """Return True if it subscribes a message; a retry message counts as its original message."""
         if topic.startswith(RETRY_PREFIX):
             origin = get_property(properties, b"RETRY_TOPIC")
             if origin is None:
@@ -265,14 +265,14 @@ class SubGroup:
         return found(properties)
 
     def codes(self, topic: str) -> frozenset[int] | None:
-        """The codes of all tags that it asks for; None if codes cannot tell."""
+        """Return the codes of all tags that it subscribes; None if codes cannot tell."""
         asked = self.subscriptions.get(topic)
         if asked is None or not asked.is_tag or asked.is_all:
             return None
         return frozenset(asked.code_set)
 
     def covers(self, other: "SubGroup") -> bool:
-        """Whether it asks for everything that the other asks for."""
+        """Return True if it subscribes everything that the other does."""
         for topic, asked in other.subscriptions.items():
             own = self.subscriptions.get(topic)
             if own is None:
@@ -301,9 +301,9 @@ class SubGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], now_ms: int) -> "SubGroup":
-        """From the file; one that had members is given its time to come back, from `now_ms` on.
+        """Parse a row of the file; one that had members may come back within its time, from `now_ms` on.
 
-        Raises: KeyError, TypeError, ValueError when it is none.
+        Raises: KeyError, TypeError, ValueError if it is malformed.
         """
         asked = [SubscriptionData.from_json(each) for each in data["subscriptions"]]
         made = cls(
@@ -323,10 +323,10 @@ class SubGroup:
 def merged(
     topics: Iterable[Mapping[str, SubscriptionData]], old: Mapping[str, SubscriptionData]
 ) -> list[SubscriptionData]:
-    """One subscription that shows what all members ask: the group's in the administrators' views.
+    """Merge the members' subscriptions into the group's, as administrators see it.
 
-    Tags are put together; of SQL92 expressions the newest is shown. A subscription that shows something
-    else than `old` gets a greater subVersion, since only such a one replaces it.
+    Tags are joined; of SQL92 expressions the newest is shown. A subscription that differs from `old` gets a
+    greater subVersion, since only such a one replaces it.
     """
     by_topic: dict[str, list[SubscriptionData]] = {}
     for subscriptions in topics:

@@ -1,6 +1,6 @@
-"""Debts: what a sub-group that left had not consumed, and who gets it now. Ours.
+"""Debts: messages that a departed sub-group had not consumed, and who gets them now. Ours.
 
-The numbers are those of the rules in isolate.py. Why they are what they are:
+The numbers refer to the rules in isolate.py; the reasons are in
 docs/decisions/0005-isolate-exactly-one.md.
 """
 
@@ -23,9 +23,9 @@ def owe(
     *,
     rewind: bool,
 ) -> set[QueueKey]:
-    """Give `heir` the messages owed to a departed sub-group; returns the queues that have some.
+    """Give `heir` the messages owed to a departed sub-group; return the queues that have some.
 
-    begun: where the first sub-group of all began in each queue. rewind: whether its clients are sent back.
+    begun: where the first sub-group ever began in each queue. rewind: whether its clients are sent back.
     """
     moved: set[QueueKey] = set()
     if heir.sequence < departed.sequence:
@@ -57,7 +57,7 @@ def owe(
 
 
 def _with_debt(state: QueueState, debt: Debt) -> QueueState:
-    """`state` with one more debt; the rest of the older ones begins at its offset."""
+    """Return `state` with one more debt; what is left of the older ones begins at its offset."""
     older = [
         Debt(each.of, max(each.begin, state.offset), each.end, each.is_ahead)
         for each in state.debts
@@ -80,7 +80,7 @@ def _first_owed(
     end: int,
     first_match: FirstMatch,
 ) -> int:
-    """The first offset of [begin, end) that is owed; without tags codes to look for: `begin`."""
+    """Return the first owed offset of [begin, end); `begin` if there are no tag codes to look for."""
     topic, queue_id = key
     wanted, asked = heir.codes(topic), departed.codes(topic)
     codes = wanted if asked is None else asked if wanted is None else wanted & asked
@@ -98,7 +98,7 @@ def _first_owed(
 
 
 def forgettable(order: SubGroupOrder, now_ms: int, remember_ms: int) -> set[str]:
-    """Ids of the departed sub-groups that no longer matter (4)."""
+    """Return the ids of the departed sub-groups that no longer matter (4)."""
     departed = [each for each in order.sub_groups if each.departed]
     live = order.live()
     # A departed sub-group may itself have been owed messages, which decides what it consumed.
@@ -123,8 +123,8 @@ def forgettable(order: SubGroupOrder, now_ms: int, remember_ms: int) -> set[str]
 
 
 def write_off(order: SubGroupOrder, gone: set[str]) -> None:
-    """Forget sub-groups. What others were owed by them is no longer known: better some messages twice than
-    one never.
+    """Forget sub-groups. What they owed others is no longer known: better to deliver some messages twice
+    than one never.
     """
     departed = [each for each in order.sub_groups if each.departed]
     for each in departed:
@@ -149,7 +149,7 @@ def _leans_on(departed: SubGroup, earlier: SubGroup) -> bool:
 
 
 def _give_up_from(departed: SubGroup, earlier: SubGroup) -> None:
-    """Limit what one sub-group has consumed to what the other had consumed."""
+    """Limit what `departed` counts as consumed to what `earlier` had consumed."""
     for key, state in departed.queues.items():
         left_at = earlier.queues.get(key)
         if left_at is not None and left_at.offset < state.end:
@@ -158,7 +158,7 @@ def _give_up_from(departed: SubGroup, earlier: SubGroup) -> None:
 
 
 def _is_settled(departed: SubGroup, live: list[SubGroup]) -> bool:
-    """Whether others ask for all of its messages, and have passed what it had consumed."""
+    """Return True if others subscribe all of its messages, and have passed what it had consumed."""
     if not any(each.covers(departed) for each in live):
         return False
     for each in live:

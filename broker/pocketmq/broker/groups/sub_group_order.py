@@ -1,6 +1,6 @@
 """SubGroupOrder: an isolated group's sub-groups in order, and which of them owns each message. Ours.
 
-The numbers are those of the rules in isolate.py. Why they are what they are:
+The numbers refer to the rules in isolate.py; the reasons are in
 docs/decisions/0005-isolate-exactly-one.md.
 """
 
@@ -36,29 +36,29 @@ FirstMatch = Callable[[str, int, int, int, EntryFilter], int]
 
 
 class SubGroupOrder:
-    """The sub-groups of one group, in order; those that left are among them until they do not matter."""
+    """The sub-groups of one group in order, including departed ones while they matter."""
 
     def __init__(self) -> None:
         self.sub_groups: list[SubGroup] = []
         self._by_id: dict[str, SubGroup] = {}
 
     def add(self, sub_group: SubGroup) -> None:
-        """Put one at the end of the order."""
+        """Append one to the order."""
         self.sub_groups.append(sub_group)
         self._by_id[sub_group.id] = sub_group
 
     def remove(self, ids: set[str]) -> None:
-        """Forget these."""
+        """Remove these."""
         for each in ids:
             del self._by_id[each]
         self.sub_groups = [each for each in self.sub_groups if each.id not in ids]
 
     def live(self) -> list[SubGroup]:
-        """The sub-groups that have members, or whose members are expected back."""
+        """Return the sub-groups that have members, or whose members are expected back."""
         return [each for each in self.sub_groups if not each.departed]
 
     def find(self, subscriptions: Mapping[str, SubscriptionData]) -> SubGroup | None:
-        """The live sub-group with this subscription."""
+        """Return the live sub-group with this subscription, or None."""
         wanted = signature(subscriptions)
         for each in self.sub_groups:
             if not each.departed and each.id.startswith(wanted):
@@ -68,7 +68,7 @@ class SubGroupOrder:
     # ------------------------------------------------------------ who owns a message
 
     def gets(self, asker: SubGroup, topic: str, queue_id: int, offset: int, text: bytes) -> bool:
-        """Whether `asker` owns the message with these properties at this offset (1, 3, 4)."""
+        """Return True if `asker` owns the message with these properties at this offset (1, 3, 4)."""
         if not asker.matches(topic, text):
             return False
         for earlier in self.sub_groups:
@@ -116,7 +116,7 @@ class SubGroupOrder:
     def filter(
         self, asker: SubGroup, topic: str, queue_id: int, offset: int
     ) -> SubGroupFilter | None:
-        """The filter of a pull by `asker` from `offset` on; None lets everything through."""
+        """Return the filter of a pull by `asker` starting at `offset`; None lets everything through."""
         asked = asker.subscriptions.get(topic)
         if (
             asked is not None
@@ -140,7 +140,7 @@ class SubGroupOrder:
         return SubGroupFilter(asker.codes(topic), passes, passes_new)
 
     def _earlier(self, asker: SubGroup, topic: str) -> list[SubGroup]:
-        """The live sub-groups before `asker` that pull the topic."""
+        """Return the live sub-groups before `asker` that pull the topic."""
         return [
             each
             for each in self.sub_groups
@@ -148,7 +148,7 @@ class SubGroupOrder:
         ]
 
     def _has_history(self, asker: SubGroup, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether debts or a departed sub-group decide about messages from `offset` on."""
+        """Return True if debts or a departed sub-group affect messages from `offset` on."""
         key = (topic, queue_id)
         state = asker.queues.get(key)
         if state is not None and offset < state.own_from:
@@ -163,7 +163,7 @@ class SubGroupOrder:
 
 
 def _codes_left(asked: SubscriptionData, earlier: list[SubscriptionData]) -> frozenset[int] | None:
-    """The codes of the tags that no earlier sub-group asks for; None if codes alone cannot tell."""
+    """Return the codes of the tags that no earlier sub-group subscribes; None if codes cannot tell."""
     if any(each.is_tag and each.is_all for each in earlier):
         return frozenset()
     if asked.is_all or not all(each.is_tag for each in earlier):

@@ -1,7 +1,7 @@
 """SubscriptionGroupManager: the groups that may consume, config/subscriptionGroup.json.
 
 Source: SubscriptionGroupManager, SubscriptionGroupConfig, RocketMQ 4.9.7. With
-autoCreateSubscriptionGroup an unknown group is made when it is first asked for, and kept.
+autoCreateSubscriptionGroup an unknown group is created on first use, and kept.
 """
 
 import logging
@@ -29,11 +29,11 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
         self.groups.update({name: GroupConfig(name) for name in BUILT_IN_GROUPS})
 
     def get(self, group: str) -> GroupConfig | None:
-        """The group if it is configured; makes nothing."""
+        """Return the group if it is configured; creates nothing."""
         return self.groups.get(group)
 
     def find(self, group: str) -> GroupConfig | None:
-        """The group, made by itself when that is allowed. Source: findSubscriptionGroupConfig."""
+        """Return the group, creating it where that is allowed. Source: findSubscriptionGroupConfig."""
         found = self.groups.get(group)
         if found is None and (
             self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)
@@ -47,13 +47,13 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
         return found
 
     def update(self, group: GroupConfig) -> None:
-        """Make or replace a group."""
+        """Create or replace a group."""
         known = "update" if group.group in self.groups else "create new"
         log.info("%s subscription group config, %s", known, group)
         self._put(group)
 
     def delete(self, group: str) -> bool:
-        """Forget a group; False when there was none."""
+        """Remove a group; False if there was none."""
         if group not in self.groups:
             log.warning("delete subscription group failed, subscription group: %s not exist", group)
             return False

@@ -1,1 +1,1 @@
-"""Replicas: a master that hands out its log, and a slave that follows it. Source: DefaultHAService, 4.9.7."""
+"""Replication: a master that sends its log, and a slave that follows it. Source: DefaultHAService, 4.9.7."""

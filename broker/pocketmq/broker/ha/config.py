@@ -1,4 +1,4 @@
-"""HaConfig: the settings of roles and replicas, with RocketMQ's names. Source: BrokerConfig,
+"""HaConfig: the settings of roles and replication, with RocketMQ's names. Source: BrokerConfig,
 MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 """
 
@@ -15,7 +15,7 @@ REFUSE, CUT = "refuse", "cut"
 
 @dataclass
 class HaConfig(AddressConfig):
-    """What a broker is to others of its name."""
+    """The broker's role among the brokers of its name."""
 
     broker_id: int = key(
         MASTER_ID,
@@ -141,7 +141,7 @@ class HaConfig(AddressConfig):
 
 
 def check_role(config: HaConfig) -> None:
-    """Raises: IllegalArgument, one sentence, for a role and a number that do not go together."""
+    """Check that role and broker id go together. Raises: IllegalArgument, one sentence."""
     if config.broker_role == SLAVE and config.broker_id == MASTER_ID:
         raise IllegalArgument("brokerRole=SLAVE needs a brokerId of its own: set it to 1 or higher")
     if config.broker_role != SLAVE and config.broker_id != MASTER_ID:

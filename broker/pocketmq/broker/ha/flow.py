@@ -2,7 +2,7 @@
 
 
 class Flow:
-    """total: bytes since it was made. Times are monotonic."""
+    """total: bytes since creation. Times are monotonic."""
 
     __slots__ = ("_before", "_here", "_second", "total")
 
@@ -18,7 +18,7 @@ class Flow:
         self._here += size
 
     def per_second(self, now_ms: int) -> int:
-        """The bytes of the last whole second."""
+        """Return the bytes of the last whole second."""
         self._turn(now_ms)
         return self._before
 

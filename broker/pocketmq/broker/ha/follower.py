@@ -1,13 +1,13 @@
-"""Follower: a slave's connection to its master's port for slaves. Source: HAClient, RocketMQ 4.9.7.
+"""Follower: a slave's connection to its master's HA port. Source: HAClient, RocketMQ 4.9.7.
 
-1. Before it follows it asks the master for its settings and ends (codes 26, 28): the files of the log must
-   be of one size, and a master in another mode speaks another language on that port.
-2. Then it compares the ends of the two logs (tail.py). Another end than the master's is not followed: it
-   is refused in words, or cut back and kept in a file (slaveDivergence).
-3. It reports what it has at each read, at once; the records are taken in bounded steps between two reads.
+1. Before following, it queries the master's settings and log ends (codes 26, 28): the log files must have
+   the same size, and a master in another mode speaks another protocol on that port.
+2. Then it compares the ends of the two logs (tail.py). If they have diverged it does not follow: it refuses
+   with a message, or cuts its end off and keeps that in a file (slaveDivergence).
+3. Each read is acknowledged at once; the records are appended in bounded steps between two reads.
 4. With an empty log it asks for the master's whole log; 0 would bring the last file only. Where that log
    begins at 0 it asks for byte 1, since byte 0 of a log is always 0.
-5. What ends a connection is tried again after RETRY_MS, at the address that was known last.
+5. After a lost connection it retries every RETRY_MS, at the last known address.
 """
 
 import asyncio
@@ -37,37 +37,37 @@ _BEHIND_MAX = 8 << 20
 
 
 class CannotFollow(PocketMQError):
-    """Why a slave does not follow, in one sentence; somebody has to do something."""
+    """Why a slave does not follow, in one sentence; it takes an operator to change that."""
 
 
 class MasterAsked(Protocol):
-    """What is known of the master, and asked of it by remoting (metadata.py)."""
+    """What a slave knows of its master, and queries over remoting (metadata.py)."""
 
     @property
     def ha_address(self) -> str:
-        """`ip:port` of its port for slaves; empty while none is known."""
+        """Return `ip:port` of its HA port; empty while unknown."""
         ...
 
     def look_again(self) -> None:
-        """It is not there: perhaps another one is, or it is elsewhere."""
+        """Look the master up again: it cannot be reached, so it may have moved or been replaced."""
         ...
 
     async def ends(self) -> Ends:
-        """Its log's. Raises: PocketMQError, OSError."""
+        """Return the ends of its log. Raises: PocketMQError, OSError."""
         ...
 
     async def end(self) -> int:
-        """Where its log ends. Raises: PocketMQError, OSError."""
+        """Return the end of its log. Raises: PocketMQError, OSError."""
         ...
 
     async def settings(self) -> dict[str, str]:
-        """Its broker.conf. Raises: PocketMQError, OSError."""
+        """Return its broker.conf. Raises: PocketMQError, OSError."""
         ...
 
 
 @dataclass(slots=True)
 class FollowState:
-    """What there is to say of it. Times are monotonic.
+    """The state of following, for status pages. Times are monotonic.
 
     connected: the two logs have been compared, and this one follows. trouble: why it does not.
     """
@@ -92,7 +92,7 @@ class Follower:
         master: MasterAsked,
         after_cut: Callable[[], None],
     ) -> None:
-        """after_cut: called when the log was cut back, before anything else comes."""
+        """after_cut: called when the log was cut back, before anything else is received."""
         self._config = config
         self._clock = clock
         self._store = store
@@ -104,7 +104,7 @@ class Follower:
         self._hurry = asyncio.Event()
 
     def hurry(self) -> None:
-        """Try at once."""
+        """Retry at once."""
         self._hurry.set()
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class Follower:
             self._hurry.clear()
 
     async def _once(self) -> None:
-        """One connection, to its end. Raises: OSError, EOFError, PocketMQError."""
+        """Follow over one connection until it ends. Raises: OSError, EOFError, PocketMQError."""
         address = self.master.ha_address
         if not address:
             raise CannotFollow("no master of this name is known to the name server")
@@ -140,7 +140,7 @@ class Follower:
     # ------------------------------------------------------------ before it
 
     async def _check_master(self) -> Ends:
-        """Invariant 1."""
+        """Check invariant 1; return the ends of the master's log."""
         settings = await self.master.settings()
         for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
             if settings.get(name) == "true":
@@ -159,7 +159,7 @@ class Follower:
         return await self.master.ends()
 
     async def _agree(self, address: str, ends: Ends) -> Following:
-        """Invariant 2. Returns: what takes the bytes."""
+        """Apply invariant 2. Returns: what receives the bytes."""
         store = self._store
         following = store.following
         assert following is not None
@@ -205,7 +205,7 @@ class Follower:
         return store.following
 
     def _begin(self, following: Following, ends: Ends) -> int:
-        """What to report first (invariant 4)."""
+        """Return the first position to report (invariant 4)."""
         if self._store.log_is_empty:
             following.begin_at(ends.low)
             if ends.high and not ends.low:
@@ -213,7 +213,7 @@ class Follower:
         return following.received
 
     async def _take(self, following: Following, address: str, begin: int) -> None:
-        """Invariant 3. Raises: OSError, EOFError, PocketMQError."""
+        """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
         state, config, clock = self.state, self._config, self._clock
         host, port = _host_and_port(address)
         async with asyncio.timeout(_CONNECT_MS / 1000):
@@ -241,7 +241,7 @@ class Follower:
 
 
 class _Taking(asyncio.Protocol):
-    """The connection that is followed (invariant 3)."""
+    """The protocol of the followed connection (invariant 3)."""
 
     def __init__(self, following: Following, state: FollowState, clock: Clock) -> None:
         self._following = following
@@ -283,13 +283,13 @@ class _Taking(asyncio.Protocol):
             self._loop.call_soon(self._step)
 
     def report(self) -> None:
-        """Say how far this log goes."""
+        """Acknowledge the end of this log."""
         assert self._transport is not None
         if not self._transport.is_closing():
             self._transport.write(report(self._following.received))
 
     def _step(self) -> None:
-        """Take some records; what the master sends meanwhile is heard between two steps."""
+        """Append some records; data from the master is read between two steps."""
         self._is_stepping = False
         if self.ended.done():
             return
@@ -314,7 +314,7 @@ class _Taking(asyncio.Protocol):
 
 
 async def fetched(address: str, position: int, size: int) -> bytes:
-    """Bytes of a master's log, over a connection of their own. Raises: OSError, EOFError, HaWireError."""
+    """Return bytes of a master's log, over a separate connection. Raises: OSError, EOFError, HaWireError."""
     slices = Slices()
     # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
     found = bytearray(0 if position else 1)

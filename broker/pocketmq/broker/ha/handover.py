@@ -1,15 +1,15 @@
-"""Handover: this master's place is taken by a slave that has to be started anew to lead, as Apache's has.
+"""Handover: replace this master by a slave that must restart in order to lead, as Apache's must.
 
-    begin     clients come by way of a passage, which leads back to this server; nothing is delivered of the
-              broker's own accord any more (delays, timers, transaction checks), so that what a slave was
-              told of them last stays true
-    hold      clients wait, and the log stands still
-    hand_to   clients are led to the other broker, and this one follows it
-    end       who still asks here is answered by this broker, as a slave
-    undo      instead of hand_to: this broker goes on as the master
+    begin     clients are routed through a passage, which leads back to this server; the broker stops writing
+              on its own (delays, timers, transaction checks), so that the slave's last copy of their state
+              stays valid
+    hold      clients wait, and the log does not change
+    hand_to   clients are routed to the other broker, and this one follows it
+    end       the clients that still connect here are served by this broker, as a slave
+    undo      instead of hand_to: this broker continues as the master
 
-Who begins it does so over a connection that stays this server's own. If that ends before the other broker
-leads, everything is undone: nobody is there any more who would go on.
+The handover is controlled over one direct connection to this server. If it closes before the other broker
+leads, everything is undone: nobody is left to continue.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Handover:
         node.events.connection_closed.to(self._closed)
 
     async def begin(self, by: Connection) -> None:
-        """by: who goes on with it. Raises: Refused."""
+        """Begin a handover. by: the connection that controls it. Raises: Refused."""
         async with self._changing:
             if self._replication.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
@@ -77,7 +77,7 @@ class Handover:
             log.warning("this broker is being moved; its clients come by way of a passage")
 
     async def hold(self) -> None:
-        """Raises: Refused when a request does not end."""
+        """Hold the clients. Raises: Refused when a request does not end."""
         async with self._changing:
             passage = self._begun()
             passage.hold()
@@ -93,7 +93,9 @@ class Handover:
             await self._replication.stand_still()
 
     async def hand_to(self, address: str, number: int) -> None:
-        """address: of the broker that leads now; number: this broker's, as its slave. Raises: Refused."""
+        """Route clients to the new master. address: of that broker; number: this broker's new id, as its
+        slave. Raises: Refused.
+        """
         async with self._changing:
             passage = self._begun()
             self._is_handed_over = True
@@ -103,13 +105,13 @@ class Handover:
             log.warning("clients are led to the new master address=%s", address)
 
     async def end(self) -> None:
-        """Raises: Refused."""
+        """Finish the handover. Raises: Refused."""
         async with self._changing:
             self._begun().serve_here()
             self.close()
 
     async def undo(self) -> None:
-        """As it was. Raises: Refused."""
+        """Return to the state before the handover. Raises: Refused."""
         async with self._changing:
             passage = self._begun()
             if self._is_handed_over:
@@ -120,7 +122,7 @@ class Handover:
             log.warning("this broker is not moved; it leads as before")
 
     def close(self) -> None:
-        """End the passage, and every connection that goes by it."""
+        """Close the passage and every connection through it."""
         passage, self._passage = self._passage, None
         if passage is None:
             return
@@ -157,7 +159,7 @@ class Handover:
             log.info("nothing to undo reason=%s", refused.remark)
 
     async def _is_known(self, heartbeat: RemotingCommand) -> bool:
-        """Whether its consumers have come to the new master by themselves. Raises nothing."""
+        """Return True if the client's consumers have reached the new master themselves. Raises nothing."""
         passage = self._passage
         if passage is None:
             return False

@@ -1,12 +1,12 @@
-"""HaListener: the port of a master for its slaves; sockets around slaves.py and replicas.py.
+"""HaListener: a master's HA port, where slaves connect; sockets around slaves.py and replicas.py.
 
-1. Slices are taken from the mapped log, up to a bound a slave and turn of the loop; a slave that does not
-   read is waited for, and costs 512 KiB.
-2. What this process found in its log when it started is on the disk before any of it leaves: a power cut
-   must not take from the master what a slave has.
-3. What a sender waits for leaves in the next turn of the loop, with all that came in the same one
-   (Replicas.asked); what nobody waits for leaves within LOOK_MS, after a pause within PAUSE_LOOK_MS, as
-   RocketMQ's. Without slaves nothing runs.
+1. Slices are taken from the mapped log, up to a bound per slave and turn of the event loop; a slave that
+   does not read holds up nobody else, and costs 512 KiB.
+2. What this process found in its log when it started is flushed before any of it is sent: a power cut must
+   not take from the master what a slave has.
+3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
+   (Replicas.asked); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
+   RocketMQ does. Without slaves nothing runs.
 4. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
    slave would wait for it.
 Source: DefaultHAService, DefaultHAConnection, RocketMQ 4.9.7.
@@ -53,7 +53,7 @@ class HaListener:
         self._seen = -1
 
     async def listen(self, sock: socket.socket) -> None:
-        """Take slaves; `sock` is bound."""
+        """Accept slaves; `sock` is bound."""
         # Invariant 2.
         await self.store.on_disk()
         self._loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ class HaListener:
             await self.round()
 
     async def close(self) -> None:
-        """Let go of all of them."""
+        """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
         self.is_closed = True
@@ -79,12 +79,12 @@ class HaListener:
         self.replicas.release()
 
     def drop_all(self) -> None:
-        """The role has changed: whoever is connected comes again."""
+        """Close all connections after a change of role; slaves reconnect."""
         for connection in list(self.connections):
             connection.abort()
 
     def wake(self) -> None:
-        """Send what there is in the next turn of the loop."""
+        """Send what is pending in the next turn of the loop."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
             self._loop.call_soon(self._send)
@@ -97,7 +97,7 @@ class HaListener:
             self.wake()
 
     async def round(self) -> None:
-        """Wait a while, and send what nobody waits for; expire what somebody has waited for."""
+        """Pause, send what nobody waits for, and expire overdue waits."""
         if self.connections or self.replicas.waiting:
             seen, self._seen = self._seen, self.store.commit_log_max_position
             await asyncio.sleep((PAUSE_LOOK_MS if seen == self._seen else LOOK_MS) / 1000)
@@ -109,13 +109,13 @@ class HaListener:
         self.wake()
 
     def entered(self, connection: "SlaveConnection") -> None:
-        """A slave is there."""
+        """Add the connection of a slave."""
         self.connections.add(connection)
         self._there.set()
 
 
 class SlaveConnection(asyncio.Protocol):
-    """One slave."""
+    """The connection of one slave."""
 
     def __init__(self, listener: HaListener) -> None:
         self._listener = listener
@@ -170,7 +170,7 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.abort()
 
     def step(self, now_ms: int) -> bool:
-        """Send what there is. Returns: whether there is more of it."""
+        """Send what is pending. Returns: whether there is more."""
         slave = self.slave
         if slave is None:
             return False
@@ -184,7 +184,7 @@ class SlaveConnection(asyncio.Protocol):
         return more
 
     def _send(self, slave: Slave, now_ms: int) -> bool:
-        """Up to _ROUND_SIZE bytes of the log (invariant 1). Returns: whether there is more."""
+        """Send up to _ROUND_SIZE bytes of the log (invariant 1). Returns: whether there is more."""
         store, size_max = self._listener.store, self._listener.config.ha_transfer_batch_size
         until = slave.next + _ROUND_SIZE
         while slave.next < until and not self._paused:

@@ -1,16 +1,16 @@
 """Metadata: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
 
-    21 topics            whole table, when its version is another; the queues of topics that are gone go too
-    201 groups           whole table, when its version is another
-    43 offsets           the larger one wins; a smaller one where the master set it back since the last round
+    21 topics            whole table, if its version differs; queues of deleted topics are deleted, too
+    201 groups           whole table, if its version differs
+    43 offsets           the larger one wins; a smaller one where the master was set back since the last round
     45 delay offsets     as they are
     402 request modes    as they are; 5.x
-    60 timers            how far the master's timers have come; 5.x
+    60 timers            the progress of the master's timers; 5.x
     900005               what only PocketMQ has beside its log: `Ours`
 
-A master that does not know a request (4.9: 402, 60) is asked again all the same: it may be replaced.
-Not copied: compiled filters, since consumers send what they filter by to slaves, too; and the record of
-deliveries, which a broker that is promoted begins anew.
+Requests that the master does not know (4.9: 402, 60) are repeated all the same: it may be replaced.
+Not copied: compiled filters, since consumers send their expressions to slaves, too; and the delivery record,
+which a promoted broker starts afresh.
 """
 
 import json
@@ -48,7 +48,7 @@ _C = RequestCode
 
 
 def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
-    """Signs what a broker asks of others; None: nothing. Raises: IllegalArgument."""
+    """Return what signs the broker's own requests; None: they are not signed. Raises: IllegalArgument."""
     text = config.inner_client_authentication_credentials
     if not text:
         return None
@@ -63,11 +63,11 @@ def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
 
 
 class MasterRefused(PocketMQError):
-    """The master does not answer what a slave asks."""
+    """The master refused a slave's request."""
 
 
 class Master:
-    """The master as remoting reaches it; addresses are those that were known last."""
+    """The master as reached over remoting; addresses are the last known ones."""
 
     def __init__(
         self, config: HaConfig, registration: Registration, client: RemotingClient
@@ -94,7 +94,7 @@ class Master:
         self._registration.ask_again()
 
     async def ask(self, code: RequestCode | PocketRequestCode) -> RemotingCommand:
-        """Raises: MasterRefused, PocketMQError, OSError."""
+        """Send a request to the master. Raises: MasterRefused, PocketMQError, OSError."""
         if not self.address:
             raise MasterRefused("no master of this name is known to the name server")
         answer = await self._client.invoke(self.address, RemotingCommand(code, {}), _TIMEOUT_MS)
@@ -109,7 +109,7 @@ class Master:
         return fastjson.loads(answer.body) if answer.body else None
 
     async def ends(self) -> Ends:
-        """Where its log begins and ends. Raises: MasterRefused, PocketMQError, OSError."""
+        """Return where its log begins and ends. Raises: MasterRefused, PocketMQError, OSError."""
         data = await self.json(_C.GET_BROKER_RUNTIME_INFO)
         table = data.get("table") if isinstance(data, Mapping) else None
         if not isinstance(table, Mapping) or "commitLogMaxOffset" not in table:
@@ -117,7 +117,7 @@ class Master:
         return Ends(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
 
     async def end(self) -> int:
-        """Where its log ends; one of 5.x says so at little cost. Raises: as `ends`."""
+        """Return where its log ends, by a cheap request if it is of 5.x. Raises: as `ends`."""
         try:
             status = await self.json(_C.GET_BROKER_HA_STATUS)
             return int(status["masterCommitLogMaxOffset"])
@@ -126,15 +126,16 @@ class Master:
             return (await self.ends()).high
 
     async def settings(self) -> dict[str, str]:
-        """Its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""
+        """Return its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""
         answer = await self.ask(_C.GET_BROKER_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What only PocketMQ tells its slaves: sub-groups of isolated groups with their offsets, what orderly
-    pops hold, and which client has locked a queue."""
+    """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, and
+    queue locks.
+    """
 
     isolated: IsolatedGroups
     order_info: ConsumerOrderInfo
@@ -157,7 +158,7 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What is copied beside the tables. delay, timer: have their own idea of how far the master has come."""
+    """State copied besides the tables; delay and timer keep the master's progress themselves."""
 
     delay: DelayService
     timer: TimerService
@@ -165,7 +166,7 @@ class Copied:
 
 
 class Metadata:
-    """One round after the other."""
+    """Copies the master's state, round by round."""
 
     def __init__(
         self, node: Node, tables: Tables, store: MessageStore, copied: Copied, master: Master
@@ -193,7 +194,9 @@ class Metadata:
         self.rounds += 1
 
     def forget(self) -> None:
-        """The log was cut back: offsets behind its end are the master's again."""
+        """Forget the last round: the log was cut back, and offsets beyond its end become the master's
+        again.
+        """
         self._said = {}
         for key, queues in self._tables.offsets.offsets.items():
             topic = key.partition("@")[0]
@@ -242,7 +245,7 @@ class Metadata:
         await in_thread(delay.save)
 
     async def _take_newer(self) -> None:
-        """What only masters of 5.x have, and ours."""
+        """Copy what only 5.x masters have, and ours."""
         try:
             modes = await self._master.json(_C.GET_ALL_MESSAGE_REQUEST_MODE)
             check = await self._master.ask(_C.GET_TIMER_CHECK_POINT)
@@ -269,7 +272,7 @@ def take_offsets(
     master: Mapping[str, Mapping[int, int]],
     before: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """The master's offsets into `own`; before: what it said last.
+    """Merge the master's offsets into `own`; before: those of the last round.
 
     >>> own = {"T@g": {0: 9, 1: 9, 2: 9}, "T@old": {0: 1}}
     >>> take_offsets(own, {"T@g": {0: 7, 1: 12, 2: 3}}, {"T@g": {0: 7, 2: 9}, "T@old": {0: 1}})
@@ -286,7 +289,7 @@ def take_offsets(
 
 
 def _is_known(data: Any, version: Mapping[str, int]) -> bool:
-    """Whether a table of the master has the version that we have."""
+    """Return True if the master's table has the version that we have."""
     if not isinstance(data, Mapping):
         raise MasterRefused("a table of the master is no JSON object")
     theirs = data.get("dataVersion")

@@ -1,12 +1,11 @@
-"""Replicas: what waits until slaves have it (SYNC_MASTER); no I/O. Source: GroupTransferService, 4.9.7.
+"""Replicas: waits until slaves have a message (SYNC_MASTER); no I/O. Source: GroupTransferService, 4.9.7.
 
-1. A message counts as replicated when inSyncReplicas brokers have it, the master counted: so many slaves
+1. A message counts as replicated when inSyncReplicas brokers have it, the master included: that many slaves
    less one have acknowledged its end.
    With enableAutoInSyncReplicas as many as are in sync, at least minInSyncReplicas.
-2. SLAVE_NOT_AVAILABLE at once when there are not so many slaves in sync; FLUSH_SLAVE_TIMEOUT when they have
-   not acknowledged it within slaveTimeout. The message is stored in both cases.
-3. Positions are asked for in the order of the log, and each waits equally long: the first is always the
-   first to be answered.
+2. SLAVE_NOT_AVAILABLE at once if too few slaves are in sync; FLUSH_SLAVE_TIMEOUT if they have not
+   acknowledged it within slaveTimeout. The message is stored in both cases.
+3. Waits begin in the order of the log and have the same time-out, so they end first in, first out.
 4. A send that wants to wait is refused while fewer than minInSyncReplicas are in sync: it is not stored.
 """
 
@@ -22,7 +21,7 @@ Done = Callable[[ResponseCode], object]
 
 
 class Replicas:
-    """Owner of who waits. asked: called when there is something that slaves should be sent at once."""
+    """Owner of the waits. asked: called when there is something to send to slaves at once."""
 
     def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves) -> None:
         self._config = config
@@ -34,13 +33,13 @@ class Replicas:
 
     @property
     def wanted(self) -> bool:
-        """Whether an answer waits for slaves at all."""
+        """Return True if responses wait for slaves at all."""
         config = self._config
         return config.broker_role == SYNC_MASTER and config.in_sync_replicas > 1
 
     @property
     def needed(self) -> int:
-        """How many slaves must have what a success is answered to now."""
+        """Return how many slaves must have a message before its success is reported."""
         config = self._config
         wanted = config.in_sync_replicas
         if config.enable_auto_in_sync_replicas:
@@ -50,13 +49,13 @@ class Replicas:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether there is a minimum at all."""
+        """Return True if a minimum of replicas is set."""
         config = self._config
         return config.broker_role == SYNC_MASTER and config.min_in_sync_replicas > 1
 
     @property
     def too_few(self) -> bool:
-        """Invariant 4."""
+        """Return True if invariant 4 refuses sends now."""
         return self.may_refuse and (
             self.slaves.in_sync_count + 1 < self._config.min_in_sync_replicas
         )
@@ -83,7 +82,7 @@ class Replicas:
         return None
 
     def acked(self) -> None:
-        """A slave has reported: answer what it was waited for."""
+        """Answer those whose position slaves have reported."""
         waiting = self._waiting
         if not waiting:
             return
@@ -92,12 +91,12 @@ class Replicas:
             waiting.popleft()[2](ResponseCode.SUCCESS)
 
     def expire(self) -> None:
-        """Answer what has waited for too long."""
+        """Answer those that have waited too long."""
         now_ms = self._monotonic_ms()
         while self._waiting and self._waiting[0][1] <= now_ms:
             self._waiting.popleft()[2](ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def release(self) -> None:
-        """The broker stops, or is no master any more: nobody waits."""
+        """Answer everyone: the broker stops, or is no longer the master."""
         while self._waiting:
             self._waiting.popleft()[2](ResponseCode.FLUSH_SLAVE_TIMEOUT)

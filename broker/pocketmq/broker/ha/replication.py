@@ -1,14 +1,14 @@
-"""Replication: what a broker does for the others of its name, and how it changes its role while it runs.
+"""Replication: the broker's part as master or slave, and changes of its role at run time.
 
-    master    lets slaves in (listener.py), and nothing else
+    master    accepts slaves (listener.py), and nothing else
     slave     follows the master's log (follower.py) and tables (metadata.py); role.py keeps the rest silent
 
-1. A promotion asks first whether the old master is away: two masters of one name are two histories, which
-   nobody puts together again.
-2. Before it leads, a slave has taken every whole record that came, and reads anew what only the log says:
+1. A promotion first checks that the old master is gone: two masters of one name write two histories, which
+   cannot be merged again.
+2. Before it leads, a slave appends every whole record it received, and reloads what is kept in the log only:
    transactions, pops, timers.
-3. Routes say who leads within the same second: the broker registers with its new number at once. Its
-   configuration is the operator's, and says at the next start what it says.
+3. Routes show the new master within a second: the broker registers its new id at once. The configuration
+   file belongs to the operator, and applies unchanged at the next start.
 Source: the steps by hand of RocketMQ 4.9.7, which restarts a broker for each change.
 """
 
@@ -42,8 +42,9 @@ STOP_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What only a broker that serves has: its entry at name servers, its clients, its own requests, its
-    tasks."""
+    """What exists only while a broker serves: its entry at name servers, its clients, its own requests, its
+    tasks.
+    """
 
     registration: Registration
     server: RemotingServer
@@ -52,8 +53,9 @@ class Outside:
 
 
 class Replication:
-    """Owner of the port for slaves and of what follows a master. follower, metadata: while it follows.
-    copied: what a slave is told beside the tables."""
+    """Owner of the HA port and of following a master. follower, metadata: set while following. copied: what
+    a slave copies besides the tables.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Replication:
         copied: Copied,
         load_anew: Callable[[], None],
     ) -> None:
-        """load_anew: reads what only the log says (2)."""
+        """load_anew: reloads the state kept in the log only (2)."""
         self._node = node
         self._tables = tables
         self._store = messages.store
@@ -89,7 +91,7 @@ class Replication:
         await self._store.side_tasks.repeat("replicas", self._listener.round)
 
     async def start(self, sock: socket.socket, outside: Outside) -> None:
-        """Let slaves in, or begin to follow."""
+        """Accept slaves, or begin to follow."""
         self._outside = outside
         self.handover = Handover(self._node, self, outside)
         await self._listener.listen(sock)
@@ -97,14 +99,14 @@ class Replication:
             self._follow()
 
     async def stop(self) -> None:
-        """Nothing is appended any more: the slaves get the rest, and are let go."""
+        """Send the slaves the rest of the log, once nothing is appended any more, and close."""
         await self._listener.finish(STOP_MS)
         await self._listener.close()
 
     # ------------------------------------------------------------ asking
 
     def status(self) -> dict[str, Any]:
-        """RocketMQ 5's HARuntimeInfo, and what only we know: role, number, trouble, who is refused, ages."""
+        """Return RocketMQ 5's HARuntimeInfo, with our additions: role, id, trouble, refused slaves, ages."""
         config, slaves, end = self._node.config, self.replicas.slaves, self._end
         now_ms = self._node.clock.monotonic_ms()
         found: dict[str, Any] = {
@@ -150,12 +152,12 @@ class Replication:
 
     @property
     def behind(self) -> int:
-        """Slave: bytes of the master's log, as far as it is known, that are not here."""
+        """Return how many bytes of the master's log a slave still lacks, as of the last answer."""
         return 0 if self.follower is None else max(0, self.follower.state.master_end - self._end)
 
     @property
     def trouble(self) -> str:
-        """Why this broker's replicas are not as they should be; empty when they are."""
+        """Return why this broker's replicas are not as they should be; empty if they are."""
         if self.follower is not None:
             return self.follower.state.trouble
         slaves, config = self.replicas.slaves, self._node.config
@@ -194,7 +196,7 @@ class Replication:
         ]
 
     async def _copy_tables(self, follower: Follower, metadata: Metadata) -> None:
-        """One round of metadata after the other, until cancelled; the tables go with the log."""
+        """Copy the tables round by round until cancelled; they go with the log."""
 
         async def one() -> None:
             if follower.state.connected:
@@ -204,7 +206,7 @@ class Replication:
         await self._store.side_tasks.repeat("metadata", one)
 
     async def end_following(self) -> None:
-        """Let go of the master."""
+        """Stop following the master."""
         running, self._following = self._following, []
         for task in running:
             task.cancel()
@@ -215,7 +217,7 @@ class Replication:
     # ------------------------------------------------------------ changing the role
 
     async def promote(self, role: str = ASYNC_MASTER, *, force: bool = False) -> None:
-        """Be the master (1, 2, 3). force: whatever the old one does. Raises: Refused."""
+        """Become the master (1, 2, 3). force: skip the check of the old one. Raises: Refused."""
         async with self._changing:
             if not self.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is the master already")
@@ -243,7 +245,7 @@ class Replication:
             log.warning("this broker is the master now role=%s end=%d", role, self._end)
 
     async def demote(self, broker_id: int) -> None:
-        """Be a slave with this number, and follow whoever is the master. Raises: Refused."""
+        """Become a slave with this id, and follow whoever is the master. Raises: Refused."""
         async with self._changing:
             if self.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave already")
@@ -258,7 +260,7 @@ class Replication:
             log.warning("this broker is a slave now id=%d end=%d", broker_id, self._end)
 
     async def stand_still(self) -> None:
-        """A master appends nothing any more, and its slaves get the rest (handover.py)."""
+        """Stop appending as a master, and send its slaves the rest (handover.py)."""
         async with self._changing:
             assert self._outside is not None
             await self._node.role.follow()
@@ -266,13 +268,13 @@ class Replication:
             self._outside.registration.let_go()
 
     async def leave(self) -> None:
-        """The broker stops: nobody is passed on, and nobody is followed."""
+        """End a handover and following: the broker stops."""
         if self.handover is not None:
             self.handover.close()
         await self.end_following()
 
     async def go_on_leading(self) -> None:
-        """As before it stood still."""
+        """Continue as the master after standing still."""
         async with self._changing:
             assert self._outside is not None
             self._store.lead()
@@ -281,7 +283,7 @@ class Replication:
             await self._outside.registration.renumber(MASTER_ID)
 
     async def follow_successor(self, broker_id: int) -> None:
-        """After standing still: another broker leads and has registered; this one follows it."""
+        """Follow the broker that leads and has registered, after standing still."""
         assert self._outside is not None
         registration = self._outside.registration
         async with self._changing:
@@ -294,7 +296,7 @@ class Replication:
             self._follow()
 
     async def resync(self) -> None:
-        """Slave: give up the end that only this log has, and follow. Master: hear refused slaves again."""
+        """Slave: give up the end that only this log has, and follow. Master: accept refused slaves again."""
         if self.follower is not None:
             self.follower.may_cut_once = True
             self.follower.hurry()
@@ -303,7 +305,7 @@ class Replication:
             self._listener.drop_all()
 
     async def _check_old_master(self) -> None:
-        """Invariant 1."""
+        """Check invariant 1."""
         follower = self.follower
         assert follower is not None
         state = follower.state
@@ -324,7 +326,7 @@ class Replication:
         )
 
     async def _become(self, broker_id: int) -> None:
-        """Invariant 3."""
+        """Apply invariant 3."""
         assert self._outside is not None
         registration = self._outside.registration
         self._node.config.broker_id = broker_id

@@ -1,14 +1,14 @@
-"""Slaves: who follows this master, how far each one is, and what it is sent next; no I/O.
+"""Slaves: the connected slaves, the progress of each, and what to send it next; no I/O.
 
-1. A slave counts from its first report on, which must lie within the log. 0 asks for all that there is,
-   where RocketMQ sends the last file only: a Java slave begins wherever the first slice does.
-2. A report beyond the log's end, or of what was never sent, is refused, said, and does not count: that
-   slave's log is another one, or it lies. RocketMQ counts it, and so acknowledges sends that nobody has.
-   The same report is refused on every later connection, too: once the log has grown past it nothing would
-   tell any more that the two have parted.
-3. Who is refused stays connected and gets signs of life: a slave of 4.9 whose connection is closed comes
-   back at once, some hundred times a second.
-4. How far a slave is behind in time is known by where the log ended once a second (`passed`), for an hour.
+1. A slave counts from its first report on, which must lie within the log. 0 requests the whole log, where
+   RocketMQ sends the last file only: a Java slave begins wherever the first slice does.
+2. A report beyond the log's end, or of bytes never sent, is refused and logged, and does not count: that
+   slave's log has diverged, or the report is false. RocketMQ counts it, and so acknowledges sends that
+   nobody has. The same report is refused on every later connection, too: once the log has grown past it, the
+   divergence could not be detected any more.
+3. A refused slave stays connected and gets heartbeats: a 4.9 slave whose connection is closed reconnects at
+   once, some hundred times a second.
+4. The time a slave lags is derived from the log's end noted once a second (`passed`), for an hour.
 5. A slave is in sync while it is at most haMaxGapNotInSync behind.
 Owner: the broker, on its event loop. Source of the limits: DefaultHAConnection, RocketMQ 4.9.7, 5.3.3.
 """
@@ -29,7 +29,7 @@ _REFUSED_MAX = 64
 
 
 class LogEnds(Protocol):
-    """The log that is handed out, a MessageStore's."""
+    """The ends of the replicated log, a MessageStore's."""
 
     @property
     def commit_log_min_position(self) -> int: ...
@@ -42,7 +42,7 @@ class Slave:
     """One connection. Times are monotonic.
 
     next: position of the next byte to send; -1 before the first report. acked: its last report; -1 while it
-    does not count. refused: why it is sent nothing, empty when it is served.
+    does not count. refused: why it is sent nothing; empty while it is served.
     """
 
     address: str
@@ -66,7 +66,7 @@ class Slaves:
     def __init__(
         self, config: HaConfig, store: LogEnds, leads: Callable[[], bool] = lambda: True
     ) -> None:
-        """leads: whether this broker is the master now; who follows hands out nothing."""
+        """leads: whether this broker is the master now; a follower sends nothing."""
         self._config = config
         self._store = store
         self._leads = leads
@@ -85,13 +85,13 @@ class Slaves:
         self.connected.remove(slave)
 
     def forget_refusals(self) -> None:
-        """An administrator says that the slaves have been put right."""
+        """Accept refused slaves again: an administrator says that they were repaired."""
         self._refused.clear()
 
     # ------------------------------------------------------------ reports
 
     def heard(self, slave: Slave, data: bytes, now_ms: int) -> None:
-        """Bytes of a slave."""
+        """Process bytes from a slave."""
         slave.heard_ms = now_ms
         offsets = slave.reports.feed(data)
         if not offsets or slave.refused:
@@ -106,7 +106,7 @@ class Slaves:
                 slave.acked = offset
 
     def _begin(self, slave: Slave, offset: int) -> None:
-        """The first report (invariants 1 and 2)."""
+        """Process the first report (invariants 1 and 2)."""
         low, high = self._store.commit_log_min_position, self._store.commit_log_max_position
         if not self._leads():
             slave.next = max(offset, 0)
@@ -159,17 +159,17 @@ class Slaves:
     # ------------------------------------------------------------ sending
 
     def gone(self, slave: Slave) -> None:
-        """What it is to be sent next is not in the log any more."""
+        """Refuse a slave whose next position is no longer in the log."""
         low = self._store.commit_log_min_position
         self._refuse(slave, f"it was too slow: it needs {slave.next}, and the log begins at {low}")
 
     def due_for_life(self, slave: Slave, now_ms: int) -> bool:
-        """Whether it is to get a sign of life."""
+        """Return True if the slave is to be sent a heartbeat."""
         interval = self._config.ha_send_heartbeat_interval
         return slave.next >= 0 and now_ms - slave.told_ms > interval
 
     def is_silent(self, slave: Slave, now_ms: int) -> bool:
-        """Whether nothing has been heard of it for too long."""
+        """Return True if nothing has been received from the slave for too long."""
         return now_ms - slave.heard_ms > self._config.ha_housekeeping_interval
 
     # ------------------------------------------------------------ how far each one is
@@ -181,7 +181,7 @@ class Slaves:
             ends.append((self._store.commit_log_max_position, now_ms))
 
     def lag_ms(self, slave: Slave, now_ms: int) -> int:
-        """How long ago the slave had everything that there was; 0: it has it now."""
+        """Return how long ago the slave had the whole log; 0 if it has it now."""
         if slave.acked >= self._store.commit_log_max_position:
             return 0
         for end, at_ms in reversed(self._ends):
@@ -192,7 +192,7 @@ class Slaves:
     # ------------------------------------------------------------ who has what
 
     def is_in_sync(self, slave: Slave) -> bool:
-        """Invariant 5."""
+        """Apply invariant 5."""
         gap = self._store.commit_log_max_position - slave.acked
         return slave.served and gap <= self._config.ha_max_gap_not_in_sync
 
@@ -201,7 +201,7 @@ class Slaves:
         return sum(map(self.is_in_sync, self.connected))
 
     def acked_by(self, count: int) -> int:
-        """The position up to which so many slaves in sync have the log; -1 when there are not so many."""
+        """Return the position up to which `count` slaves in sync have the log; -1 if there are fewer."""
         # Asked at every send of a SYNC_MASTER: the end of the log is looked up once.
         low = self._store.commit_log_max_position - self._config.ha_max_gap_not_in_sync
         acked = [each.acked for each in self.connected if each.acked >= low and each.served]

@@ -1,9 +1,9 @@
-"""Tail: do a slave's log and its master's have the same history? No I/O of its own.
+"""Tail: compares the ends of a slave's log and its master's for a common history. No I/O of its own.
 
-The wire between the two compares nothing (wire.py): a slave whose log has an end that its master never had
-is sent the master's bytes from the middle of other records on, and both go on without a word. So a slave
-looks before it follows: any range of a master's log can be had over a connection of its own, and bytes of
-a log hold their position, offset and store time, so where two stretches are equal, so is what is before.
+The replication protocol compares nothing (wire.py): a slave whose log ends with records that its master never
+had would be sent the master's bytes from the middle of other records, unnoticed by either. So a slave checks
+before it follows: it can fetch any range of the master's log over a separate connection. The bytes of a log
+include position, offset and store time, so if two ranges are equal, so is everything before them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,9 +34,9 @@ class Ends(NamedTuple):
 
 
 async def common_end(own: OwnLog, master: Ends, fetch: Fetch) -> int | None:
-    """Up to where the two logs are the same: the slave's own end, or the end of an earlier record of its.
+    """Return where the common history of both logs ends: the slave's own end, or that of an earlier record.
 
-    fetch: (position, size) -> so many bytes of the master's log. Returns: None when the two have nothing in
+    fetch: (position, size) -> that many bytes of the master's log. Returns: None if the two have nothing in
     common, or nothing that could be compared.
     """
     low = max(own.commit_log_min_position, master.low)
@@ -75,10 +75,7 @@ def _own(own: OwnLog, begin: int, end: int) -> bytes:
 
 
 def _first_difference(one: bytes, other: bytes) -> int:
-    """
-    >>> _first_difference(b"abc", b"abd"), _first_difference(b"ab", b"ab")
-    (2, 2)
-    """
+    """>>> _first_difference(b"abc", b"abd"), _first_difference(b"ab", b"ab") (2, 2)"""
     for at, (a, b) in enumerate(zip(one, other, strict=True)):
         if a != b:
             return at

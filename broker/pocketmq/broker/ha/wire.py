@@ -1,13 +1,13 @@
-"""The bytes between a master and its slaves; no I/O. Source: HAConnection, HAClient, RocketMQ 4.9.7.
+"""The protocol between a master and its slaves; no I/O. Source: HAConnection, HAClient, RocketMQ 4.9.7.
 
     slave -> master    int64 offset                             my log ends here
     master -> slave    int64 offset, int32 size, size bytes     the log from `offset` on; 0 bytes: still here
 
 1. All big-endian. There is no greeting, no version and no name: whoever connects is the slave.
-2. The first report asks for what is to be sent; each later one acknowledges. Of several that came together
-   the last one counts.
-3. A slice is cut anywhere, also within a record, and never crosses a file of the log. A slave takes at most
-   4 MiB with its head; masters send 32 KiB.
+2. The first report is the position to send from; later ones acknowledge. Of several received together the
+   last one counts.
+3. A slice may be cut anywhere, even within a record, but never crosses a file of the log. A slave accepts at
+   most 4 MiB including the header; masters send 32 KiB.
 """
 
 import struct
@@ -23,11 +23,11 @@ SLICE_SIZE_MAX = (4 << 20) - HEAD_SIZE
 
 
 class HaWireError(PocketMQError):
-    """What came is not what a master sends."""
+    """The received bytes are not what a master sends."""
 
 
 def report(offset: int) -> bytes:
-    """What a slave sends.
+    """Encode a slave's report.
 
     >>> report(586).hex()
     '000000000000024a'
@@ -36,7 +36,7 @@ def report(offset: int) -> bytes:
 
 
 def head(offset: int, size: int) -> bytes:
-    """What stands before a slice.
+    """Encode the header of a slice.
 
     >>> head(586, 0).hex()
     '000000000000024a00000000'
@@ -45,13 +45,13 @@ def head(offset: int, size: int) -> bytes:
 
 
 class Reports:
-    """Reads what a slave sends."""
+    """Decodes a slave's reports."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """The reports that are whole now, in their order."""
+        """Return the complete reports so far, in order."""
         data = self._rest + data
         whole = len(data) // _REPORT.size * _REPORT.size
         self._rest = data[whole:]
@@ -59,14 +59,14 @@ class Reports:
 
 
 class Slice(NamedTuple):
-    """Bytes of the log from `offset` on; none: a sign of life."""
+    """Bytes of the log from `offset` on; empty for a heartbeat."""
 
     offset: int
     data: memoryview
 
 
 class Slices:
-    """Reads what a master sends."""
+    """Decodes a master's slices."""
 
     def __init__(self) -> None:
         # What has come of a slice that is not whole, and how much there must be to go on.
@@ -75,7 +75,7 @@ class Slices:
         self._needed = HEAD_SIZE
 
     def feed(self, data: bytes) -> Iterator[Slice]:
-        """The slices that are whole now. Raises: HaWireError."""
+        """Yield the complete slices so far. Raises: HaWireError."""
         self._parts.append(data)
         self._size += len(data)
         if self._size < self._needed:

@@ -1,2 +1,3 @@
-"""Pop consumption of RocketMQ 5.x's classic clients: the broker hands messages out, remembers until when they
-are invisible, and hands them out again unless they are acknowledged."""
+"""Pop consumption of RocketMQ 5.x's classic clients: the broker hands out messages, keeps them invisible
+for a time, and redelivers them unless they are acknowledged.
+"""

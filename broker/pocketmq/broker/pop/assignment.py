@@ -1,7 +1,7 @@
-"""Which member gets which queues, worked out by the broker (QUERY_ASSIGNMENT).
+"""Queue assignment computed by the broker (QUERY_ASSIGNMENT).
 
 1. The queues are those of all brokers that serve the topic, by name server; without one, our own.
-2. PULL: the strategy that the client names, as it would work it out itself.
+2. PULL: the strategy that the client names, computed as the client would itself.
 3. POP: several members may pop one queue. popShareQueueNum n > 0 gives a member its own share and those of
    the n members behind it; n <= 0, or n covering all others, gives every member every broker, as queue -1.
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, RocketMQ 5.3.3.
@@ -34,13 +34,13 @@ ALL_QUEUES = -1
 
 
 class UnknownStrategy(Exception):
-    """The client names an allocation that the broker does not know."""
+    """The client names an allocation strategy that the broker does not know."""
 
 
 def pull_share(
     queues: Sequence[MessageQueue], members: Sequence[str], member: str, strategy: str
 ) -> list[MessageQueue]:
-    """Invariant 2; `queues` and `members` sorted. Raises: UnknownStrategy."""
+    """Apply invariant 2; `queues` and `members` are sorted. Raises: UnknownStrategy."""
     allocate = STRATEGIES.get(strategy)
     if allocate is None:
         raise UnknownStrategy(strategy)
@@ -56,7 +56,7 @@ def pop_share(
     strategy: str,
     share_queue_num: int,
 ) -> list[MessageQueue]:
-    """Invariant 3; each queue once. Raises: UnknownStrategy."""
+    """Apply invariant 3; each queue occurs once. Raises: UnknownStrategy."""
     count = len(members)
     if strategy not in STRATEGIES:
         raise UnknownStrategy(strategy)
@@ -76,7 +76,7 @@ def pop_share(
 
 
 def queues_of_route(topic: str, route: Any) -> list[MessageQueue]:
-    """The readable queues of a TopicRouteData object, sorted; empty when it is none."""
+    """Return the readable queues of a TopicRouteData object, sorted; empty if it is malformed."""
     found: list[MessageQueue] = []
     data = route.get("queueDatas") if isinstance(route, Mapping) else None
     for queue in data if isinstance(data, list) else ():
@@ -90,7 +90,7 @@ def queues_of_route(topic: str, route: Any) -> list[MessageQueue]:
 
 
 class TopicRoutes:
-    """Where a topic's queues are, in the whole cluster (invariant 1)."""
+    """The queues of a topic in the whole cluster (invariant 1)."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class TopicRoutes:
         self._kept: dict[str, tuple[int, Mapping[str, Any]]] = {}
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All readable queues, sorted; empty when nobody serves the topic."""
+        """Return all readable queues, sorted; empty if no broker serves the topic."""
         route = await self.route(topic)
         return self._own(topic) if route is None else queues_of_route(topic, route)
 
     async def route(self, topic: str) -> Mapping[str, Any] | None:
-        """TopicRouteData; empty when nobody serves the topic, None when there is nobody to ask."""
+        """Return TopicRouteData; empty if no broker serves the topic, None if no name server answers."""
         if self._local is not None:
             return self._local.route(topic) or {}
         addresses = self._addresses()
@@ -139,7 +139,7 @@ class TopicRoutes:
         return None if kept is None else kept[1]
 
     async def _ask(self, address: str, topic: str) -> Mapping[str, Any] | None:
-        """What one name server says; None when it says nothing."""
+        """Return one name server's answer; None if there is none."""
         ext = GetRouteInfoHeader(topic=topic, accept_standard_json_only=True).ext()
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
         try:

@@ -1,4 +1,4 @@
-"""CheckPoint: what one pop took out of one queue, and the records of rmq_sys_REVIVE_LOG_CLUSTER.
+"""CheckPoint: what one pop took from one queue, and the records of rmq_sys_REVIVE_LOG_CLUSTER.
 
     tag  body (JSON)
     ck   {"bm": acked bits, "bn": broker, "c": group, "d": [offset - so, ...], "it": invisible ms, "n": count,
@@ -7,7 +7,7 @@
     ack  {"ao": offset, "bn", "c", "pt", "q", "so", "t"}           one message of that check point
     bAck {"ao": -1, "aol": [offset, ...], "bn", "c", "pt", "q", "so", "t"}
 
-1. (t, c, q, so, pt, bn) names a check point. A ck with the name of an earlier one takes its place.
+1. (t, c, q, so, pt, bn) identifies a check point. A ck with the name of an earlier one replaces it.
 2. Bit i of bm belongs to the i-th offset; it is a Java int, so bit 31 is its sign.
 Source: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor, RocketMQ 5.3.3 and 5.5.0; disk.md 10.
 """
@@ -28,7 +28,7 @@ OFFSETS_MAX = 32
 
 
 class Name(NamedTuple):
-    """Which check point (invariant 1)."""
+    """The identity of a check point (invariant 1)."""
 
     topic: str
     group: str
@@ -39,12 +39,12 @@ class Name(NamedTuple):
 
 
 class CheckPoint:
-    """One check point while it lives.
+    """One check point in flight.
 
     Attributes: name; invisible_ms; offsets in the queue, ascending; acked, bits in their order;
-    revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: nothing is to
-    be done for it any more; suspend: nobody has tried to consume its messages; tries: how often they could
-    not be copied when they were due; holder: who keeps its messages for as long as it lives (ours).
+    revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: it needs no
+    further work; suspend: nobody tried to consume its messages; tries: how often copying its due messages
+    failed; holder: the client that keeps its messages while it is connected (ours).
     """
 
     __slots__ = (
@@ -78,30 +78,30 @@ class CheckPoint:
 
     @property
     def revive_ms(self) -> int:
-        """Wall time from which its messages may be handed out again."""
+        """Return the wall time from which its messages may be redelivered."""
         return self.name.pop_ms + self.invisible_ms
 
     def is_held(self, now_ms: int) -> bool:
-        """Whether its holder lives, and has not had it for too long."""
+        """Return True while its holder is connected and has not held it for too long."""
         holder = self.holder
         return holder is not None and not holder.closed and now_ms - self.name.pop_ms < HELD_MS_MAX
 
     @property
     def is_acked(self) -> bool:
-        """Whether nothing of it is left."""
+        """Return True if all of it is acknowledged."""
         return self.acked == (1 << len(self.offsets)) - 1
 
     @property
     def unacked(self) -> list[int]:
-        """The offsets that nobody has acknowledged."""
+        """Return the offsets not yet acknowledged."""
         return [offset for i, offset in enumerate(self.offsets) if not self.acked >> i & 1]
 
     def is_out(self, offset: int) -> bool:
-        """Whether a message is of this check point and not acknowledged."""
+        """Return True if a message belongs to this check point and is not acknowledged."""
         return offset in self.offsets and not self.acked >> self.offsets.index(offset) & 1
 
     def ack(self, offset: int) -> bool:
-        """Set an offset's bit; False when it is not of this check point or was acknowledged before."""
+        """Set an offset's bit; False if it does not belong here or was acknowledged before."""
         try:
             bit = 1 << self.offsets.index(offset)
         except ValueError:
@@ -112,7 +112,7 @@ class CheckPoint:
         return True
 
     def body(self) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         name = self.name
         bits = self.acked - (1 << 32) if self.acked >> 31 & 1 else self.acked
         return json_codec.dumps(
@@ -134,7 +134,7 @@ class CheckPoint:
         )
 
     def unique_key(self) -> str:
-        """UNIQ_KEY of the record."""
+        """Return UNIQ_KEY of the record."""
         name = self.name
         return (
             f"{name.topic}@{name.queue_id}@{name.start_offset}@{name.group}@{name.pop_ms}"
@@ -143,9 +143,9 @@ class CheckPoint:
 
     @classmethod
     def from_body(cls, body: bytes, broker_name: str) -> "CheckPoint":
-        """From a record; `broker_name` where it names none.
+        """Parse a record; `broker_name` applies where it names none.
 
-        Raises: KeyError, TypeError, ValueError (FastjsonError too) when it is no check point.
+        Raises: KeyError, TypeError, ValueError (FastjsonError too) if it is not a check point.
         """
         data = _object(body)
         name = _name(data, broker_name)
@@ -160,7 +160,7 @@ class CheckPoint:
 
 
 class Ack(NamedTuple):
-    """Messages of one check point are done."""
+    """Acknowledged messages of one check point."""
 
     name: Name
     offsets: tuple[int, ...]
@@ -170,7 +170,7 @@ class Ack(NamedTuple):
         return ACK_TAG if len(self.offsets) == 1 else BATCH_ACK_TAG
 
     def body(self) -> bytes:
-        """The record's body."""
+        """Return the record's body."""
         name = self.name
         single = len(self.offsets) == 1
         data = {
@@ -188,7 +188,7 @@ class Ack(NamedTuple):
         return json_codec.dumps(data)
 
     def unique_key(self) -> str:
-        """UNIQ_KEY of the record; that of a batch has -1 for an offset and is an ack's all the same."""
+        """Return UNIQ_KEY of the record; a batch has -1 as its offset, and the suffix of a single ack."""
         name, offset = self.name, self.offsets[0] if len(self.offsets) == 1 else -1
         return (
             f"{name.topic}@{name.queue_id}@{offset}@{name.group}@{name.pop_ms}@{name.broker_name}"
@@ -197,7 +197,7 @@ class Ack(NamedTuple):
 
     @classmethod
     def from_body(cls, body: bytes, broker_name: str) -> "Ack":
-        """From a record of either tag. Raises: KeyError, TypeError, ValueError."""
+        """Parse a record of either tag. Raises: KeyError, TypeError, ValueError."""
         data = _object(body)
         offsets = data["aol"] if "aol" in data else [data["ao"]]
         return cls(_name(data, broker_name), tuple(int(offset) for offset in offsets))

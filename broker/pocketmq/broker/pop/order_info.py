@@ -1,13 +1,14 @@
-"""ConsumerOrderInfo: which queue waits until its messages are acknowledged, config/consumerOrderInfo.json.
+"""ConsumerOrderInfo: which queues are blocked until their messages are acknowledged,
+config/consumerOrderInfo.json.
 
     table["TOPIC@GROUP"][queue id] = {"popTime": ms, "i": invisible ms, "o": [first offset, distances ...],
         "ot": {offset: next visible ms}, "oc": {offset: times consumed}, "l": ms of the pop, "cm": acked bits,
         "a": attempt id}
 
-1. An orderly pop hands out a queue's next messages only when those of the pop before are acknowledged, or
-   visible again; an attempt that is repeated (same attempt id) gets the same ones again.
+1. An orderly pop hands out a queue's next messages only when those of the previous pop are acknowledged or
+   visible again; a repeated attempt (same attempt id) gets the same messages again.
 2. The group's offset moves to the first message that is not acknowledged.
-3. A message that comes again counts one more in "oc".
+3. A redelivered message counts one more in "oc".
 Source: ConsumerOrderInfoManager, RocketMQ 5.3.3. Owner: the broker. Wall time, since the file says so.
 """
 
@@ -47,7 +48,9 @@ class OrderInfo:
     holder: Peer | None = None
 
     def is_held(self, now_ms: int) -> bool:
-        """Whether its holder lives, has not given any of it back, and has not had it for too long."""
+        """Return True while its holder is connected, has returned nothing, and has not held it for too
+        long.
+        """
         holder = self.holder
         return (
             holder is not None
@@ -59,7 +62,7 @@ class OrderInfo:
 
     @property
     def next_offset(self) -> int:
-        """Invariant 2."""
+        """Return the group's offset by invariant 2."""
         for index, offset in enumerate(self.offsets):
             if not self.acked >> index & 1:
                 return offset
@@ -67,7 +70,7 @@ class OrderInfo:
 
     @property
     def free_ms(self) -> int:
-        """When the last of its messages becomes visible again; 0 when all are acknowledged."""
+        """Return when the last of its messages becomes visible again; 0 if all are acknowledged."""
         visible_ms = self.pop_ms + self.invisible_ms
         return max(
             (
@@ -96,7 +99,9 @@ class OrderInfo:
 
     @classmethod
     def from_json(cls, data: Any) -> "OrderInfo":
-        """Raises: KeyError, TypeError, ValueError, IndexError when it is none."""
+        """Parse an entry of the file. Raises: KeyError, TypeError, ValueError, IndexError if it is
+        malformed.
+        """
         first, *others = (int(offset) for offset in data["o"])
         attempt = data.get("a")
         return cls(
@@ -116,7 +121,7 @@ def _numbers(data: Any) -> dict[int, int]:
 
 
 class ConsumerOrderInfo(ConfigManager):
-    """Owner of the blocks."""
+    """Owner of the table of blocked queues."""
 
     def __init__(self, file: ConfigFile, clock: Clock, events: Events | None = None) -> None:
         super().__init__(file)
@@ -155,7 +160,7 @@ class ConsumerOrderInfo(ConfigManager):
     # ------------------------------------------------------------ popping
 
     def is_blocked(self, queue: QueueOf, attempt_id: str | None) -> bool:
-        """Whether an orderly pop has to wait (invariant 1)."""
+        """Return True if an orderly pop has to wait (invariant 1)."""
         info = self._table.get(queue)
         if info is None:
             return False
@@ -165,13 +170,15 @@ class ConsumerOrderInfo(ConfigManager):
         return now_ms < info.free_ms or info.is_held(now_ms)
 
     def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
-        """A peer keeps what that pop has handed out, for as long as it lives."""
+        """Let a peer keep what that pop handed out while it is connected."""
         info = self._table.get(queue)
         if info is not None and info.pop_ms == pop_ms:
             info.holder = peer
 
     def release(self, peer: Peer) -> None:
-        """A peer is gone: what it held comes again when its time is over, or was."""
+        """Drop a disconnected holder: its messages become visible when their time is over, or at once if it
+        was.
+        """
         for queue, info in list(self._table.items()):
             if info.holder is peer:
                 info.holder = None
@@ -186,7 +193,7 @@ class ConsumerOrderInfo(ConfigManager):
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> dict[int, int]:
-        """Messages are handed out and block their queue. Returns: offset -> times consumed before."""
+        """Block a queue whose messages are handed out. Returns: offset -> times consumed before."""
         old = self._table.get(queue)
         info = OrderInfo(pop_ms, invisible_ms, list(offsets), attempt_id)
         info.consumed_ms = self._clock.now_ms()
@@ -205,9 +212,9 @@ class ConsumerOrderInfo(ConfigManager):
         return info.consumed_times
 
     def ack(self, queue: QueueOf, offset: int, pop_ms: int) -> int | None:
-        """A message is done. Returns: the group's offset now; None when that does not change.
+        """Acknowledge a message. Returns: the group's new offset; None if it does not change.
 
-        Raises: ValueError when it was not handed out by that pop.
+        Raises: ValueError if it was not handed out by that pop.
         """
         info = self._table.get(queue)
         if info is None:
@@ -224,7 +231,9 @@ class ConsumerOrderInfo(ConfigManager):
         return info.next_offset
 
     def is_out(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
-        """Whether a message was handed out by that pop, and is neither done nor visible again."""
+        """Return True if a message was handed out by that pop and is neither acknowledged nor visible
+        again.
+        """
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
             return False
@@ -235,7 +244,7 @@ class ConsumerOrderInfo(ConfigManager):
         return now_ms < visible_ms or info.is_held(now_ms)
 
     def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
-        """A message becomes visible again at that time instead."""
+        """Change the time at which a message becomes visible again."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms:
             log.warning("no orderly pop to be changed %s offset=%d", queue, offset)
@@ -244,19 +253,19 @@ class ConsumerOrderInfo(ConfigManager):
         self.persist_soon()
 
     def clear(self, queue: QueueOf) -> None:
-        """Nothing blocks the queue any more: its offset was set by somebody."""
+        """Unblock a queue whose offset was set from outside."""
         if self._table.pop(queue, None) is not None:
             self.persist_soon()
             self._events.poppable(queue.topic, queue.group)
 
     def forget(self, group: str, topic: str) -> None:
-        """The group or the topic is gone."""
+        """Drop a deleted group or topic."""
         for queue in [queue for queue in self._table if queue[:2] == (group, topic)]:
             del self._table[queue]
             self.persist_soon()
 
     def tick(self) -> None:
-        """Tell of the queues that became free by time since the last tick."""
+        """Announce the queues whose block expired since the last tick."""
         now, before = self._clock.now_ms(), self._ticked_ms
         self._ticked_ms = now
         for queue, info in list(self._table.items()):

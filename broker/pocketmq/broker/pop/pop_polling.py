@@ -1,10 +1,10 @@
-"""PopPolling: pops that found nothing wait here for a message or their time. Source: PopLongPollingService,
-RocketMQ 5.3.3.
+"""PopPolling: holds pops that found nothing until a message arrives or their time is over. Source:
+PopLongPollingService, RocketMQ 5.3.3.
 
-1. A message wakes one waiting pop of each group for its queue, and one for all queues of its topic: those
-   whose filter lets it through. It is run once more and waits again if another was quicker.
-2. A pop that has waited to its end is run for the last time and answered whatever comes.
-3. A pop whose connection ended is forgotten.
+1. A message wakes, per group, one pop that waits for its queue and one that waits for all queues of its
+   topic, if its filter passes. The pop is run once more, and held again if another was quicker.
+2. A pop whose time is over is run one last time and always answered.
+3. A pop whose connection closed is dropped.
 Owner: the broker; one for pops, one for notifications. `arrived` costs a look-up when nobody waits.
 """
 
@@ -32,7 +32,7 @@ class PopPolling(Woken[HeldRequest]):
         self.closing = False
 
     def has_room(self, queue: QueueOf) -> bool:
-        """Whether one more may wait."""
+        """Return True if one more pop may be held."""
         waiting = self._held.get(queue.topic, {}).get(queue, ())
         return (
             self.weight < self._config.max_pop_polling_size
@@ -40,17 +40,17 @@ class PopPolling(Woken[HeldRequest]):
         )
 
     def hold(self, queue: QueueOf, pop: HeldRequest) -> None:
-        """Let a pop wait."""
+        """Hold a pop."""
         self.enter(pop, queue)
         self._held.setdefault(queue.topic, {}).setdefault(queue, {})[pop] = None
         self._events.pop_held()
 
     def polling(self, queue: QueueOf) -> int:
-        """Pops that wait for exactly this."""
+        """Return the number of pops held for exactly this queue."""
         return len(self._held.get(queue.topic, {}).get(queue, ()))
 
     def awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether anybody waits for messages of a topic, in whatever queue."""
+        """Return True if any pop waits for messages of the topic, in whatever queue."""
         return topic in self._held
 
     def arrived(
@@ -62,7 +62,7 @@ class PopPolling(Woken[HeldRequest]):
         store_ms: int,
         properties: bytes,
     ) -> None:
-        """A queue has a new entry (invariant 1)."""
+        """Handle a new entry of a queue (invariant 1)."""
         held = self._held.get(topic)
         if held is None:
             return
@@ -71,7 +71,7 @@ class PopPolling(Woken[HeldRequest]):
             self._wake_first(queue, arrival.concerns)
 
     def wake(self, group: str, topic: str, queue_id: int | None = None) -> bool:
-        """There is something for a group: of one queue (-1: of all), or nobody knows of which."""
+        """Wake a pop of a group: for one queue (-1: pops of all queues), or for None, of any."""
         held = self._held.get(topic, {})
         queues = [
             queue
@@ -89,7 +89,7 @@ class PopPolling(Woken[HeldRequest]):
         return False
 
     def _wake(self, pop: HeldRequest) -> None:
-        """Run it in the next turn of the loop."""
+        """Run a pop in the next turn of the loop."""
         self.leave(pop)
         self._forget(pop)
         self.run_soon(pop)
@@ -104,12 +104,12 @@ class PopPolling(Woken[HeldRequest]):
                 del self._held[queue.topic]
 
     def check(self) -> None:
-        """Wake pops whose time is over; those of closed connections just go."""
+        """Wake pops whose time is over; drop those of closed connections."""
         now = self._clock.monotonic_ms()
         self._wake_all(lambda pop: now >= pop.deadline_ms or pop.connection.closed)
 
     def release(self) -> None:
-        """The broker stops: every held pop is answered now, and none is held any more."""
+        """Answer every held pop and hold no more: the broker stops."""
         self.closing = True
         self._wake_all(lambda pop: True)
         self.run_all()

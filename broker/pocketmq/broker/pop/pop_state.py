@@ -1,11 +1,11 @@
-"""PopState: which messages are out, until when, and where each group goes on. No clock, no file, no socket.
+"""PopState: which messages are in flight, until when, and each group's next offset. No clock, file or socket.
 
-1. A message that was handed out is not handed out again before its check point's deadline.
-2. When a check point is due, what is not acknowledged of it is to be handed out again: nothing is lost.
+1. A message in flight is not redelivered before its check point's deadline.
+2. When a check point is due, its unacknowledged messages are redelivered: nothing is lost.
 3. What was acknowledged in time is never due.
-4. An acknowledgement that comes before its check point waits for it (a store that an Apache broker wrote
-   has check points on their way through its timer), the oldest is forgotten when there are too many.
-Owner: ReviveLog, which writes down each step before it is made here.
+4. An acknowledgement that arrives before its check point waits for it (a store written by an Apache broker
+   has check points still in its timer); if there are too many, the oldest is dropped.
+Owner: ReviveLog, which logs each step before it is made here.
 """
 
 import heapq
@@ -41,24 +41,24 @@ class PopState:
         self._next: dict[QueueOf, int] = {}
 
     def __len__(self) -> int:
-        """Check points in flight."""
+        """Return the number of check points in flight."""
         return len(self._live)
 
     # ------------------------------------------------------------ where a group goes on
 
     def next_offset(self, queue: QueueOf, committed: int) -> int:
-        """The first offset that was not handed out; -1 when nobody knows.
+        """Return the first offset not handed out yet; -1 if unknown.
 
         committed: the group's stored offset, -1 for none, which lags behind.
         """
         return max(self._next.get(queue, -1), committed)
 
     def move(self, queue: QueueOf, offset: int) -> None:
-        """The group goes on at `offset`, behind what it was handed out."""
+        """Set the group's next offset, behind what was handed out."""
         self._next[queue] = offset
 
     def of_topic(self, group: str, topic: str) -> list[CheckPoint]:
-        """What a group has out of a topic. Looks at everything."""
+        """Return a group's check points in flight of a topic. Scans everything."""
         return [
             point
             for name, point in self._live.items()
@@ -66,22 +66,24 @@ class PopState:
         ]
 
     def held_by(self, peer: Peer) -> list[CheckPoint]:
-        """What a peer keeps. Looks at everything."""
+        """Return the check points that a peer holds. Scans everything."""
         return [point for point in self._live.values() if point.holder is peer]
 
     def forget(self, group: str, topic: str) -> None:
-        """The group's offsets of a topic are gone."""
+        """Drop the next offsets of a group's topic."""
         for queue in [queue for queue in self._next if queue[:2] == (group, topic)]:
             del self._next[queue]
 
     # ------------------------------------------------------------ check points
 
     def get(self, name: Name) -> CheckPoint | None:
-        """The check point, while it is in flight."""
+        """Return the check point while it is in flight."""
         return self._live.get(name)
 
     def out_until_ms(self, queue: QueueOf, offset: int) -> int:
-        """Wall time until which a message is invisible; 0 when it is not out. Looks at everything."""
+        """Return the wall time until which a message is invisible; 0 if it is not in flight. Scans
+        everything.
+        """
         group, topic, queue_id = queue
         return max(
             (
@@ -94,7 +96,9 @@ class PopState:
         )
 
     def add(self, point: CheckPoint, deadline_ms: int) -> CheckPoint | None:
-        """Messages are out until `deadline_ms`. Returns: the one of the same name that it replaces."""
+        """Put messages in flight until `deadline_ms`. Returns: the check point of the same name it
+        replaces.
+        """
         old = self._live.get(point.name)
         for offset in self._early.pop(point.name, ()):
             point.ack(offset)
@@ -110,12 +114,12 @@ class PopState:
         return old
 
     def postpone(self, point: CheckPoint, deadline_ms: int) -> None:
-        """A check point is (again) in flight until then."""
+        """Put a check point (back) in flight until `deadline_ms`."""
         self._count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._count, point))
 
     def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:
-        """Messages are done. Returns: their check point; None when it is not in flight (invariant 4)."""
+        """Acknowledge messages. Returns: their check point; None if it is not in flight (invariant 4)."""
         point = self._live.get(name)
         if point is None:
             self._early.setdefault(name, set()).update(offsets)
@@ -130,7 +134,7 @@ class PopState:
         return point
 
     def due(self, now_ms: int, count_max: int) -> list[CheckPoint]:
-        """Take check points whose deadline is over; they stay in flight until they are acknowledged."""
+        """Take check points past their deadline; they stay in flight until they are acknowledged."""
         found: list[CheckPoint] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms and len(found) < count_max:

@@ -1,8 +1,8 @@
-"""MessageRequestModeManager: how a group gets the messages of a topic, config/messageRequestMode.json.
+"""MessageRequestModeManager: whether a group pulls or pops a topic, config/messageRequestMode.json.
 
     messageRequestModeMap[TOPIC][GROUP] = {"consumerGroup", "mode": PULL or POP, "popShareQueueNum", "topic"}
 
-Only clients that ask the broker for their queues (5.x, clientRebalance off) learn of it.
+Only clients that query their queues from the broker (5.x, clientRebalance off) learn of it.
 Source: MessageRequestModeManager, SetMessageRequestModeRequestBody, RocketMQ 5.3.3.
 """
 
@@ -40,7 +40,7 @@ class MessageRequestMode:
 
     @classmethod
     def from_json(cls, data: Any) -> "MessageRequestMode":
-        """Raises: KeyError, TypeError, ValueError when it is none."""
+        """Parse an entry. Raises: KeyError, TypeError, ValueError if it is malformed."""
         mode = str(data.get("mode") or PULL)
         if mode not in (PULL, POP):
             raise ValueError(f"the mode of a group is PULL or POP, not {mode!r}")
@@ -53,7 +53,7 @@ class MessageRequestMode:
 
 
 class MessageRequestModeManager(ConfigManager):
-    """Owner of the table of modes; a change is on the disk before it is answered."""
+    """Owner of the table of modes; a change is on disk before it is answered."""
 
     def __init__(self, file: ConfigFile, config: BrokerConfig) -> None:
         super().__init__(file)
@@ -78,7 +78,7 @@ class MessageRequestModeManager(ConfigManager):
                 log.error("messageRequestMode.json: left out topic=%s reason=%r", topic, error)
 
     def set(self, mode: MessageRequestMode) -> None:
-        """From now on this group gets this topic's messages so. Raises: OSError."""
+        """Set the mode of a group for a topic. Raises: OSError."""
         groups = self._modes.setdefault(mode.topic, {})
         old = groups.get(mode.group)
         groups[mode.group] = mode
@@ -94,7 +94,7 @@ class MessageRequestModeManager(ConfigManager):
         log.info("message request mode set %s", mode)
 
     def get(self, topic: str, group: str) -> MessageRequestMode:
-        """What was set, or the broker's default; a retry topic is pulled unless somebody set it."""
+        """Return the set mode, or the broker's default; a retry topic is pulled unless set otherwise."""
         found = self._modes.get(topic, {}).get(group)
         if found is not None:
             return found

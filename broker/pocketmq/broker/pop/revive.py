@@ -1,14 +1,14 @@
-"""PopRevive: what was popped and not acknowledged in time is consumed again, from a retry topic.
+"""PopRevive: redelivers popped messages that were not acknowledged in time, from a retry topic.
 
-1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (as it was, when the check point
-   says that nobody has tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME;
-   what is popped from there and not acknowledged comes back to it.
-2. Then the check point is acknowledged in the revive log, so that a start does not copy once more. A stop
-   between the two doubles a message; nothing loses one.
-3. Ours (popDeadLetterEnable): what was consumed retryMaxTimes in vain goes to %DLQ%GROUP, as with pull
-   consumers. In RocketMQ that is left to its proxy, and classic pop clients get it for ever.
-4. Ours: what a consumer holds that lives (auto-renew of 5.x SDKs) does not come again for three hours.
-5. What cannot be copied stays out and is tried again, ever more rarely; it holds up no other message.
+1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (unchanged if the check point
+   says that nobody tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME; a message popped from there and not
+   acknowledged returns to it.
+2. Then the check point is acknowledged in the revive log, so that a restart does not copy once more. A stop
+   between the two duplicates a message; nothing loses one.
+3. Ours (popDeadLetterEnable): after retryMaxTimes failed attempts a message goes to %DLQ%GROUP, as with pull
+   consumers. RocketMQ leaves that to its proxy, and redelivers to classic pop clients for ever.
+4. Ours: what a connected consumer holds (auto-renew of 5.x SDKs) is not redelivered for three hours.
+5. What cannot be copied stays in flight and is retried with growing pauses; it blocks no other message.
 Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 
@@ -64,7 +64,7 @@ class PopRevive:
         self._log = revive_log
 
     def fault(self, topic: str, group: str) -> str | None:
-        """Why what a group pops from a topic could not come again; None when it can."""
+        """Return why a pop of the topic by the group could not be redelivered; None if it can."""
         size_max = self._store.topic_size_max
         size = len(pop_retry_topic(topic, group))
         if size <= size_max or topic.startswith(RETRY_PREFIX):
@@ -78,7 +78,7 @@ class PopRevive:
         )
 
     def step(self) -> bool:
-        """Take care of what is due. Returns: whether there is more."""
+        """Process due check points. Returns: whether there are more."""
         due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
         for point in due:
             if point.is_held(self._clock.now_ms()):
@@ -120,7 +120,7 @@ class PopRevive:
     def _try_later(
         self, point: CheckPoint, failure: OSError | StoreError, pause_ms_max: int
     ) -> None:
-        """Invariant 5."""
+        """Apply invariant 5."""
         pause_ms = min(_TRY_AGAIN_MS << min(point.tries, 20), pause_ms_max)
         point.tries += 1
         self._log.state.postpone(point, self._clock.monotonic_ms() + pause_ms)
@@ -155,7 +155,7 @@ class PopRevive:
         self._put_copy(record, retry, properties, again=not point.suspend)
 
     def _bury(self, record: Record, topic: str, group: str, properties: bytes) -> None:
-        """Invariant 3; the properties are those of a dead letter of a pull consumer (send_back.py)."""
+        """Apply invariant 3; the properties are those of a pull consumer's dead letter (send_back.py)."""
         if get_property(properties, b"RETRY_TOPIC") is None:
             properties = add_property(properties, b"RETRY_TOPIC", topic.encode())
         if get_property(properties, b"ORIGIN_MESSAGE_ID") is None:
@@ -174,7 +174,7 @@ class PopRevive:
     def _put_copy(
         self, record: Record, topic: str, properties: bytes, *, again: bool = True
     ) -> None:
-        """again: it counts as consumed once more."""
+        """Store a copy. again: count one more consumption."""
         try:
             self._put.put_again(record, topic, 0, properties, again=again)
         except MessageIllegal:

@@ -1,16 +1,16 @@
-"""ReviveLog: rmq_sys_REVIVE_LOG_CLUSTER, where every pop and every acknowledgement is written down.
+"""ReviveLog: rmq_sys_REVIVE_LOG_CLUSTER, the log of every pop and every acknowledgement.
 
-1. A check point is in the log before its messages are handed out, an acknowledgement before it is
-   answered: after kill -9 the log tells what was out, what was done, and where each group goes on.
-2. Offset n of CID_RMQ_SYS_REVIVE_GROUP: the check points up to record n are finished. A start reads what
-   is behind it. Offset n of CID_RMQ_SYS_REVIVE_TAKEN (ours): the groups' offsets know the check points
-   before record n, so that a start does not undo a reset that came later.
-3. consumerOffset.json is saved when the log is on the disk up to `end`, as that was when the table was
-   taken: after a power cut the file knows nothing that the log does not.
-4. What stays out for long is written anew, so that a start never reads much more than what is out.
-5. RocketMQ sends these records through its timer and sees them when they are due. We append them at once
-   and say so in TIMER_DELIVER_MS, which is what its PopReviveService takes for the time of its log: an
-   Apache broker goes on where we stopped. Records that its timer still held come to us later (`follow`).
+1. A check point is in the log before its messages are handed out, an acknowledgement before it is answered:
+   after kill -9 the log tells what was in flight, what was acknowledged, and each group's next offset.
+2. Offset n of CID_RMQ_SYS_REVIVE_GROUP: the check points up to record n are finished. A start reads the log
+   from there. Offset n of CID_RMQ_SYS_REVIVE_TAKEN (ours): the groups' offsets include the check points
+   before record n, so that a start does not undo a later reset.
+3. consumerOffset.json is saved once the log is flushed up to `end` as of the table's snapshot: after a power
+   cut the file contains nothing that the log does not.
+4. What stays in flight for long is appended again, so that a start reads little more than what is in flight.
+5. RocketMQ sends these records through its timer and sees them when they are due. We append them at once,
+   with TIMER_DELIVER_MS set to now, which its PopReviveService takes for the time of its log: an Apache
+   broker continues where we stopped. Records that its timer still held reach us later (`follow`).
 Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
 """
 
@@ -51,7 +51,9 @@ _AGAIN = "POP_AGAIN"
 
 
 class _ReviveQueue:
-    """One queue of the log: next record to read, and the check points from the oldest unfinished one on."""
+    """One queue of the log: the next record to read, and the check points from the oldest unfinished one
+    on.
+    """
 
     __slots__ = ("finished", "live", "points", "read")
 
@@ -63,7 +65,7 @@ class _ReviveQueue:
 
 
 class ReviveLog:
-    """See the head of the file. `state` is what the log says now."""
+    """See the head of the file. `state` is the state that the log describes."""
 
     def __init__(
         self,
@@ -94,13 +96,13 @@ class ReviveLog:
     # ------------------------------------------------------------ start
 
     def load_anew(self) -> None:
-        """Read it as if the broker had just started: a master's log has become ours. Raises: StoreError."""
+        """Reload the log from scratch: it was a master's and is ours now. Raises: StoreError."""
         self.state = PopState()
         self._queues.clear()
         self.load()
 
     def load(self) -> None:
-        """Read what is not finished (invariant 2). Raises: StoreError."""
+        """Read the unfinished part of the log (invariant 2). Raises: StoreError."""
         for topic, queue_id in self._store.queues(self.topic):
             taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
             self._follow(queue_id, self._queue(queue_id), taken)
@@ -121,8 +123,8 @@ class ReviveLog:
         again: bool = False,
         suspend: bool = False,
     ) -> CheckPoint:
-        """Messages are handed out now (invariant 1); `again`: they have been before; `suspend`: when they
-        come again, nobody has tried to consume them.
+        """Log a check point before its messages are handed out (invariant 1). again: they have been before;
+        suspend: a redelivery does not count as an attempt.
 
         Raises: StoreError; nothing has happened then.
         """
@@ -133,9 +135,9 @@ class ReviveLog:
         return point
 
     def ack(self, name: Name, offsets: Sequence[int], revive_queue: int) -> int | None:
-        """Messages are done (invariant 1). Raises: StoreError; nothing has happened then.
+        """Log an acknowledgement (invariant 1). Raises: StoreError; nothing has happened then.
 
-        Returns: where the record ends in the commit log; None when there is nothing to be done any more.
+        Returns: the end of the record in the commit log; None if there was nothing left to acknowledge.
         """
         point = self.state.get(name)
         if point is not None:
@@ -152,11 +154,11 @@ class ReviveLog:
         return self.end
 
     def ack_unwritten(self, name: Name, offsets: Sequence[int]) -> None:
-        """Messages are done, but nothing can be written now: a start would have them in flight again."""
+        """Acknowledge without logging, as nothing can be written: after a start they are in flight again."""
         self._acked(Ack(name, tuple(offsets)))
 
     def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
-        """A group goes on at `offset`, because of `point` or because nothing before concerns it."""
+        """Set a group's next offset, by `point` or because nothing before concerns the group."""
         self.state.move(queue, offset)
         self._offsets.place(*queue, offset)
         if point is not None:
@@ -164,11 +166,11 @@ class ReviveLog:
             self._offsets.place(TAKEN_GROUP, self.topic, point.revive_queue, taken)
 
     def reset(self, queue: QueueOf, offset: int) -> None:
-        """Somebody else has set a group's offset."""
+        """Apply an offset that was set from outside."""
         self.state.move(queue, offset)
 
     def forget(self, group: str, topic: str) -> None:
-        """The group or the topic is gone: what is out must not be looked for under the same names."""
+        """Drop a deleted group or topic, so that nothing in flight is looked up under a reused name."""
         for point in self.state.of_topic(group, topic):
             left = point.unacked
             try:
@@ -179,13 +181,13 @@ class ReviveLog:
         self.state.forget(group, topic)
 
     def turn(self) -> int:
-        """The next queue of the log, in turn."""
+        """Return the next queue of the log, in turn."""
         topic = self._topics.create_internal(self.topic, REVIVE_QUEUES)
         self._next_queue = (self._next_queue + 1) % max(1, topic.write_queues)
         return self._next_queue
 
     def may_be_hidden(self, name: Name, revive_queue: int) -> bool:
-        """Whether a check point that is not in flight may come yet, from an Apache broker's timer."""
+        """Return True if an unknown check point may still be in an Apache broker's timer."""
         if not self._hidden or name.pop_ms >= self._began_ms:
             return False
         topic = self._topics.get(self.topic)
@@ -199,7 +201,7 @@ class ReviveLog:
         point.revive_queue = revive_queue
 
     def _append(self, revive_queue: int, tag: str, key: str, body: bytes, mark: str = "") -> int:
-        """Returns: the record's offset in its queue."""
+        """Append a record. Returns: its offset in its queue."""
         now = self._clock.now_ms()
         properties = f"TIMER_DELIVER_MS\x01{now}\x02UNIQ_KEY\x01{key}\x02{mark}TAGS\x01{tag}\x02"
         queue = self._queue(revive_queue)
@@ -243,14 +245,14 @@ class ReviveLog:
         self._queues[point.revive_queue].live -= 1
 
     def follow(self) -> None:
-        """Take in what somebody else has written into the log: a timer with an Apache broker's records."""
+        """Read records written by others: by a timer that holds an Apache broker's records."""
         topic = self._topics.get(self.topic)
         for queue_id in range(0 if topic is None else topic.read_queues):
             if self._store.max_offset(self.topic, queue_id):
                 self._follow(queue_id, self._queue(queue_id), 0)
 
     def _follow(self, queue_id: int, queue: _ReviveQueue, taken: int) -> None:
-        """taken: groups' offsets know the check points before that record."""
+        """Read one queue. taken: the groups' offsets include the check points before that record."""
         while queue.read < self._store.max_offset(self.topic, queue_id):
             result = self._store.read(
                 self.topic, queue_id, queue.read, _READ_COUNT, None, _READ_SIZE
@@ -291,7 +293,7 @@ class ReviveLog:
     # ------------------------------------------------------------ what follows
 
     def settle(self) -> None:
-        """Forget what is finished (2), and write anew what has become old (4). Raises: StoreError."""
+        """Drop what is finished (2), and append again what has become old (4). Raises: StoreError."""
         for queue_id, queue in self._queues.items():
             points = queue.points
             while points and self._is_finished(*points[0]):
@@ -308,7 +310,7 @@ class ReviveLog:
         return point.is_done or point.revive_offset != offset
 
     def _rewrite(self, queue: _ReviveQueue) -> None:
-        """Invariant 4: the oldest check points go to the end of the log."""
+        """Apply invariant 4: append the oldest check points again."""
         if queue.live * _REWRITE_SHARE > queue.read - queue.finished:
             return
         again = [

@@ -1,4 +1,4 @@
-"""PopService: the parts of pop consumption together, and what goes on beside the requests."""
+"""PopService: the parts of pop consumption, and their background work."""
 
 import asyncio
 import logging
@@ -23,8 +23,9 @@ _GIVEN_BACK_MS = 1_000
 
 
 class PopService:
-    """Attributes: log (what is in flight), order (blocked queues), polling and notifications (who waits),
-    revive (what was not acknowledged)."""
+    """Attributes: log (what is in flight), order (blocked queues), polling and notifications (held
+    requests), revive (redelivery).
+    """
 
     def __init__(
         self,
@@ -42,17 +43,17 @@ class PopService:
         self._busy = asyncio.Event()
 
     def load(self) -> None:
-        """Go on where the broker stopped. Raises: StoreError."""
+        """Restore the state from before the restart. Raises: StoreError."""
         self.log.load()
         self.wake()
 
     def load_anew(self) -> None:
-        """What was a master's log is ours now. Raises: StoreError."""
+        """Reload a log that was a master's and is ours now. Raises: StoreError."""
         self.log.load_anew()
         self.wake()
 
     def wake(self) -> None:
-        """There is something to be looked after."""
+        """Start the rounds: there is something to look after."""
         self._busy.set()
 
     async def run(self) -> None:
@@ -60,7 +61,7 @@ class PopService:
         await self._side_tasks.repeat("pop", self._round)
 
     async def _round(self) -> None:
-        """One look at what is due, when there is something to look after."""
+        """Process what is due, or sleep until there is something to look after."""
         if not self._is_busy:
             self._busy.clear()
             await self._busy.wait()
@@ -72,7 +73,7 @@ class PopService:
         return bool(len(self.log.state) or self.polling.count or self.notifications.count)
 
     def step(self) -> bool:
-        """What is due now. Returns: whether there is more of it."""
+        """Process what is due now. Returns: whether there is more."""
         more = self.revive.step()
         self.order.tick()
         self.polling.check()
@@ -80,31 +81,31 @@ class PopService:
         return more
 
     def tick(self) -> None:
-        """Once a second: what is finished is forgotten, records of somebody else are taken in."""
+        """Drop what is finished, and read records written by others; called once a second."""
         self.log.follow()
         self.settle()
         if self._is_busy:
             self.wake()
 
     def settle(self) -> None:
-        """Before the tables are saved."""
+        """Tidy the log before the tables are saved."""
         try:
             self.log.settle()
         except StoreError as error:
             log.warning("pop: old check points are not written anew yet reason=%s", error)
 
     def release(self) -> None:
-        """The broker stops: nobody waits any more."""
+        """Answer every held request: the broker stops."""
         self.polling.release()
         self.notifications.release()
 
     def cancel(self, queue: QueueOf, peer: Peer, again: Callable[[], None]) -> None:
-        """The pop that was to be told `again` waits no more; a message that woke it wakes another."""
+        """Drop the held pop with the callback `again`; a message that had woken it wakes another."""
         if not self.polling.cancel(peer, again):
             self.polling.wake(*queue)
 
     def hold(self, queue: QueueOf, receipt: Receipt, peer: Peer) -> None:
-        """A peer keeps what it has popped for as long as it lives (auto-renew of 5.x)."""
+        """Let a peer keep what it popped while it is connected (auto-renew of 5.x)."""
         if receipt.is_order:
             self.order.hold(queue, receipt.pop_ms, peer)
             return
@@ -121,7 +122,7 @@ class PopService:
             point.holder = peer
 
     def connection_closed(self, connection: Peer) -> None:
-        """A client is gone; what it has popped comes back when its time is over, what it held at once."""
+        """Handle a lost client: what it popped becomes visible in its time, what it held at once."""
         self.order.release(connection)
         for point in self.log.state.held_by(connection):
             point.holder = None
@@ -131,18 +132,18 @@ class PopService:
         self.notifications.connection_closed(connection)
 
     def offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Somebody has set a group's offset."""
+        """Apply a group's offset that was set from outside."""
         queue = QueueOf(group, topic, queue_id)
         self.log.reset(queue, offset)
         self.order.clear(queue)
         self._events.poppable(topic, group)
 
     def forget(self, group: str, topic: str) -> None:
-        """The group's offsets of a topic are gone."""
+        """Drop the group's offsets of a topic."""
         self.log.forget(group, topic)
         self.order.forget(group, topic)
 
     def poppable(self, topic: str, group: str) -> None:
-        """There is something for a group to be popped: one that waits is run again."""
+        """Run a held pop of the group again: there are messages for it."""
         if not self.polling.wake(group, topic):
             self.notifications.wake(group, topic)

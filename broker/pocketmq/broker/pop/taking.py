@@ -1,6 +1,6 @@
-"""Taking: what a pop hands out of the queues that it looks at, written down before it goes.
+"""Taking: what a pop takes from the queues it looks at, logged before it is handed out.
 
-Source: PopMessageProcessor, RocketMQ 5.3.3. The numbers are those of the invariants of acts/pop.py.
+Source: PopMessageProcessor, RocketMQ 5.3.3. The numbers refer to the invariants of acts/pop.py.
 """
 
 import logging
@@ -41,7 +41,7 @@ _SKIPPED = (ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING)
 
 @dataclass(slots=True)
 class Popped:
-    """What one pop has found. buffers: whole records; the infos: as the answer's fields have them."""
+    """The result of one pop. buffers: whole records; the infos: as the response's fields have them."""
 
     pop_ms: int = 0
     revive_queue: int = 0
@@ -80,7 +80,7 @@ class PopTaking:
     def queues(
         self, topic: str, group: str, queue_id: int, *, retry: bool = True
     ) -> list[tuple[str, int]]:
-        """The queues that a pop looks at, in the order of this time (invariant 1)."""
+        """Return the queues that a pop looks at, in this pop's order (invariant 1)."""
         chance = self._random_below(100)
         own = [queue_id] if queue_id >= 0 else self._in_turn(topic, chance)
         queues = [(topic, number) for number in own]
@@ -132,7 +132,7 @@ class PopTaking:
         return found
 
     def _begin(self, queue: QueueOf, init_mode: int) -> int:
-        """Where a group goes on in a queue, or begins."""
+        """Return the group's next offset in a queue, initialising it if absent."""
         group, topic, queue_id = queue
         committed = self._offsets.query(group, topic, queue_id)
         offset = self._pop.log.state.next_offset(queue, committed)
@@ -155,8 +155,9 @@ class PopTaking:
         matches: EntryFilter | None,
         found: Popped,
     ) -> tuple[int, int] | None:
-        """Returns: messages taken and where the group goes on; None when `offset` was wrong or nothing
-        could be written down."""
+        """Take messages from one queue. Returns: their count and the group's next offset; None if `offset`
+        was wrong or nothing could be logged.
+        """
         group, topic, queue_id = queue
         begin = offset
         store = self._store
@@ -195,7 +196,7 @@ class PopTaking:
         ask: PopMessageHeader,
         found: Popped,
     ) -> None:
-        """Write down what goes out (invariants 1, 4) and add it. Raises: StoreError."""
+        """Log what is handed out (invariants 1, 4) and add it. Raises: StoreError."""
         group, topic, queue_id = queue
         offsets = [found for buffer in result.buffers for found in _queue_offsets(buffer)]
         broker_name = self._config.broker_name
@@ -235,7 +236,7 @@ class PopTaking:
             found.size += len(again)
 
     def look(self, ask: PeekMessageHeader) -> Popped:
-        """What the group's next pop might get; nothing changes."""
+        """Return what the group's next pop might get; nothing changes."""
         found = Popped()
         group = ask.consumer_group
         for topic, queue_id in self.queues(ask.topic, group, ask.queue_id):
@@ -257,7 +258,7 @@ class PopTaking:
 
 
 def _as_pull(ask: PopMessageHeader, queue: QueueOf, offset: int) -> PullMessageHeader:
-    """The pop of one queue as the record of deliveries knows pulls: filtered by what it brings."""
+    """Return the pop of one queue as a pull, for the delivery record: filtered by its own expression."""
     return PullMessageHeader(
         queue.group,
         queue.topic,
@@ -274,7 +275,7 @@ def _as_pull(ask: PopMessageHeader, queue: QueueOf, offset: int) -> PullMessageH
 
 
 def _queue_offsets(buffer: bytes | memoryview) -> list[int]:
-    """The queue offsets of the records in a slice of the log."""
+    """Return the queue offsets of the records in a slice of the log."""
     found: list[int] = []
     at, end = 0, len(buffer)
     while at < end:
@@ -284,7 +285,7 @@ def _queue_offsets(buffer: bytes | memoryview) -> list[int]:
 
 
 def _under_its_own_name(buffer: bytes | memoryview, topic: str, receipt: Receipt) -> bytes:
-    """Records of a retry topic as the client sees them (invariant 2)."""
+    """Rewrite a retry topic's records as the client sees them (invariant 2)."""
     records: list[bytes] = []
     for record in read_records(buffer):
         properties = record.properties

@@ -1,4 +1,4 @@
-"""SQL92 filters as RocketMQ understands them: compile_expression(text).matches(properties)."""
+"""SQL92 filters with RocketMQ's semantics: compile_expression(text).matches(properties)."""
 
 from pocketmq.broker.sql92.errors import SelectorError
 from pocketmq.broker.sql92.expression import EvaluationError

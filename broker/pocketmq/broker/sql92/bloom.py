@@ -62,15 +62,15 @@ class BloomFilter:
         return tuple(found)
 
     def data(self, group: str, topic: str) -> BloomFilterData:
-        """The bits of a group's expression for a topic."""
+        """Return the bits of a group's expression for a topic."""
         return BloomFilterData(self.positions(f"{group}#{topic}"), self.m)
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
-        """Whether `data` was made by a filter of this size."""
+        """Return True if `data` was made by a filter of this size."""
         return data is not None and data.bit_num == self.m and len(data.bit_pos) == self.k
 
     def bit_map(self, members: Iterable[BloomFilterData]) -> bytes:
-        """A map with the bits of all members."""
+        """Return a map with the bits of all members."""
         bits = bytearray(self.m // 8)
         for member in members:
             for position in member.bit_pos:
@@ -79,7 +79,7 @@ class BloomFilter:
 
 
 def is_hit(data: BloomFilterData, bit_map: bytes) -> bool:
-    """Whether the map may hold the member; False is certain."""
+    """Return True if the map may contain the member; False is certain."""
     return all(bit_map[position >> 3] >> (position & 7) & 1 for position in data.bit_pos)
 
 

@@ -3,9 +3,9 @@
 Source: ConsumerFilterManager, ConsumerFilterData, RocketMQ 4.9.7.
 
 1. Only a greater client version (the subscription's subVersion) replaces an expression.
-2. A group that unsubscribes or goes away leaves its data behind as dead. Dead data still gets its bits
-   set, so that a group that comes back finds maps it can trust; it is removed a day later.
-3. What was loaded from the file counts as dead until its group registers again.
+2. When a group unsubscribes or leaves, its data becomes dead. The bits of dead data are still set, so that a
+   returning group finds maps it can trust; it is removed a day later.
+3. Data loaded from the file counts as dead until its group registers again.
 4. An expression that does not parse removes the old one: pulls are then answered with 27.
 Owner: the broker, on its event loop.
 """
@@ -54,11 +54,11 @@ class ConsumerFilterData:
         return self.dead_ms >= self.born_ms
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message passes; the rule of ExpressionMessageFilter.isMatchedByCommitLog."""
+        """Return True if a message passes; the rule of ExpressionMessageFilter.isMatchedByCommitLog."""
         return self.compiled is None or self.compiled.matches(properties)
 
     def may_match(self, store_ms: int, bit_map: bytes | None, bloom: BloomFilter) -> bool:
-        """Whether a ConsumeQueueExt unit leaves a match possible; False is certain.
+        """Return True if a match is possible by the ConsumeQueueExt unit; False is certain.
 
         The bits of a record that was stored before this expression was born mean nothing.
         """
@@ -87,7 +87,7 @@ class ConsumerFilterData:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises: KeyError, TypeError, ValueError where the entry is not RocketMQ's."""
+        """Parse an entry. Raises: KeyError, TypeError, ValueError if it is not RocketMQ's."""
         bloom = data.get("bloomFilterData")
         expression = str(data["expression"])
         compiled: Filter | None = None
@@ -130,15 +130,17 @@ class ConsumerFilterManager(ConfigManager):
         self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """What `group` asks of `topic` in SQL92; None: nothing (a pull's 27), or it does not parse."""
+        """Return the group's SQL92 expression for a topic; None if it has none (a pull gets 27) or it does
+        not parse.
+        """
         return self._by_topic.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> Iterable[ConsumerFilterData]:
-        """All groups' expressions for a topic, the dead ones included (invariant 2)."""
+        """Return all groups' expressions for a topic, dead ones included (invariant 2)."""
         return self._by_topic.get(topic, {}).values()
 
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
-        """The map of one record for ConsumeQueueExt; None when no group filters the topic.
+        """Return the map of one record for ConsumeQueueExt; None if no group filters the topic.
 
         Source: CommitLogDispatcherCalcBitMap, RocketMQ 4.9.7.
         """
@@ -154,13 +156,13 @@ class ConsumerFilterManager(ConfigManager):
         )
 
     def bit_map_of(self, topic: str, properties: bytes) -> bytes:
-        """`bit_map` of a record's property bytes; empty without a map, as ConsumeQueueExt keeps it."""
+        """Return `bit_map` of a record's property bytes; empty without a map, as ConsumeQueueExt keeps it."""
         if not self._by_topic.get(topic):
             return b""
         return self.bit_map(topic, properties_to_dict(properties)) or b""
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """A heartbeat's subscriptions of a group; what they no longer name becomes dead."""
+        """Take a group's subscriptions from a heartbeat; expressions for other topics become dead."""
         named: set[str] = set()
         for subscription in subscriptions:
             named.add(subscription.topic)
@@ -173,7 +175,7 @@ class ConsumerFilterManager(ConfigManager):
                 self._bury(data, now_ms)
 
     def unregister(self, group: str) -> None:
-        """The group's last member is gone."""
+        """Mark the group's data dead: its last member left."""
         now_ms = self._clock.now_ms()
         for groups in self._by_topic.values():
             data = groups.get(group)
@@ -206,7 +208,9 @@ class ConsumerFilterManager(ConfigManager):
         }
 
     def from_json(self, data: Any) -> None:
-        """As RocketMQ: if one entry's Bloom data is of another size, the whole file is left out."""
+        """Load the file as RocketMQ does: if one entry's Bloom data has another size, the whole file is
+        skipped.
+        """
         loaded: dict[str, dict[str, ConsumerFilterData]] = {}
         now_ms = self._clock.now_ms()
         for topic, held in _mapping(_mapping(data).get("filterDataByTopic")).items():

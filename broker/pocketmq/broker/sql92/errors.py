@@ -1,4 +1,4 @@
-"""A SQL92 expression that is refused: response code 23, with a remark that names the position."""
+"""A SQL92 expression that does not parse: response code 23, with a remark that names the position."""
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
@@ -27,7 +27,7 @@ class SelectorError(IllegalArgument):
 
 
 def _excerpt(expression: str, position: int) -> str:
-    """The neighbourhood of the position, short enough for a remark."""
+    """Return the text around the position, short enough for a remark."""
     first, last = max(0, position - 40), position + 40
     part = expression[first:last]
     return ("..." if first else "") + ascii(part) + ("..." if last < len(expression) else "")

@@ -1,14 +1,14 @@
-"""What an expression does with a message: nodes made of closures over the message's properties.
+"""Evaluation of an expression: nodes made of closures over the message's properties.
 
 An evaluation gives True, False or None (unknown, from a missing property) or raises EvaluationError:
 RocketMQ throws where a property cannot be read as the number it is compared with, and the message then
 matches nothing, not even under NOT. A property is always text; a number comes from the grammar only, so
 all types but None are known when the expression is compiled.
 Sources: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression, RocketMQ 4.9.7 and
-5.3.3. Where they differ from SQL is said at the function, and in the docs page about filters.
+5.3.3. Differences from SQL are noted at the function, and in the docs page about filters.
 
-1. `evaluate` visits its parts from left to right and no further than RocketMQ does: which error or
-   unknown comes first is visible.
+1. `evaluate` visits its parts from left to right and no further than RocketMQ does, since the first error
+   or unknown decides the result.
 2. `depth` bounds the Python frames of an evaluation; chains of AND and OR count once.
 """
 
@@ -31,7 +31,7 @@ Evaluate = Callable[[Properties], Value]
 
 
 class EvaluationError(Exception):
-    """The message's properties cannot be compared as the expression asks; the message does not match."""
+    """The message's properties cannot be compared as the expression requires; the message does not match."""
 
 
 class IllegalExpression(Exception):
@@ -59,10 +59,10 @@ NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
 class Node:
     """One part of an expression.
 
-    is_boolean: may stand alone, under NOT, AND, OR; a property is made so by `as_boolean`.
+    is_boolean: may stand alone, under NOT, AND, OR; `as_boolean` makes a property so.
     is_constant: a literal of the grammar with `constant` as its value; minus and NOT take that away.
-    name: of the property when the node is one. chain: parts of an AND or OR, for joining.
-    cost: parts that an evaluation visits at most.
+    name: of the property, if the node is one. chain: parts of an AND or OR, for joining.
+    cost: the most parts that an evaluation visits.
     """
 
     kind: Kind
@@ -82,7 +82,7 @@ def literal(kind: Kind, value: Value, text: str) -> Node:
 
 
 def decimal(text: str) -> Node:
-    """A whole number: int where it fits 32 bits, else long; a final L changes nothing."""
+    """A whole number: int if it fits 32 bits, else long; a final L changes nothing."""
     digits = text.rstrip("lL")
     value = int(digits) if len(digits) < 20 else java_values.LONG_MAX + 1
     if value > java_values.LONG_MAX:
@@ -91,7 +91,7 @@ def decimal(text: str) -> Node:
 
 
 def floating(text: str) -> Node:
-    """A double. RocketMQ asks for at least Double.MIN_VALUE, which rules out 0.0: 0 is to be written."""
+    """A double. RocketMQ requires at least Double.MIN_VALUE, which rules out 0.0: write 0 instead."""
     value = float(text)
     if value == float("inf"):
         raise IllegalExpression(
@@ -118,7 +118,9 @@ def property_(name: str) -> Node:
 
 
 def as_boolean(node: Node) -> Node:
-    """A condition as it is. A property alone is unknown when missing and otherwise **false**, even "true"."""
+    """Return the node as a condition. A lone property is unknown if missing and otherwise **false**, even
+    "true".
+    """
     if node.is_boolean:
         return node
     if node.name is None:
@@ -130,7 +132,7 @@ def as_boolean(node: Node) -> Node:
 
 
 def negated(node: Node) -> Node:
-    """Minus. Of anything but a number, also of a property that holds one, it is unknown."""
+    """Minus. Of anything but a number, even a property that holds one, the result is unknown."""
     evaluate, text = node.evaluate, f"-{node.text}"
     if node.kind in NUMBERS:
         value = -evaluate({})
@@ -164,7 +166,7 @@ def disjunction(left: Node, right: Node) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """`=`. Unlike SQL: two missing properties are equal, and a value is unequal to a missing right side."""
+    """`=`. Unlike SQL: two missing properties are equal, and a value differs from a missing right side."""
     for side in (left, right):
         if side.is_constant and side.constant is None:
             raise IllegalExpression("NULL cannot be compared with =; write IS NULL")
@@ -182,7 +184,7 @@ def is_null(node: Node) -> Node:
 
 
 def ordered(symbol: str, left: Node, right: Node) -> Node:
-    """`>`, `>=`, `<`, `<=`: numbers only; text is read as the number that stands on the other side.
+    """`>`, `>=`, `<`, `<=`: numbers only; text is parsed as the type of number on the other side.
 
     A text against an int must be a whole number ("5.5" > 5 is an error); two texts are read as doubles.
     """
@@ -214,7 +216,7 @@ def ordered(symbol: str, left: Node, right: Node) -> Node:
 
 
 def between(value: Node, low: Node, high: Node) -> Node:
-    """Two constants must be in order; a negative number is no constant and is not checked."""
+    """BETWEEN. Two constants must be in order; a negative number is no constant and is not checked."""
     if low.is_constant and high.is_constant:
         if low.constant is None or high.constant is None:
             raise IllegalExpression("NULL cannot be a bound of BETWEEN")
@@ -227,12 +229,12 @@ def between(value: Node, low: Node, high: Node) -> Node:
 
 
 def not_between(value: Node, low: Node, high: Node) -> Node:
-    """As RocketMQ, without the check of `between`."""
+    """NOT BETWEEN, without the check of `between`, as in RocketMQ."""
     return disjunction(ordered("<", value, low), ordered(">", value, high))
 
 
 def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
-    """IN and NOT IN: of a property and texts only; a missing property is unknown."""
+    """IN and NOT IN, of a property and texts only; a missing property is unknown."""
     if node.name is None:
         raise IllegalExpression(f"{node.text} stands before IN, where only a property may")
     name, members = node.name, frozenset(elements)
@@ -245,8 +247,9 @@ def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
 
 
 def part(word: str, node: Node, search: str, *, wanted: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH (RocketMQ 5). Unlike all else: false, not unknown, when there is no
-    text to search or nothing to search for, and that also with NOT before it."""
+    """CONTAINS, STARTSWITH, ENDSWITH (RocketMQ 5). Unlike the rest: false, not unknown, without a text to
+    search or to search for, even with NOT before it.
+    """
     test = _PARTS[word]
     value_of = node.evaluate
 
@@ -359,7 +362,7 @@ def _equal(left: Node, right: Node) -> Node:
 
 
 def _property_is(name: str, text: str) -> Evaluate:
-    """The common `property = 'text'`, without the general way's three calls."""
+    """The common case `property = 'text'`, without the general path's three calls."""
 
     def evaluate(properties: Properties) -> bool | None:
         value = properties.get(name)
@@ -369,7 +372,7 @@ def _property_is(name: str, text: str) -> Evaluate:
 
 
 def _property_against_whole(symbol: str, name: str, right: Node) -> Evaluate:
-    """The common `property > number`."""
+    """The common case `property > number`."""
     test, read, limit = _ORDERS[symbol], _READERS[right.kind], right.evaluate({})
 
     def evaluate(properties: Properties) -> bool | None:
@@ -408,7 +411,9 @@ def _boolean_against_text(_boolean: Value, text: Value) -> bool:
 
 @cache
 def _comparison(left: Kind, right: Kind) -> Callable[[Value, Value], int]:
-    """The sign of left - right for two values that are not None; ValueError for text that is no number."""
+    """Return a function for the sign of left - right of two values that are not None; it raises ValueError
+    for text that is not a number.
+    """
     if left is Kind.TEXT and right is Kind.TEXT:
         double = java_values.double
         return lambda a, b: java_values.compare_doubles(double(a), double(b))

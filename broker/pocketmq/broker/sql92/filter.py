@@ -1,4 +1,4 @@
-"""A compiled SQL92 expression, and the cache of the last ones."""
+"""A compiled SQL92 expression, and a cache of recent ones."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ EXPRESSION_SIZE_MAX = 65_536
 
 @dataclass(slots=True, frozen=True)
 class Filter:
-    """One expression.
+    """One compiled expression.
 
-    Attributes: expression (its text), names (the properties it looks at: no others need to be decoded),
-    evaluate (True, False, None for unknown; raises EvaluationError), cost (how many parts an evaluation
-    visits at the worst; each takes about 0.2 us).
+    Attributes: expression (its text), names (the properties it reads: no others need to be decoded),
+    evaluate (True, False, None for unknown; raises EvaluationError), cost (parts that an evaluation visits at
+    most; each takes about 0.2 us).
     """
 
     expression: str
@@ -27,9 +27,9 @@ class Filter:
     cost: int
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties passes: only when the expression is true.
+        """Return True if a message with these properties passes: only if the expression is true.
 
-        A property that cannot be read as the number it is compared with makes it not pass, whatever the
+        A property that cannot be read as the number it is compared with makes the message fail, whatever the
         rest of the expression says, as in RocketMQ.
         """
         try:
@@ -39,7 +39,7 @@ class Filter:
 
 
 class CompileCache:
-    """The last expressions that were compiled, and the errors of those that are wrong.
+    """Recently compiled expressions, and the errors of invalid ones.
 
     Attributes: size (an estimate of its bytes, at most size_max).
     """

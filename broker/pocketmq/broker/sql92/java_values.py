@@ -1,4 +1,4 @@
-"""How Java reads numbers and booleans out of text: a property is text, a literal of the grammar is not.
+"""How Java parses numbers and booleans from text: a property is text, a literal of the grammar is not.
 
 Every function raises ValueError where Java throws NumberFormatException. Source: Integer.valueOf,
 Long.valueOf, Double.valueOf, Boolean.valueOf, Double.compareTo, JDK 17.
@@ -65,7 +65,7 @@ def double(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Boolean.valueOf: everything but the word true is false.
+    """Boolean.valueOf: anything but the word true is false.
 
     >>> boolean("TRUE"), boolean("yes")
     (True, False)
@@ -74,7 +74,7 @@ def boolean(text: str) -> bool:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Double.compareTo: -0.0 is below 0.0, NaN equals itself and is above everything."""
+    """Double.compareTo: -0.0 is below 0.0, NaN equals itself and is above everything else."""
     if left < right:
         return -1
     if left > right:

@@ -1,4 +1,4 @@
-"""ExpressionMessageFilter: a SQL92 subscription as the store asks it, record by record.
+"""ExpressionMessageFilter: a SQL92 subscription as the filter of the store's reads.
 
 Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, RocketMQ 4.9.7. The store's first step
 (tags codes) lets everything through; this second one looks at the record's properties without decoding

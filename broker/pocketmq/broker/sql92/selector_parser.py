@@ -1,6 +1,6 @@
-"""The grammar of RocketMQ's SQL92 filters, read by operator precedence.
+"""The grammar of RocketMQ's SQL92 filters, parsed by operator precedence.
 
-    level  operators, all to the left              right side
+    level  operators, all left-associative         right side
     1      OR                                      level 2
     2      AND                                     level 3
     3      = <> IS [NOT] NULL                      level 4
@@ -11,14 +11,14 @@
 
 Source: SelectorParser.jj, RocketMQ 4.9.7 and 5.3.3. Its oddities are kept:
 
-1. The parser does not ask for the end of the text: what follows a whole expression is ignored, as in
-   `a > 5 LIKE 'x'`, as long as its first token is one.
+1. The parser does not require the end of the text: what follows a complete expression is ignored, as in
+   `a > 5 LIKE 'x'`, as long as it begins with a valid token.
 2. A line comment needs its line end: `--5` at the end of the text is minus minus 5.
 3. Tokens are as long as possible: `007` is 0, 0 and 7, of which only the first is read.
-4. CONTAINS, STARTSWITH and ENDSWITH are words, as in 5.x; 4.9 takes them for names of properties.
+4. CONTAINS, STARTSWITH and ENDSWITH are keywords, as in 5.x; 4.9 takes them for names of properties.
 
-Ours: the cost is linear in the text, brackets cost no stack, and TOKENS_MAX tokens are read at most, so that
-an expression holds up the event loop for 20 ms at the worst.
+Ours: the cost is linear in the text, brackets use no stack, and at most TOKENS_MAX tokens are read, so that
+an expression blocks the event loop for at most 20 ms.
 """
 
 import re
@@ -62,9 +62,9 @@ Token = tuple[str, str, int]
 
 
 class _Operator(NamedTuple):
-    """One that waits for its right side: `build(*operands)` takes the last `arity` values.
+    """An operator that waits for its right side: `build(*operands)` takes the last `arity` values.
 
-    A bracket has level 0 and no build; BETWEEN that waits for its AND has level -1.
+    A bracket has level 0 and no build; BETWEEN waiting for its AND has level -1.
     """
 
     level: int
@@ -100,7 +100,7 @@ _VALUES: dict[str, Callable[[str], Node]] = {
 
 
 def parse(text: str) -> tuple[Node, frozenset[str]]:
-    """The condition that `text` states, and the names of the properties it looks at.
+    """Return the condition that `text` states, and the names of the properties it reads.
 
     Raises: SelectorError with the position.
     """
@@ -108,7 +108,7 @@ def parse(text: str) -> tuple[Node, frozenset[str]]:
 
 
 class _Parser:
-    """One text. values and operators: what has been read and waits for its right side."""
+    """Parses one text. values and operators: what was read and waits for its right side."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -135,7 +135,7 @@ class _Parser:
         return condition, frozenset(self._names)
 
     def _operand(self, token: Token) -> None:
-        """Signs, brackets and a value."""
+        """Parse signs, brackets and a value."""
         while True:
             kind = token[0]
             value = _VALUES.get(kind)
@@ -155,7 +155,7 @@ class _Parser:
             token = next(self._tokens)
 
     def _goes_on(self, token: Token) -> bool:
-        """Take what stands behind a value; False when the expression ends before it (oddity 1)."""
+        """Parse what follows a value; False if the expression ends there (oddity 1)."""
         kind = token[0]
         operators = self._operators
         if self._behind_is_null and kind not in _BEHIND_IS_NULL:
@@ -201,7 +201,7 @@ class _Parser:
         self._values.append(node if wanted else self._built(token, expression.inverted, node))
 
     def _tested(self, token: Token, *, wanted: bool) -> None:
-        """BETWEEN, IN, CONTAINS and the like, with or without a NOT before them."""
+        """Parse BETWEEN, IN, CONTAINS and the like, with or without NOT."""
         kind = token[0]
         self._reduce(_COMPARISON)
         if kind == "BETWEEN":
@@ -247,7 +247,7 @@ class _Parser:
         return token
 
     def _reduce(self, level: int) -> None:
-        """Build what binds at least as strongly as `level`."""
+        """Build every operator that binds at least as strongly as `level`."""
         operators = self._operators
         while operators and operators[-1].level >= level:
             self._build(operators.pop())
@@ -260,7 +260,7 @@ class _Parser:
         values.append(self._built(operator.token, operator.build, *operands))
 
     def _built(self, token: Token, build: Callable[..., Node], *operands: object) -> Node:
-        """A node; what RocketMQ's checks refuse is an error at `token`."""
+        """Build a node; what RocketMQ's checks refuse is an error at `token`."""
         try:
             return build(*operands)
         except IllegalExpression as illegal:
@@ -272,9 +272,9 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    """Tokens as they are asked for: what follows the end of the expression is never looked at.
+    """Yield tokens lazily: what follows the end of the expression is never read.
 
-    The last one is of the kind _END, again and again.
+    After the last one, _END is repeated for ever.
     """
     position = count = 0
     # Behind the last line end there are no comments (oddity 2).

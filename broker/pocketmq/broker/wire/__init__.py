@@ -1,1 +1,3 @@
-"""One module per subject. Each class gets the objects it uses and gives `handlers()`: code -> function."""
+"""One module per subject. Each class receives the objects it uses and returns `handlers()`: code ->
+function.
+"""

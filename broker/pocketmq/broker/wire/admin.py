@@ -1,4 +1,4 @@
-"""admin_handlers: the administration half of a broker's table of handlers, composed."""
+"""admin_handlers: composes the administration half of a broker's table of handlers."""
 
 from pocketmq.broker.acts.tables import GroupActs, TopicActs
 from pocketmq.broker.parts import Parts
@@ -16,7 +16,7 @@ from pocketmq.remoting.connection import Handler
 
 
 def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
-    """Request code -> handler, by subject."""
+    """Return the handlers by request code, one table per subject."""
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     config, store, stats = node.config, messages.store, messages.stats
     delay = parts.services.delay

@@ -1,8 +1,8 @@
-"""Requests that a consumer answers in the end, and offset reset. Source: AdminBrokerProcessor,
-Broker2Client, RocketMQ 4.9.7; for one queue 5.5.0.
+"""Requests that are forwarded to a consumer, and offset reset. Source: AdminBrokerProcessor, Broker2Client,
+RocketMQ 4.9.7; for one queue 5.5.0.
 
-Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the
-connection of the asker goes on serving meanwhile, because these handlers are coroutines.
+Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the caller's
+connection is served meanwhile, because these handlers are coroutines.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ class AdminClientCallProcessor:
     # ------------------------------------------------------------ reset
 
     def reset_offset(self, request: RemotingCommand, connection: Connection) -> Reply:
-        """Tell every member the new offsets; they write them themselves. Answer: those offsets.
+        """Tell every member the new offsets, which they store themselves. Answer: those offsets.
 
-        Of one queue the broker writes the offset, and tells each member with its next pull (5.x).
+        For one queue the broker stores the offset, and tells each member with its next pull (5.x).
         """
         header = ResetOffsetHeader.parse(request.ext)
         topic, group = header.topic, header.group

@@ -1,11 +1,12 @@
 """Settings over the wire: UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG, and ACL administration.
 
 1. Only settings declared as `runtime` can be changed, each within its type and range, all of a request or
-   none (RocketMQ refuses a list of names and takes the rest: CVE-2023-33246). The change holds until the
-   broker stops; the configuration file is the operator's and is never written.
-2. What is secret is shown as asterisks (CVE-2024-23321).
-3. Accounts are told without their secrets (RocketMQ tells them). The other ACL codes of 4.x are refused in
-   words: access is configured in files, and RocketMQ itself answers some with silence when ACL is off.
+   none (RocketMQ refuses a list of names and accepts the rest: CVE-2023-33246). The change lasts until the
+   broker stops; the configuration file belongs to the operator and is never written.
+2. Secrets are shown as asterisks (CVE-2024-23321).
+3. Accounts are returned without their secrets (RocketMQ includes them). The other ACL codes of 4.x are
+   refused with a remark: access is configured in files, and RocketMQ itself leaves some unanswered when ACL
+   is off.
 Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 """
 

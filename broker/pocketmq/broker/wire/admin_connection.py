@@ -1,4 +1,4 @@
-"""Who is connected, and who consumes what. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
+"""Connected clients, and the consumers of topics. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
 
 Codes 203, 204, 300, 328, 343, 345.
 """
@@ -94,7 +94,7 @@ class AdminConnectionProcessor:
     def get_groups_of_topic(
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
-        """Groups that subscribe the topic now, and groups that have offsets of it."""
+        """Return the groups that subscribe the topic now, and those that have offsets of it."""
         topic = QueryTopicConsumeByWhoHeader.parse(request.ext).topic
         found = self._offsets.groups_of(topic)
         for group in self._consumers.groups.values():

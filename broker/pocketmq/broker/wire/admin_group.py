@@ -1,4 +1,4 @@
-"""Subscription groups: make, change, delete, list. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
+"""Subscription groups: create, change, delete, list. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
 
 Codes 200, 201, 207, 225, 352.
 """

@@ -151,7 +151,7 @@ class AdminOffsetProcessor:
         return json_answer(request, content)
 
     def _queues(self, request: RemotingCommand, progress: TopicProgress) -> dict[Any, Any]:
-        """OffsetWrapper by queue."""
+        """Return an OffsetWrapper per queue."""
         five = asks_as_five(request)
         return {
             queue_key(self._broker_name, progress.topic, each.queue_id): {
@@ -188,7 +188,7 @@ class AdminOffsetProcessor:
         return json_answer(request, {"correctionOffsets": found})
 
     def clone_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """Ours: without a topic all of them are copied, where RocketMQ copies what is named '' (nothing)."""
+        """Ours: without a topic all topics are copied, where RocketMQ copies the one named '' (nothing)."""
         header = CloneGroupOffsetHeader.parse(request.ext)
         named = [header.topic] if header.topic is not None and header.topic.strip() else None
         copied = self._progress.copy(

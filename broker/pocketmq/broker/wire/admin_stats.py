@@ -1,9 +1,9 @@
-"""Numbers of the broker: GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA. Source: AdminBrokerProcessor,
+"""Figures of the broker: GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA. Source: AdminBrokerProcessor,
 StoreStatsService, RunningStats, RocketMQ 4.9.7; wire.md 2.9.
 
 Tools parse these texts: every rate is three numbers joined by blanks, from the first second on, and the
-count of transferred messages goes under 4.x's and 5.x's spelling of its name. What PocketMQ has no thread
-pool for (it has no pools) is 0.
+count of transferred messages appears under 4.x's and 5.x's spelling of its name. Figures of thread pools,
+which PocketMQ does not have, are 0.
 """
 
 import shutil
@@ -188,7 +188,7 @@ class AdminStatsProcessor:
 
 
 def runtime_text(ms: int) -> str:
-    """As StoreStatsService prints it.
+    """Format a duration as StoreStatsService does.
 
     >>> runtime_text(93_784_000)
     '[ 1 days, 2 hours, 3 minutes, 4 seconds ]'
@@ -199,7 +199,7 @@ def runtime_text(ms: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """As MixAll.humanReadableByteCount prints it, in steps of 1024.
+    """Format a size as MixAll.humanReadableByteCount does, in steps of 1024.
 
     >>> size_text(512), size_text(1536), size_text(3 << 30)
     ('512 B', '1.5 KiB', '3.0 GiB')

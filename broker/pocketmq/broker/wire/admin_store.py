@@ -1,4 +1,4 @@
-"""The store's own affairs: clean up, look into a queue. Source: AdminBrokerProcessor, RocketMQ 4.9.7.
+"""Maintenance of the store: clean up, look into a queue. Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 
 Codes 306, 316, 321, 329.
 """

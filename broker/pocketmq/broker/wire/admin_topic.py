@@ -1,7 +1,7 @@
-"""Topics: make, change, delete, list, their offsets. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
+"""Topics: create, change, delete, list, their offsets. Source: AdminBrokerProcessor, RocketMQ 4.9.7, 5.3.3.
 
 Codes 17, 18, 21, 202, 215, 305, 351. A change is in topics.json and at the name servers before it is
-answered: TopicConfigManager sees to both.
+answered: TopicConfigManager does both.
 """
 
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ class AdminTopicProcessor:
     async def _finished(
         self, request: RemotingCommand, connection: Connection, names: list[str], saved: Saved
     ) -> RemotingCommand:
-        """A topic whose deletion could not be saved is there still, and so are its messages."""
+        """Answer a deletion; if it could not be saved, the topic and its messages still exist."""
         answer = await answered(request, request.answer(ResponseCode.SUCCESS), saved)
         if answer.code == ResponseCode.SUCCESS:
             self._acts.finish(names, connection)

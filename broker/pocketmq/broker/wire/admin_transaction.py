@@ -1,7 +1,7 @@
-"""RESUME_CHECK_HALF_MESSAGE: ask the producers again about a half message that was given up.
+"""RESUME_CHECK_HALF_MESSAGE: check a half message again that was given up.
 
-Source: AdminBrokerProcessor.resumeCheckHalfMessage, RocketMQ 4.9.7. The message of that id is put into the
-half queue again, with no checks counted; the transaction check finds it there.
+Source: AdminBrokerProcessor.resumeCheckHalfMessage, RocketMQ 4.9.7. The message of that id is appended to the
+half queue again, with its check count reset; the transaction check finds it there.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Clients come and go: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
+"""Clients register and leave: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
 
 import logging
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class ClientManageProcessor:
     def check_client_config(
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
-        """A consumer asks whether its expression will do."""
+        """Check whether a consumer's expression can be evaluated."""
         data = _object(fastjson.loads_request(request.body), "a CHECK_CLIENT_CONFIG body")
         asked = data.get("subscriptionData")
         if asked is None:

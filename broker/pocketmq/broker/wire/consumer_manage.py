@@ -1,4 +1,4 @@
-"""What the members of a group ask: who is with me, where am I, is this queue mine.
+"""Requests of a group's members: member list, offsets, queue locks.
 
 GET_CONSUMER_LIST_BY_GROUP, QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
 """

@@ -7,7 +7,7 @@ from pocketmq.remoting.connection import Connection, Handler
 
 
 class MasterGate:
-    """Changes the table that the server looks into; while it is open it is in no request's way."""
+    """Edits the server's table of handlers; while it is open, requests pass through no extra check."""
 
     def __init__(self, handlers: dict[int, Handler]) -> None:
         self._handlers = handlers

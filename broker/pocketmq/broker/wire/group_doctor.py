@@ -1,4 +1,4 @@
-"""What is wrong with groups, for `pocketmq group doctor` and the console. Ours: PocketRequestCode."""
+"""Diagnosis of groups, for `pocketmq group doctor` and the console. Ours: PocketRequestCode."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ class GroupDoctorProcessor:
         return {PocketRequestCode.GET_GROUP_FINDINGS: self.get_findings}
 
     def get_findings(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """One group whole, or every group with a finding."""
+        """Return everything about one group, or every group with a finding."""
         asked = GetGroupFindingsHeader.parse(request.ext).group
         names = [asked] if asked else sorted({each.group for each in self._guard.findings()})
         return json_answer(
@@ -44,7 +44,7 @@ class GroupDoctorProcessor:
         )
 
     def group(self, name: str) -> dict[str, Any]:
-        """What is known of one group; an unknown one has no members and no findings."""
+        """Return what is known of one group; an unknown one has no members and no findings."""
         online = self._consumers.get(name)
         members = [] if online is None else list(online.channels.values())
         return {

@@ -1,8 +1,8 @@
-"""KeptAnswers: answers that wait until what they promise is so (promise.py): on the disk, with slaves.
+"""KeptAnswers: responses that wait until their promise holds (promise.py): on disk, with slaves.
 
-All that wait for one flush share one callback. What fails or takes too long is answered with its code,
-FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS. How long each took is
-counted when it is answered.
+All responses that wait for one flush share one callback. A failure or time-out is answered with its code,
+FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS. The latency is counted
+when the response is sent.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class _Parked(NamedTuple):
-    """An answer that waits; began_ms: when its request was read."""
+    """A response that waits; began_ms: when its request was read."""
 
     connection: Connection
     reply: bytes
@@ -30,7 +30,7 @@ class _Parked(NamedTuple):
 
 
 class KeptAnswers:
-    """Owner of the answers that are parked for a flush; those for slaves are parked in Replicas."""
+    """Owner of the responses parked for a flush; those that wait for slaves are parked in Replicas."""
 
     def __init__(self, node: Node, messages: Messages) -> None:
         self._store = messages.store
@@ -44,7 +44,7 @@ class KeptAnswers:
     def when_kept(
         self, request: RemotingCommand, connection: Connection, end: int, reply: bytes
     ) -> bytes | None:
-        """The answer now, or parked until the log is safe up to `end`."""
+        """Return the response now, or park it until the log is safe up to `end`."""
         if request.is_oneway:
             # Nobody waits for it; the disk is told of it as of any other.
             if self._promise.is_sync_flush:
@@ -59,7 +59,7 @@ class KeptAnswers:
         return self._counted(answer, code)
 
     def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:
-        """The slaves have it, or have not."""
+        """Continue when slaves have the message, or do not."""
         try:
             if code is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
                 return
@@ -71,12 +71,12 @@ class KeptAnswers:
         answer.connection.send(self._counted(answer, code))
 
     def _counted(self, answer: _Parked, code: ResponseCode) -> bytes:
-        """The answer with that code, which leaves now."""
+        """Return the response with that code, counting its latency."""
         self._latencies.add(answer.code, code, self._monotonic_ms() - answer.began_ms)
         return answer.reply if code is ResponseCode.SUCCESS else _late(answer.reply, code)
 
     def _waits_for_flush(self, answer: _Parked, end: int) -> bool:
-        """Whether the answer is parked until the disk has it. Raises: StoreClosed."""
+        """Return True if the response is parked until the flush. Raises: StoreClosed."""
         if not self._promise.is_sync_flush:
             return False
         future = self._store.flushed(end)
@@ -93,14 +93,14 @@ class KeptAnswers:
         return True
 
     async def drain(self) -> None:
-        """Wait for the flushes that answers are parked for; used when the broker stops."""
+        """Wait for the flushes that responses are parked for; used when the broker stops."""
         if self._flush_waits:
             timeout_ms = self._store.config.sync_flush_timeout
             await asyncio.wait(list(self._flush_waits), timeout=timeout_ms / 1000)
 
 
 class _FlushWait:
-    """The answers that wait for one flush, and how long they may."""
+    """The responses that wait for one flush, and their deadline."""
 
     __slots__ = ("_parked", "_send", "_timeout_ms", "_timer")
 
@@ -120,7 +120,7 @@ class _FlushWait:
         self._timer = loop.call_later(self._timeout_ms / 1000, self._expired)
 
     def done(self, future: "asyncio.Future[None]") -> None:
-        """The flush has ended, well or not."""
+        """Handle the end of the flush, failed or not."""
         self._timer.cancel()
         self._answer(failed=future.cancelled() or future.exception() is not None)
 
@@ -139,7 +139,7 @@ class _FlushWait:
 
 
 def _late(reply: bytes, code: ResponseCode) -> bytes:
-    """This code instead of SUCCESS, with the same header: it is stored all the same."""
+    """Replace SUCCESS by this code, keeping the header: the message is stored all the same."""
     answer = decode(reply[4:])
     answer.code = code
     return encode(answer)

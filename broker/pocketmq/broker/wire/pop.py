@@ -1,4 +1,4 @@
-"""Popping: POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION, POLLING_INFO."""
+"""Pop: POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION, POLLING_INFO."""
 
 from functools import partial
 
@@ -37,7 +37,7 @@ class PopMessageProcessor:
         }
 
     def _again(self, request: RemotingCommand, connection: Connection) -> None:
-        """A request is done waiting: answer it, or let it wait again."""
+        """Handle a request that is done waiting: answer it, or hold it again."""
         handler = self.pop if request.code == RequestCode.POP_MESSAGE else self.notify
         reply = handler(request, connection)
         if reply is not None:
@@ -95,8 +95,9 @@ class PopMessageProcessor:
         return request.answer(ResponseCode.SUCCESS, None, ext)
 
     def _with_born_time(self, request: RemotingCommand) -> dict[str, str]:
-        """The fields; a request that was born never, or in the future, is born now, for its
-        later runs too. Raises: HeaderError."""
+        """Return the fields; a missing or future bornTime becomes now, for later runs too. Raises:
+        HeaderError.
+        """
         ext = request.ext or {}
         now = self._clock.now_ms()
         try:

@@ -27,7 +27,7 @@ _BITS_SIZE_MAX = 65_536 // 8
 
 
 class PopAckProcessor:
-    """Handlers of the three codes; an answer waits until what it says is safe."""
+    """Handlers of the three codes; a response waits until what it reports is safe."""
 
     def __init__(self, receipts: ReceiptActs, promise: Promise) -> None:
         self._receipts = receipts
@@ -84,7 +84,7 @@ class PopAckProcessor:
 
 
 def _batch(data: Any, broker_name: str) -> Acknowledged:
-    """Raises: HeaderError."""
+    """Parse one entry of a batch. Raises: HeaderError."""
     try:
         group = str(data["c"])
         topic = real_topic(str(data["t"]), group, str(data["r"]))
@@ -104,7 +104,7 @@ def _batch(data: Any, broker_name: str) -> Acknowledged:
 
 
 def _places(bits: Any) -> list[int]:
-    """The numbers of the set bits of a java.util.BitSet: its bytes, lowest first, in Base64.
+    """Return the indices of the set bits of a java.util.BitSet: its bytes, lowest first, in Base64.
 
     >>> _places("BQE=")
     [0, 2, 8]

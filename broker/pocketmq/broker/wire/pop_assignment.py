@@ -1,7 +1,7 @@
-"""QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE: the broker shares out queues.
+"""QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE: the broker assigns queues.
 
 Source: QueryAssignmentProcessor, AdminBrokerProcessor, RocketMQ 5.3.3; wire.md 2.6. An answer without
-messageQueueAssignments tells the client to leave everything as it is.
+messageQueueAssignments tells the client to keep its assignment.
 """
 
 import logging
@@ -51,7 +51,7 @@ class PopAssignmentProcessor:
     async def query_assignment(
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
-        """The asking member's queues of one topic, and whether it pulls or pops them."""
+        """Return the member's queues of one topic, and whether it pulls or pops them."""
         body = _object(request)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = self._modes.get(topic, group)
@@ -77,7 +77,7 @@ class PopAssignmentProcessor:
     async def _share(
         self, body: Mapping[str, Any], mode: MessageRequestMode, connection: Connection
     ) -> list[MessageQueue] | None:
-        """The queues; None when there is no answer to be had."""
+        """Return the queues; None if they cannot be determined."""
         topic, group = mode.topic, mode.group
         queues = await self._routes.queues(topic)
         if not queues:
@@ -108,7 +108,7 @@ class PopAssignmentProcessor:
             return None
 
     def set_mode(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """An administrator makes a group pull or pop a topic."""
+        """Set whether a group pulls or pops a topic, for an administrator."""
         body = _object(request)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         if topic.startswith(RETRY_PREFIX):
@@ -129,7 +129,7 @@ class PopAssignmentProcessor:
         return request.answer(ResponseCode.SUCCESS)
 
     def get_modes(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """All modes, as a slave of 5.x asks for them."""
+        """Return all modes, as a slave of 5.x requests them."""
         return json_answer(request, self._modes.to_json())
 
 

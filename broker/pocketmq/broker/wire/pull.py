@@ -1,7 +1,6 @@
 """Pulling: PULL_MESSAGE, LITE_PULL_MESSAGE.
 
-What is found is written as slices of the mapped log, without a copy; what is small and one piece as one
-frame.
+Messages are written as slices of the mapped log, without a copy; a small result of one piece as one frame.
 """
 
 import struct
@@ -43,7 +42,7 @@ class PullMessageProcessor:
         return self._pull(request, connection, True)
 
     def lite_pull(self, request: RemotingCommand, connection: Connection) -> Reply:
-        """LITE_PULL_MESSAGE, the same by another number (5.x)."""
+        """LITE_PULL_MESSAGE, the same under another code (5.x)."""
         if not self._config.lite_pull_message_enable:
             return request.answer(
                 ResponseCode.NO_PERMISSION,
@@ -53,7 +52,7 @@ class PullMessageProcessor:
         return self._pull(request, connection, True)
 
     def _again(self, request: RemotingCommand, connection: Connection) -> None:
-        """A held pull is done waiting: answer it whatever comes."""
+        """Answer a pull that is done waiting, whatever it finds."""
         reply = self._pull(request, connection, False)
         if reply is not None:
             connection.send(reply)
@@ -87,7 +86,7 @@ class PullMessageProcessor:
 
 
 def _header(ext: dict[str, str] | None) -> PullMessageHeader:
-    """PullMessageHeader.parse at a quarter of its price; whatever is odd is left to it and its errors."""
+    """Parse like PullMessageHeader.parse at a quarter of the cost; it gets unusual headers and errors."""
     try:
         if ext is not None and "maxMsgBytes" not in ext:
             return PullMessageHeader(

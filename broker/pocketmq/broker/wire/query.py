@@ -1,7 +1,7 @@
 """Finding messages: QUERY_MESSAGE by key or unique key, VIEW_MESSAGE_BY_ID. Source: QueryMessageProcessor.
 
-The index knows keys by their hash only. Ours: a message whose topic or key differs is left out here, so
-that nobody has to compare again; RocketMQ sends it and lets the client do it.
+The index stores only hashes of keys. Ours: a message whose topic or key differs is dropped here, so that
+nobody has to compare again; RocketMQ sends it and leaves this to the client.
 """
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode

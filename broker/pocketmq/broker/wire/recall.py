@@ -1,4 +1,4 @@
-"""RECALL_MESSAGE: a message that is not due yet is cancelled."""
+"""RECALL_MESSAGE: cancel a message that is not due yet."""
 
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.config import BrokerConfig
@@ -12,7 +12,7 @@ from pocketmq.remoting.headers import RecallMessageHeader, RecallMessageResponse
 
 
 class RecallMessageProcessor:
-    """The handler; every answer says MSG_REGION."""
+    """The handler; every answer carries MSG_REGION."""
 
     def __init__(self, config: BrokerConfig, acts: RecallActs, promise: Promise) -> None:
         self._config = config
@@ -23,7 +23,7 @@ class RecallMessageProcessor:
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, request: RemotingCommand, connection: Connection) -> Answer:
-        """Ours: the answer waits until the recall is safe (promise.py); RocketMQ answers at once."""
+        """Ours: the response waits until the recall is safe (promise.py); RocketMQ answers at once."""
         header = RecallMessageHeader.parse(request.ext)
         ext = {"MSG_REGION": self._config.region_id}
         try:

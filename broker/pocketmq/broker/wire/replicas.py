@@ -1,4 +1,4 @@
-"""Replicas: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and what only we have."""
+"""Replication: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and our own codes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2; what they do: acts/reply.py."""
+"""SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2; their behaviour: acts/reply.py."""
 
 from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.refused import Refused
@@ -9,7 +9,7 @@ from pocketmq.remoting.connection import Connection, Handler
 
 
 class ReplyMessageProcessor:
-    """A coroutine: the push is waited for beside the connection's other requests."""
+    """A coroutine: the connection's other requests are served during the push."""
 
     def __init__(self, acts: ReplyActs, send: SendMessageProcessor) -> None:
         self._acts = acts

@@ -1,10 +1,10 @@
 """Sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE.
 
-1. A plain message to a known topic takes the short way (`_put`): no header object, no dictionary of
-   properties, an answer made from a template. Where the header is like the one before, it is not even parsed
-   (`_quick`). Anything else takes `_send_checked`, which asks the act.
-2. MSG_REGION and TRACE_ON are in every answer; of clients of 5.x they are stored too, as 5.x brokers do,
-   whose consumers trace nothing without them.
+1. A plain message to a known topic takes the short path (`_put`): no header object, no dictionary of
+   properties, a response made from a template. A header like the previous one is not even parsed
+   (`_quick`). Everything else takes `_send_checked`, which calls the act.
+2. MSG_REGION and TRACE_ON are in every response; for clients of 5.x they are stored too, as 5.x brokers do,
+   since 5.x consumers trace nothing without them.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class _Target:
-    """A topic as the short way needs it: how many queues, and one counter for each."""
+    """A topic as the short path needs it: its queue count, and a counter per queue."""
 
     __slots__ = ("counters", "queue_count")
 
@@ -80,7 +80,7 @@ class SendMessageProcessor:
         }
 
     def forget_targets(self, changed: object = None) -> None:
-        """Topics or settings have changed: the short way looks them up again."""
+        """Clear the short path's cache: topics or settings have changed."""
         self._targets.clear()
         trace = str(self._config.trace_on).lower()
         region = self._config.region_id
@@ -89,7 +89,7 @@ class SendMessageProcessor:
         self._cluster_as_five = self._cluster + self._acts.traced()
 
     async def drain(self) -> None:
-        """Wait for the flushes that answers are parked for; used when the broker stops."""
+        """Wait for the flushes that responses are parked for; used when the broker stops."""
         await self._kept.drain()
 
     # ------------------------------------------------------------ the short way
@@ -129,7 +129,7 @@ class SendMessageProcessor:
         text: str,
         plain: "_Plain | None",
     ) -> Reply:
-        """Append and answer, when neither header nor properties ask for anything special."""
+        """Append and answer, if neither header nor properties require anything special."""
         if plain is None:
             return self._send_checked(request, connection)
         try:
@@ -147,7 +147,7 @@ class SendMessageProcessor:
     def _quick(
         self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
     ) -> bytes | None:
-        """The same of a request whose header was not parsed (remoting.json_shape)."""
+        """Like `_send`, for a request whose header was not parsed (remoting.json_shape)."""
         topic, queue, born, properties, number = values
         try:
             queue_id, text = int(queue), text_of(properties)
@@ -174,8 +174,9 @@ class SendMessageProcessor:
         plain: "_Plain",
         peer: Connection,
     ) -> tuple[int, int, int] | None:
-        """Position, queue offset, and the end that the answer has to wait for, or 0; None: nothing was done,
-        for this is no plain message to a known topic. Raises: StoreError."""
+        """Return position, queue offset, and the end that the response waits for, or 0; None, with nothing
+        done, if this is no plain message to a known topic. Raises: StoreError.
+        """
         target = self._targets.get(topic)
         if (
             target is None
@@ -248,7 +249,7 @@ class SendMessageProcessor:
     def _quick_batch(
         self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
     ) -> bytes | None:
-        """The same of a request whose header was not parsed."""
+        """Like `send_batch`, for a request whose header was not parsed."""
         topic, queue, born, properties, number = values
         try:
             queue_id, born_ms, text = int(queue), int(born), text_of(properties)
@@ -268,7 +269,7 @@ class SendMessageProcessor:
         return target is not None and 0 <= queue_id < target.queue_count
 
     def _put_batch(self, place: BatchPlace, body: Buffer, peer: Connection) -> SentBatch:
-        """Store a batch for a queue that is there. Raises: Refused."""
+        """Store a batch for an existing queue. Raises: Refused."""
         counters = self._targets[place.topic].counters
         counter = counters[place.queue_id]
         if counter is None:
@@ -279,7 +280,7 @@ class SendMessageProcessor:
     # ------------------------------------------------------------ any send
 
     def _send_checked(self, request: RemotingCommand, connection: Connection) -> Reply:
-        """Any send, checked step by step."""
+        """Handle any send, with all checks."""
         ask = parse_send(request)
         try:
             topic = self._acts.check(ask, connection)
@@ -318,7 +319,7 @@ class SendMessageProcessor:
     def _send_again(
         self, request: RemotingCommand, connection: Connection, stored: "asyncio.Future[None]"
     ) -> None:
-        """A message whose topic is saved now, or could not be: a crash would have forgotten it."""
+        """Send a message whose new topic is saved now, or could not be: a crash would have lost it."""
         reply: Reply
         error = stored.exception()
         if error is None:
@@ -334,7 +335,7 @@ class SendMessageProcessor:
             connection.send(reply)
 
     def _remember(self, topic: str) -> None:
-        """Let the next plain message to this topic take the short way."""
+        """Let the next plain message to this topic take the short path."""
         if topic not in self._targets:
             count = self._acts.plain_queue_count(topic)
             if count is not None:
@@ -357,7 +358,7 @@ class SendMessageProcessor:
     def _when_kept(
         self, request: RemotingCommand, connection: Connection, end: int | None, reply: bytes
     ) -> bytes | None:
-        """The answer now, or when the log is safe up to `end`."""
+        """Return the response now, or send it when the log is safe up to `end`."""
         if end is None:
             self._count(request, connection, ResponseCode.SUCCESS)
             return reply
@@ -365,7 +366,7 @@ class SendMessageProcessor:
 
 
 def parse_send(request: RemotingCommand) -> SendAsk:
-    """The header of a send or of a reply, by its code."""
+    """Parse the header of a send or of a reply, by its code."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return SendMessageHeader.parse(request.ext)
     return SendMessageV2Header.parse(request.ext)
@@ -392,7 +393,7 @@ def _plain_v1(request: RemotingCommand) -> "_Plain | None":
 
 
 def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "_Plain | None":
-    """What plain messages that are alike have in common; None when these are no numbers."""
+    """Return what similar plain messages have in common; None if the flags are not numbers."""
     as_five = request.version >= Version.V5_0_0_SNAPSHOT
     # Most messages have neither flag: a comparison is cheaper than a conversion.
     if sys_flag == "0" and flag == "0":
@@ -405,7 +406,7 @@ def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "_Plain | None
 
 
 def _without_wait(text: str) -> tuple[str, bool]:
-    """The properties without WAIT, and whether it was absent or true.
+    """Return the properties without WAIT, and whether it was absent or true.
 
     >>> _without_wait("KEYS\\x01k\\x02WAIT\\x01true")
     ('KEYS\\x01k', True)

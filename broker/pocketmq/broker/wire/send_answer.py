@@ -1,8 +1,8 @@
-"""SendAnswers: SUCCESS for a send as a whole frame, made from a template.
+"""SendAnswers: SUCCESS for a send as a whole frame, from a template.
 
     {MSG_REGION, TRACE_ON, msgId, queueId, queueOffset}
 
-1. Equal, field for field, to what `encode` makes of the same answer, in the encoding of the request.
+1. Equal, field for field, to the output of `encode` for the same response, in the encoding of the request.
 2. A batch's msgId names all its records, joined by commas.
 """
 
@@ -49,7 +49,7 @@ class SendAnswers:
     def one(
         self, request: RemotingCommand, position: int, queue_id: int, queue_offset: int
     ) -> bytes:
-        """The answer to a single message."""
+        """Return the response to a single message."""
         encoding = request.encoding
         if encoding == _JSON:
             return self.one_json(request.opaque, position, queue_id, queue_offset)
@@ -65,14 +65,14 @@ class SendAnswers:
         return self._other(request, f"{self._host}{position:016X}", queue_id, queue_offset)
 
     def one_json(self, opaque: int, position: int, queue_id: int, queue_offset: int) -> bytes:
-        """The answer to a single message with this opaque, in JSON."""
+        """Return the response to a single message with this opaque, in JSON."""
         header = self._json_one % (position, queue_id, queue_offset, opaque)
         return _HEAD.pack(len(header) + 4, len(header)) + header
 
     def batch(
         self, request: RemotingCommand, positions: Sequence[int], queue_id: int, queue_offset: int
     ) -> bytes:
-        """The answer to a batch; queue_offset is that of its first message."""
+        """Return the response to a batch; queue_offset is that of its first message."""
         msg_id = self._batch_id(positions)
         encoding = request.encoding
         if encoding == _JSON:
@@ -91,7 +91,7 @@ class SendAnswers:
     def batch_json(
         self, opaque: int, positions: Sequence[int], queue_id: int, queue_offset: int
     ) -> bytes:
-        """The answer to a batch with this opaque, in JSON."""
+        """Return the response to a batch with this opaque, in JSON."""
         return self._json_batch(opaque, self._batch_id(positions), queue_id, queue_offset)
 
     def _json_batch(self, opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
@@ -139,11 +139,11 @@ def _binary(opaque: int, fields: bytes) -> bytes:
 
 
 def _field(name: str, value: str) -> bytes:
-    """One field of a ROCKETMQ header."""
+    """Encode one field of a ROCKETMQ header."""
     key, raw = name.encode(), value.encode()
     return len(key).to_bytes(2, "big") + key + len(raw).to_bytes(4, "big") + raw
 
 
 def _json_text(text: str) -> str:
-    """`text` as JSON, to stand in a %-template."""
+    """Encode `text` as JSON for a %-template."""
     return json.dumps(text).replace("%", "%%")

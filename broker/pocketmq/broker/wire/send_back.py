@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK: a message that could not be consumed comes again later, or is given up."""
+"""CONSUMER_SEND_MSG_BACK: schedule a redelivery of a message, or dead-letter it."""
 
 from collections.abc import Coroutine
 from typing import Any

@@ -1,4 +1,4 @@
-"""The table of handlers: each request code stands in the module that has its subject."""
+"""The table of handlers: each request code is served by the module of its subject."""
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
@@ -36,7 +36,7 @@ from pocketmq.remoting.requests import Server, complete
 def handlers(
     parts: Parts, sends: SendActs, send: SendMessageProcessor, routes: TopicRoutes
 ) -> dict[int, Handler]:
-    """Request code -> handler."""
+    """Return the handlers by request code."""
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     services, events = parts.services, node.events
     config, store, put = node.config, messages.store, messages.put

@@ -1,7 +1,7 @@
-"""Timed: handlers whose requests are counted by how long they took, from the read to the answer.
+"""Timed: measures requests from the read to the response, by wrapping their handlers.
 
-They are wrapped once, when the broker starts, so that the connection knows nothing of it. A request that is
-held (a pull that waits for messages) is not counted: its time says how long nothing came. Sends count
+Handlers are wrapped once, when the broker starts, so that the connection is not involved. A held request (a
+pull that waits for messages) is not counted: its time only says how long no message arrived. Sends count
 themselves (send.py, kept_answers.py).
 """
 
@@ -26,7 +26,7 @@ class Timed:
         self._monotonic_ms = clock.monotonic_ms
 
     def wrap(self, handlers: dict[int, Handler]) -> None:
-        """Have the requests of these handlers counted; sends do it themselves."""
+        """Wrap these handlers, except those of sends, which count themselves."""
         for code in handlers.keys() - _SENDS:
             handlers[code] = self._timed(handlers[code])
 

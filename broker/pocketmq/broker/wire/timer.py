@@ -1,4 +1,4 @@
-"""What waits for its time: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS, and ours, GET_TIMERS.
+"""Pending timer messages: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS, and ours, GET_TIMERS.
 
 Source: AdminBrokerProcessor, RocketMQ 5.5.0; wire.md 2.9.
 """
@@ -33,15 +33,15 @@ class TimerProcessor:
         }
 
     def get_check_point(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """For slaves: timercheck as bytes."""
+        """Return timercheck as bytes, for slaves."""
         return request.answer(ResponseCode.SUCCESS, None, None, self._timer.check.pack())
 
     def get_metrics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """How many messages wait, by topic."""
+        """Return the number of waiting messages by topic."""
         return json_answer(request, self._timer.pending.to_json())
 
     def get_timers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """The next messages that come, with what a recall of each needs."""
+        """Return the next due messages, with what a recall of each needs."""
         header = GetTimersHeader.parse(request.ext)
         count = min(max(header.count or _COUNT, 1), _COUNT_MAX)
         timer = self._timer

@@ -1,4 +1,4 @@
-"""GET_MESSAGE_TRACK. Ours; what it does: acts/track.py."""
+"""GET_MESSAGE_TRACK. Ours; its behaviour: acts/track.py."""
 
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.refused import Refused

@@ -25,9 +25,9 @@ class EndTransactionProcessor:
         return {RequestCode.END_TRANSACTION: self.end}
 
     def end(self, request: RemotingCommand, connection: Connection) -> Answer | None:
-        """Commit (8) or roll back (12); 0 means `not decided` and is not answered, as in RocketMQ.
+        """Commit (8) or roll back (12); 0 means `not decided` and gets no response, as in RocketMQ.
 
-        Ours: the answer waits until the decision is safe (promise.py); RocketMQ answers at once.
+        Ours: the response waits until the decision is safe (promise.py); RocketMQ answers at once.
         """
         header = EndTransactionHeader.parse(request.ext)
         known = {int(each): each for each in Decision}

@@ -1,4 +1,4 @@
-"""Answers that wait until what they speak of is safe: rows (broker.stored_table) or the log (promise.py)."""
+"""Responses that wait until their content is safe: rows (broker.stored_table) or the log (promise.py)."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -15,14 +15,14 @@ Answer = RemotingCommand | Coroutine[Any, Any, RemotingCommand]
 
 
 def when_stored(request: RemotingCommand, answer: RemotingCommand, saved: Saved | None) -> Answer:
-    """The answer to a request that has changed rows; saved: StoredTable.stored()."""
+    """Return the response to a request that changed rows; saved: StoredTable.stored()."""
     return answer if saved is None else answered(request, answer, saved)
 
 
 async def answered(
     request: RemotingCommand, answer: RemotingCommand, saved: Saved
 ) -> RemotingCommand:
-    """The answer when the rows are on the disk, or why they are not and the change is undone."""
+    """Return the response once the rows are on disk, or the error if the change was undone."""
     try:
         await asyncio.shield(saved)
     except SURVIVED as error:
@@ -33,7 +33,7 @@ async def answered(
 def when_kept(
     request: RemotingCommand, answer: RemotingCommand, promise: Promise, end: int | None
 ) -> Answer:
-    """The answer now, or when the log is as safe up to `end` as is promised; None: nothing was stored."""
+    """Return the response now, or once the log is safe up to `end`; None: nothing was stored."""
     if end is None or not promise.waits or request.is_oneway:
         return answer
     return _kept(request, answer, promise, end)
@@ -49,6 +49,6 @@ async def _kept(
 
 
 async def when_tried(answer: RemotingCommand, saves: Iterable[Saved]) -> RemotingCommand:
-    """The answer when the rows are on the disk, or could not be: they stay, and are tried again."""
+    """Return the response once the rows were saved or failed to: they stay, and are saved again later."""
     await asyncio.wait(saves)
     return answer
