@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Stored = dict[tuple[Queue, int], str]
 """The key of the message at an offset."""
+# Between an fsync of the log that fails and the refusal of the next message.
+_NOTICED_S = 1.0
 GROUP_OF = {topic: group for group, topic in TOPIC_OF.items()}
 # ASYNC_FLUSH: flushed after 500 ms, or 10 s where little was written; and what the disk takes.
 ASYNC_PROMISE_S = 11.5
@@ -185,8 +187,27 @@ def out_of_order(cluster: "Cluster", there: Stored) -> list[str]:
     return [
         f"ordered got {queue} {offset} before {earlier} was processed"
         for queue, offset, earlier in cluster.ledger.overtaken
-        if (queue, earlier) in there
-        and not _place_was_lost(cluster, (queue, earlier), there[queue, earlier])
+        if not _was_lost(cluster, (queue, earlier), there)
+    ]
+
+
+def _was_lost(cluster: "Cluster", place: tuple[Queue, int], there: Stored) -> bool:
+    """Whether the power took what was at a place, or retention did."""
+    (topic, broker, queue_id), offset = place
+    if place in there:
+        return _place_was_lost(cluster, place, there[place])
+    low = cluster.brokers[broker].store.min_offset(topic, queue_id)
+    return offset < low or place in cluster.ledger.had_at_cut
+
+
+def acknowledged_in_vain(cluster: "Cluster") -> list[str]:
+    """What a broker acknowledged that could not bring its log to the disk any more."""
+    return [
+        f"{sent.key} was acknowledged by {sent.place[0][1]}, whose fsync had failed"
+        for sent in cluster.ledger.sent.values()
+        if sent.place is not None and sent.acked_s is not None
+        for failed_s, gone_s in cluster.brokers[sent.place[0][1]].failed_syncs_s()
+        if failed_s + _NOTICED_S < sent.began_s and sent.acked_s < gone_s
     ]
 
 
@@ -266,3 +287,5 @@ def check(cluster: "Cluster") -> None:
     ):
         for text in each(cluster, there):
             cluster.ledger.fault(cluster.now_s, text)
+    for text in acknowledged_in_vain(cluster):
+        cluster.ledger.fault(cluster.now_s, text)

@@ -189,6 +189,8 @@ class BrokerNode(Node):
         # When its power was cut; when its processes began and ended to serve.
         self.power_cuts_s: list[float] = []
         self._lives_s: list[tuple[float, float]] = []
+        # When an fsync of the log failed.
+        self._failed_syncs_s: list[float] = []
         self.disk.on_failed_sync = self._note_failed_sync
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
@@ -250,9 +252,17 @@ class BrokerNode(Node):
             (min(end, high_s) - max(begin, low_s) for begin, end in self._lives_s), default=0
         )
 
+    def failed_syncs_s(self) -> list[tuple[float, float]]:
+        """When an fsync of the log failed, and when the next process began to serve."""
+        return [
+            (failed, min((begin for begin, _ in self._lives_s if begin > failed), default=math.inf))
+            for failed in self._failed_syncs_s
+        ]
+
     def _note_failed_sync(self, path: str) -> None:
         """After a failed fsync the store takes no messages; what the log had not written may be gone."""
         if "commitlog" in path:
+            self._failed_syncs_s.append(self.now_s)
             self._no_more_flushes()
 
     def _no_more_flushes(self) -> None:
