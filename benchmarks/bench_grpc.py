@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import raw_load
+from benchmarks.grpc_calls import (
+    GROUP,
+    HEAD,
+    QUEUES,
+    TOPIC,
+    Calls,
+    ack_request,
+    frame,
+    frames,
+    messages,
+    receive_request,
+    send_request,
+)
 from benchmarks.meter import anonymous_mb, cpu_seconds, machine
 from tests.interop import sdks
 from tests.interop.brokers import PocketBroker, RunningBroker
@@ -27,81 +39,27 @@ from tests.interop.grpc_places import ProxyProcess
 from tests.interop.processes import free_ports
 from tests.interop.sdks import Sdk
 
-from pocketmq.grpc.hpack import encode
+from pocketmq.grpc.http2_frames import Flag, Kind
 from pocketmq.grpc.messages import classes
-from pocketmq.grpc.schema import SERVICE
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.tables import GroupConfig
 
-TOPIC, QUEUES, GROUP, BATCH = "BenchTopic", 4, "bench", 32
-_PSEUDO = 3
-_COMMON = (
-    (b":method", b"POST"),
-    (b":scheme", b"http"),
-    (b":authority", b"bench"),
-    (b"content-type", b"application/grpc"),
-    (b"te", b"trailers"),
-    (b"x-mq-client-id", b"bench@1"),
-    (b"x-mq-language", b"JAVA"),
-    (b"x-mq-protocol", b"v2"),
-    (b"x-mq-client-version", b"5.2.0"),
-    (b"x-mq-date-time", b"20261122T070000Z"),
-    (b"grpc-timeout", b"30S"),
-)
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEAD = struct.Struct(">HBBBL")
-_DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
-_WINDOW_MAX = (1 << 31) - 1
 
-
-def _frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    return _HEAD.pack(len(payload) >> 8, len(payload) & 255, kind, flags, stream_id) + payload
-
-
-class Connection:
+class Connection(Calls):
     """One connection that makes calls, and hands out the answers of those that are whole."""
 
     def __init__(self, address: str) -> None:
+        super().__init__()
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), 30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Windows so wide that nobody waits for them.
-        settings = struct.pack(">HI", 4, _WINDOW_MAX)
-        wider = struct.pack(">I", _WINDOW_MAX - 65_535)
-        self._socket.sendall(
-            _PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, wider)
-        )
-        self._stream_id = -1
-        self._knows_common = False
+        self._socket.sendall(self.opening())
         self._rest = b""
         self._bodies: dict[int, bytes] = {}
 
     def close(self) -> None:
         self._socket.close()
-
-    def headers(self, name: str) -> bytes:
-        """The block of a call; as SDKs do it, what does not change is in the connection's table."""
-        if self._knows_common:
-            common = [bytes([0x80 | 61 + len(_COMMON) - place]) for place in range(len(_COMMON))]
-        else:
-            self._knows_common = True
-            common = [
-                b"\x40" + bytes([len(each)]) + each + bytes([len(value)]) + value
-                for each, value in _COMMON
-            ]
-        own = encode([(b":path", f"/{SERVICE}/{name}".encode())])
-        changing = encode([(b"x-mq-request-id", b"0b0e5c3a-7d0f-4c5e-9a53-2f6f8f3c7d11")])
-        return b"".join([*common[:_PSEUDO], own, *common[_PSEUDO:], changing])
-
-    def call(self, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:
-        """The bytes of one more call."""
-        self._stream_id += 2
-        data = b"\0" + struct.pack(">I", len(message)) + message
-        return _frame(_HEADERS, _END_HEADERS, self._stream_id, headers) + _frame(
-            _DATA, _END_STREAM if ended else 0, self._stream_id, data
-        )
 
     def write(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -113,35 +71,24 @@ class Connection:
             if not read:
                 raise ConnectionError("the server has ended the connection")
             data, at = self._rest + read, 0
-            while len(data) - at >= 9:
-                high, low, kind, flags, stream_id = _HEAD.unpack_from(data, at)
-                end = at + 9 + (high << 8) + low
-                if end > len(data):
-                    break
-                payload, at = data[at + 9 : end], end
-                if kind == _DATA:
+            for kind, flags, stream_id, payload in frames(data):
+                at += HEAD.size + len(payload)
+                if kind == Kind.DATA:
                     self._bodies[stream_id] = self._bodies.get(stream_id, b"") + payload
-                elif kind == _PING and not flags & _ACK:
-                    self.write(_frame(_PING, _ACK, 0, payload))
-                elif kind == _SETTINGS and not flags & _ACK:
-                    self.write(_frame(_SETTINGS, _ACK, 0))
-                elif kind in (_RST, _GOAWAY) and payload[-4:] != b"\0\0\0\0":
+                elif kind == Kind.PING and not flags & Flag.ACK:
+                    self.write(frame(Kind.PING, Flag.ACK, 0, payload))
+                elif kind == Kind.SETTINGS and not flags & Flag.ACK:
+                    self.write(frame(Kind.SETTINGS, Flag.ACK, 0))
+                elif kind in (Kind.RST_STREAM, Kind.GOAWAY) and payload[-4:] != b"\0\0\0\0":
                     raise ConnectionError(f"the server gave up: {payload!r}")
-                if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
+                if kind in (Kind.DATA, Kind.HEADERS) and flags & Flag.END_STREAM:
                     yield stream_id, self._bodies.pop(stream_id, b"")
             self._rest = data[at:]
 
     def ask(self, name: str, request: Any) -> list[bytes]:
         """One call, and its answer's messages."""
         self.write(self.call(self.headers(name), request.SerializeToString()))
-        return list(_messages(next(self.answers())[1]))
-
-
-def _messages(data: bytes) -> Iterator[bytes]:
-    while data:
-        end = 5 + int.from_bytes(data[1:5], "big")
-        yield data[5:end]
-        data = data[end:]
+        return list(messages(next(self.answers())[1]))
 
 
 @dataclass
@@ -173,10 +120,7 @@ class Measured:
         return self.broker.process.pid
 
     def sends(self, count: int, in_flight: int) -> None:
-        body = {"topic": {"name": TOPIC}, "body": b"x" * 128}
-        system = {"message_id": "01" * 17, "message_type": 1, "born_host": "bench"}
-        message = classes["Message"](system_properties=system, **body)
-        request = classes["SendMessageRequest"](messages=[message]).SerializeToString()
+        request = send_request()
         with self._measured(f"send, {in_flight} in flight", count) as connection:
             headers = connection.headers("SendMessage")
             connection.write(b"".join(connection.call(headers, request) for _ in range(in_flight)))
@@ -204,36 +148,17 @@ class Measured:
 
     def backlog(self, count: int) -> None:
         """Receive and acknowledge what is there, in batches."""
-        receive = classes["ReceiveMessageRequest"](
-            group={"name": GROUP},
-            message_queue={"topic": {"name": TOPIC}, "broker": {"name": self.broker.broker_name}},
-            filter_expression={"type": 1, "expression": "*"},
-            batch_size=BATCH,
-            invisible_duration={"seconds": 300},
-            long_polling_timeout={"seconds": 5},
-        )
+        receive = receive_request(self.broker.broker_name)
         answer_of = classes["ReceiveMessageResponse"]
         with self._measured("receive + ack", count) as connection:
             got = 0
             while got < count:
-                found = [
-                    answer.message.system_properties
-                    for answer in map(
-                        answer_of.FromString, connection.ask("ReceiveMessage", receive)
-                    )
-                    if answer.HasField("message")
-                ]
-                entries = [
-                    {"message_id": each.message_id, "receipt_handle": each.receipt_handle}
-                    for each in found
-                ]
-                ack = classes["AckMessageRequest"](
-                    group={"name": GROUP}, topic={"name": TOPIC}, entries=entries
-                )
-                if entries:
+                found = map(answer_of.FromString, connection.ask("ReceiveMessage", receive))
+                ack = ack_request(found)
+                if ack.entries:
                     [answer] = connection.ask("AckMessage", ack)
                     _check(classes["AckMessageResponse"].FromString(answer).status)
-                got += len(entries)
+                got += len(ack.entries)
 
     @contextlib.contextmanager
     def _measured(self, what: str, count: int) -> Iterator[Connection]:

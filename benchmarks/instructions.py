@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import raw_load
+from benchmarks.grpc_calls import BATCH, Calls, receive_request, send_request
 from tests.interop.processes import free_ports
 
 from pocketmq.remoting.codes import RequestCode
@@ -83,6 +84,9 @@ def all_works() -> list[Work]:
         Work("pull of 32", pulls, 512, 1),
         Work("pull of 32, a tag of 1 %", tagged, 256, 1),
         Work("commit of an offset, by no member", _joined(commits, 8), 64, 8),
+        Work("grpc send, 64 in a read", _grpc_sends(48, 64), 48, 64),
+        Work("grpc send, 1 in a read", _grpc_sends(1024, 1), 1024, 1),
+        Work("grpc receive and ack of 32", _grpc_receives(64), 64, BATCH),
     ]
 
 
@@ -115,7 +119,9 @@ class _Counted:
         namesrv_port, port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         reads = folder / "reads"
-        reads.write_bytes(pickle.dumps({work.name: list(work.reads) for work in works}))
+        self._filling = all_works()[0]
+        named = {work.name: list(work.reads) for work in (self._filling, *works)}
+        reads.write_bytes(pickle.dumps(named))
         (folder / "broker.conf").write_text(_CONF, encoding="utf-8")
         command = [
             "valgrind",
@@ -148,6 +154,8 @@ class _Counted:
         try:
             self._wait_for("following")
             raw_load.create_topic(self.address, TOPIC, QUEUES)
+            # Whatever rows are wanted, there is something to be read.
+            self.run(self._filling, self._filling.count)
             self._control("-i", "on")
         except BaseException:
             self._end()
@@ -237,6 +245,26 @@ def _commit(offset: int) -> bytes:
             "commitOffset": str(offset),
         },
     )
+
+
+def _grpc_sends(reads: int, calls: int) -> list[bytes]:
+    """Behind what stands for no acknowledgements."""
+    connection, request = Calls(), send_request()
+    whole = [
+        b"".join(connection.call(connection.headers("SendMessage"), request) for _ in range(calls))
+        for _ in range(reads)
+    ]
+    return [b"", connection.opening() + whole[0], *whole[1:]]
+
+
+def _grpc_receives(count: int) -> list[bytes]:
+    """Behind the headers of their acknowledgements, whose stream is the one after each."""
+    connection, request = Calls(), receive_request("").SerializeToString()
+    whole: list[bytes] = []
+    for _ in range(count):
+        whole.append(connection.call(connection.headers("ReceiveMessage"), request))
+        connection.skip()
+    return [connection.headers("AckMessage"), connection.opening() + whole[0], *whole[1:]]
 
 
 def _request(code: RequestCode, fields: Mapping[str, str]) -> bytes:
