@@ -8,8 +8,10 @@ brought up to date; the line is printed again when that is done. No system call 
 between the reads, so that the instructions of two runs are the same but for a few.
 A name that begins with `grpc` goes to the gRPC port, as one connection that begins anew each time; what a
 receive brings is acknowledged, and both are counted.
+Where it begins with COPIED, what a slave in this process does with the same messages is counted instead;
+where it begins with WAITED, sends of a SYNC_MASTER whose slave has each read's messages at once.
 It imports nothing of the project before the broker does, and asks of it only Connection, IndexService and
-GrpcServer, so that older commits can be counted too.
+GrpcServer (and what those two need of ha/), so that older commits can be counted too.
 """
 
 import asyncio
@@ -19,14 +21,17 @@ import itertools
 import os
 import pickle
 import socket
+import struct
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 _INDEX_EVERY = 1_000
+COPIED, WAITED = "copied", "waited for"
 
 
 class _Sink(asyncio.Transport):
@@ -64,15 +69,14 @@ def _find(kind: type, fits: Callable[[Any], bool] = lambda each: True) -> Any:
     return found[-1] if found else None
 
 
-async def _handle(connection: Any, index: Any, reads: list[bytes], count: int) -> None:
-    def handle(_: None, read: bytes) -> None:
-        connection.data_received(read)
+async def _handle(handle: Callable[[bytes], None], index: Any, reads: Iterable[bytes]) -> None:
+    def one(_: None, read: bytes) -> None:
+        handle(read)
         if len(index.pending) >= _INDEX_EVERY:
             index.drain()
 
     # Counted is what is done within this function (COUNTED_FUNCTION): no timer of the broker's.
-    functools.reduce(handle, itertools.islice(itertools.cycle(reads), count), None)
-    assert not connection._waiting
+    functools.reduce(one, reads, None)
     functools.reduce(lambda *_: index.drain(), [None, None], None)
     while index.behind:
         index.drain()
@@ -124,6 +128,84 @@ async def _handle_grpc(server: Any, index: Any, reads: list[bytes], count: int) 
     connection.connection_lost(None)
 
 
+class _WaitingMaster:
+    """The broker as a SYNC_MASTER, and a slave that acknowledges what a read brought."""
+
+    def __init__(self, connection: Any) -> None:
+        listening = sys.modules["pocketmq.broker.ha.listener"]
+        self._client = connection
+        self._listener = _find(listening.HaListener)
+        self._slave = listening.SlaveConnection(self._listener)
+
+    def __enter__(self) -> Callable[[bytes], None]:
+        self._listener.config.broker_role = "SYNC_MASTER"
+        self._slave.connection_made(_Sink())
+        self._acknowledge()
+        return self._handle
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.config.broker_role = "ASYNC_MASTER"
+        self._slave.connection_lost(None)
+
+    def _handle(self, read: bytes) -> None:
+        self._client.data_received(read)
+        self._listener._send()
+        self._acknowledge()
+        self._client._flush()
+
+    def _acknowledge(self) -> None:
+        self._slave.data_received(self._listener.store.commit_log_max_position.to_bytes(8, "big"))
+
+
+class _CopyingSlave:
+    """A second store, which follows the broker's."""
+
+    def __init__(self) -> None:
+        from pocketmq.broker.ha.follower import FollowState, _Taking
+        from pocketmq.remoting.clock import SystemClock
+        from pocketmq.store import MessageStore, StoreConfig
+
+        self._source = _find(sys.modules["pocketmq.broker.ha.listener"].HaListener).store
+        self._folder = tempfile.TemporaryDirectory()
+        store = MessageStore(
+            StoreConfig(store_path_root_dir=self._folder.name),
+            clock=SystemClock(),
+            store_host=bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F)),
+        )
+        store.opens_following = True
+        store.open()
+        following = store.following
+        assert following is not None
+        self._step = following.step
+        self.index = following._index
+        self._taking = _Taking(following, FollowState(), SystemClock())
+        self._taking.connection_made(_Sink())
+        following.begin_at(0)
+        self._position = 0
+
+    def slices(self, handle: Callable[[bytes], None], reads: Iterable[bytes]) -> list[bytes]:
+        """What a master sends for each of the reads. What came before is taken now."""
+        for frame in self._new():
+            self.take(frame)
+        self.index.drain()
+        found: list[bytes] = []
+        for read in reads:
+            handle(read)
+            found += self._new()
+        return found
+
+    def _new(self) -> Iterator[bytes]:
+        """What is new in the source."""
+        while piece := self._source.raw(self._position, 1 << 16):
+            yield struct.pack(">qi", self._position, len(piece)) + bytes(piece)
+            self._position += len(piece)
+
+    def take(self, frame: bytes) -> None:
+        self._taking.data_received(frame)
+        while self._step():
+            pass
+
+
 def _follow(works: dict[str, list[bytes]], address: str) -> None:
     host, _, port = address.rpartition(":")
     while True:
@@ -159,7 +241,7 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
         if name.startswith("grpc"):
             work = _handle_grpc(grpc, index, works[name], int(count))
         else:
-            work = _handle(connection, index, works[name], int(count))
+            work = _work(name, connection, index, works[name], int(count))
         asyncio.run_coroutine_threadsafe(work, loop).result()
         print(line, end="", flush=True)
 
@@ -168,6 +250,25 @@ def _end(failed: threading.ExceptHookArgs) -> None:
     """Whoever counts learns of it."""
     sys.__excepthook__(failed.exc_type, failed.exc_value or Exception(), failed.exc_traceback)
     os._exit(1)
+
+
+async def _work(name: str, connection: Any, index: Any, reads: list[bytes], count: int) -> None:
+    several = itertools.islice(itertools.cycle(reads), count)
+    if name.startswith(WAITED):
+        with _WaitingMaster(connection) as handle:
+            await _handle(handle, index, several)
+    elif name.startswith(COPIED):
+        slave = _slave()
+        slices = slave.slices(connection.data_received, several)
+        await _handle(slave.take, slave.index, slices)
+    else:
+        await _handle(connection.data_received, index, several)
+    assert not connection._waiting
+
+
+@functools.cache
+def _slave() -> _CopyingSlave:
+    return _CopyingSlave()
 
 
 def main() -> None:

@@ -81,6 +81,8 @@ def all_works() -> list[Work]:
         Work("send, 1 in a read", sends[:1024], 1024, 1),
         Work("send, ROCKETMQ header, 64 in a read", _joined(binary, 64), 32, 64),
         Work("send, batches of 16, 8 in a read", _joined(batches, 8), 32, 128),
+        Work("waited for, 64 in a read", _joined(sends, 64), 48, 64),
+        Work("copied, 64 in a slice", _joined(sends, 64), 48, 64),
         Work("pull of 32", pulls, 512, 1),
         Work("pull of 32, a tag of 1 %", tagged, 256, 1),
         Work("commit of an offset, by no member", _joined(commits, 8), 64, 8),

@@ -311,8 +311,9 @@ class Load:
         self._namesrv = namesrv
         self._over = False
         self.acknowledged: set[bytes] = set()
-        # Of each queue: offset -> body, and the offset that has to come next at the latest.
+        # Of each queue: offset -> body, and the largest offset.
         self.read: dict[int, dict[int, bytes]] = defaultdict(dict)
+        self._last: dict[int, int] = defaultdict(lambda: -1)
         self.skipped: list[str] = []
 
     @contextmanager
@@ -354,12 +355,11 @@ class Load:
 
     def _take(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
         for each in messages:
-            queue = self.read[each.queue_id]
-            if each.queue_offset > max(queue, default=-1) + 1:
-                self.skipped.append(
-                    f"{each.queue_id}: {max(queue, default=-1)} {each.queue_offset}"
-                )
-            queue[each.queue_offset] = each.body
+            last = self._last[each.queue_id]
+            if each.queue_offset > last + 1:
+                self.skipped.append(f"{each.queue_id}: {last} {each.queue_offset}")
+            self._last[each.queue_id] = max(last, each.queue_offset)
+            self.read[each.queue_id][each.queue_offset] = each.body
         return ConsumeResult.SUCCESS
 
     def more(self, count: int) -> None:

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all, send, small_config
+from tests.store.stores import HOST, Arrivals, open_store, read_all, send, small_config
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreNotWriteable
@@ -14,9 +14,10 @@ from pocketmq.store.following import STEP, Following
 KEYS = "KEYS\x01"
 
 
-def follower(root: Path) -> MessageStore:
+def follower(root: Path, arrivals: Arrivals | None = None) -> MessageStore:
     """An open store that follows."""
-    store = MessageStore(small_config(root), clock=ManualClock(), store_host=HOST)
+    config = small_config(root)
+    store = MessageStore(config, clock=ManualClock(), store_host=HOST, arrivals=arrivals)
     store.opens_following = True
     store.open()
     return store
@@ -175,6 +176,70 @@ def test_what_is_no_record_stops_it_for_good(tmp_path: Path, where: str) -> None
     assert slave.commit_log_max_position == second
     with pytest.raises(Diverged):
         following.step()
+    slave.close()
+    master.close()
+
+
+def test_many_at_once_is_the_same_as_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever byte of a plain record is another one: the same is taken, or the same is said."""
+    master = open_store(tmp_path / "m")
+    for number in range(3):
+        properties = f"{KEYS}k{number}\x02TAGS\x01t\x02".encode()
+        master.append("T", 0, b"body", properties, 0, 0, 1, HOST)
+    whole = bytes(master.raw(0, 1 << 20) or b"")
+    master.close()
+    size = int.from_bytes(whole[:4], "big")
+    made = 0
+
+    def taken(data: bytes) -> tuple[object, ...]:
+        nonlocal made
+        slave = follower(tmp_path / str(made))
+        made += 1
+        following = slave.following
+        assert following is not None
+        # The first alone: from then on its queue is known.
+        following.receive(data[:size])
+        following.step()
+        following.receive(data[size:])
+        said = ""
+        try:
+            following.step()
+        except Diverged as error:
+            said = str(error)
+        pending = list(following._index.pending)
+        entries = {queue: slave.entries(*queue, 0, 10) for queue in slave.queues()}
+        found = (slave.commit_log_max_position, said, pending, entries)
+        slave.close()
+        return found
+
+    # The last byte of each field and of the body, the topic with its size, and where the properties begin.
+    last = [3, 7, 11, 15, 19, 27, 35, 39, 47, 55, 63, 71, 75, 83, 87, 91]
+    for place in (*last, *range(92, 97)):
+        data = bytearray(whole)
+        data[size + place] ^= 0x41
+        quick = taken(bytes(data))
+        with monkeypatch.context() as slow:
+            slow.setattr(Following, "_take_plain", lambda *_: 0)
+            assert taken(bytes(data)) == quick, place
+
+
+def test_who_waits_for_a_queue_is_told_of_each_entry(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    awaited = {("T0", 0)}
+    arrivals = Arrivals(
+        arrived=lambda *event: told.append(event[:3]),
+        awaited=lambda *queue: queue in awaited,
+    )
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s", arrivals)
+    for number in range(12):
+        send(master, f"T{number % 2}", 0)
+    copy(master, slave, chance=random.Random(1))
+    # A queue's first record makes it, and is told without being asked for.
+    assert [event for event in told if event != ("T1", 0, 1)] == [
+        ("T0", 0, offset) for offset in range(1, 7)
+    ]
     slave.close()
     master.close()
 

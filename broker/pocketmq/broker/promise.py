@@ -33,9 +33,7 @@ class Promise:
 
     def ask_slaves(self, end: int, done: Callable[[ResponseCode], object]) -> ResponseCode | None:
         """Wait for the slaves only, see Replicas.ask; SUCCESS if that is not required."""
-        if not self.replicas.wanted:
-            return ResponseCode.SUCCESS
-        if self.is_sync_flush:
+        if self.is_sync_flush and self.replicas.wanted:
             # The disk works while the slaves do.
             self._store.flushed(end)
         return self.replicas.ask(end, done)

@@ -83,14 +83,16 @@ class HaListener:
         for connection in list(self.connections):
             connection.abort()
 
-    def wake(self) -> None:
-        """Send what is pending in the next turn of the loop."""
+    def wake(self) -> bool:
+        """Send what is pending in the next turn of the loop. Returns: whether that is scheduled."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
             self._loop.call_soon(self._send)
+        return self._is_due
 
     def _send(self) -> None:
         self._is_due = False
+        self.replicas.sent()
         now_ms = self.monotonic_ms()
         more = [connection.step(now_ms) for connection in list(self.connections)]
         if any(more):

@@ -5,7 +5,8 @@
    With enableAutoInSyncReplicas as many as are in sync, at least minInSyncReplicas.
 2. SLAVE_NOT_AVAILABLE at once if too few slaves are in sync; FLUSH_SLAVE_TIMEOUT if they have not
    acknowledged it within slaveTimeout. The message is stored in both cases.
-3. Waits begin in the order of the log and have the same time-out, so they end first in, first out.
+3. Waits begin in the order of the log and have the same time-out, so they end first in, first out. Those that
+   begin in one turn of the loop are sent to the slaves together; only the first of them checks the slaves.
 4. A send that wants to wait is refused while fewer than minInSyncReplicas are in sync: it is not stored.
 """
 
@@ -21,13 +22,19 @@ Done = Callable[[ResponseCode], object]
 
 
 class Replicas:
-    """Owner of the waits. asked: called when there is something to send to slaves at once."""
+    """Owner of the waits.
+
+    asked: called when there is something to send to slaves at once; returns True if that is scheduled.
+    Whoever sends it calls `sent`.
+    """
 
     def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves) -> None:
         self._config = config
         self._monotonic_ms = clock.monotonic_ms
         self.slaves = slaves
-        self.asked: Callable[[], None] = lambda: None
+        self.asked: Callable[[], bool] = lambda: False
+        # Until when those wait that ask before `sent`; 0: the next one is looked at.
+        self._until_ms = 0
         # (position, until when in monotonic ms, who waits)
         self._waiting: deque[tuple[int, int, Done]] = deque()
 
@@ -69,7 +76,11 @@ class Replicas:
 
         Returns: the code when that is known already; None: `done` is called with it, once.
         """
-        count = self.needed
+        until_ms = self._until_ms
+        if until_ms:
+            self._waiting.append((position, until_ms, done))
+            return None
+        count = self.needed if self.wanted else 0
         if not count:
             return ResponseCode.SUCCESS
         acked = self.slaves.acked_by(count)
@@ -77,9 +88,15 @@ class Replicas:
             return ResponseCode.SUCCESS
         if acked < 0:
             return ResponseCode.SLAVE_NOT_AVAILABLE
-        self.asked()
-        self._waiting.append((position, self._monotonic_ms() + self._config.slave_timeout, done))
+        until_ms = self._monotonic_ms() + self._config.slave_timeout
+        self._waiting.append((position, until_ms, done))
+        if self.asked():
+            self._until_ms = until_ms
         return None
+
+    def sent(self) -> None:
+        """What this turn of the loop waits for is on its way to the slaves."""
+        self._until_ms = 0
 
     def acked(self) -> None:
         """Answer those whose position slaves have reported."""
@@ -98,5 +115,6 @@ class Replicas:
 
     def release(self) -> None:
         """Answer everyone: the broker stops, or is no longer the master."""
+        self._until_ms = 0
         while self._waiting:
             self._waiting.popleft()[2](ResponseCode.FLUSH_SLAVE_TIMEOUT)

@@ -75,7 +75,10 @@ def _own(own: OwnLog, begin: int, end: int) -> bytes:
 
 
 def _first_difference(one: bytes, other: bytes) -> int:
-    """>>> _first_difference(b"abc", b"abd"), _first_difference(b"ab", b"ab") (2, 2)"""
+    """
+    >>> _first_difference(b"abc", b"abd"), _first_difference(b"ab", b"ab")
+    (2, 2)
+    """
     for at, (a, b) in enumerate(zip(one, other, strict=True)):
         if a != b:
             return at

@@ -160,8 +160,7 @@ class SendMessageProcessor:
         opaque = int(number)
         reply = self._answers.one_json(opaque, position, queue_id, queue_offset)
         if end:
-            request = RemotingCommand(plain.code, opaque=opaque)
-            return self._kept.when_kept(request, connection, end, reply) or b""
+            return self._kept.park(plain.code, connection, end, reply) or b""
         return reply
 
     def _put(
