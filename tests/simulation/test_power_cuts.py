@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.machine import Machine
 from tests.store.stores import open_store, read_all, send
+from tests.store.test_timer import Timers
 
 from pocketmq.store import MessageStore
 
@@ -61,3 +62,24 @@ def test_what_was_flushed_is_there_after_every_power_cut(seed: int) -> None:
         store = open_store(Path(disk.root), message_index_enable=False)
         _check(store, flushed)
         store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_timer_is_lost_when_the_power_goes_amid_a_clean_stop(seed: int) -> None:
+    """timercheck must not call delivered what is not on the disk yet: the log is flushed after the timers."""
+    with Machine(f"stop {seed}") as machine:
+        disk = machine.disk("store")
+        timers = Timers(Path(disk.root))
+        timers.send("T", "x", TIMER_DELAY_MS=2_000)
+        timers.work()
+        timers.store.flush_now()
+        timers.pass_ms(4_000)
+        assert timers.delivered("T") == ["x"]
+        timers.timer.close()
+        disk.after_power_cut()
+        timers.store.close()
+        timers.folder = Path(disk.root)
+        timers.open()
+        timers.pass_ms(2_000)
+        assert "x" in timers.delivered("T")
+        timers.close()

@@ -190,8 +190,11 @@ class TimerService:
             self._check_file.save(replace(check, log_position=end))
 
     def sync(self) -> None:
-        """The same for the stop, which flushes the store's own log afterwards. Blocks. Raises: OSError."""
+        """The same for the stop. Blocks. Raises: OSError, StoreError."""
         self._sync_files()
+        if self._progress() != self._synced:
+            # As in _sync_in_pool; the power may go during the stop, too.
+            self._store.flush_now()
         self._save(self.check, self._log.end)
 
     # ------------------------------------------------------------ in
