@@ -3,9 +3,9 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, delays, replicas (see their modules), site (who is
-master where).
-Names are whole: the option `namespace` is not put before topics and groups here.
+Attributes: topics, groups, messages, settings, doctor, delays, replicas (see their modules), site (the
+cluster's masters).
+Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
 from collections.abc import Callable
@@ -43,11 +43,11 @@ class AdminOptions(ClientOptions):
 
 
 class Admin:
-    """Connections for administration; no heartbeat is sent, so no broker counts it as a client."""
+    """Connections for administration; it sends no heartbeats, so no broker counts it as a client."""
 
     @takes(AdminOptions)
     def __init__(self, config: AdminOptions) -> None:
-        """Raises: IllegalArgument for a bad option."""
+        """Create it without connecting. Raises: IllegalArgument for a bad option."""
         tls = config.tls
         self._remoting = RemotingClient(
             {},
@@ -91,5 +91,5 @@ class Admin:
         await self._remoting.__aexit__(*raised)
 
     async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
-        """Every broker address that the name servers know."""
+        """Return every broker address that the name servers know."""
         return await self.site.brokers(cluster)

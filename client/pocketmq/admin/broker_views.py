@@ -1,4 +1,4 @@
-"""Views: one account of a broker, from its own numbers (GET_BROKER_RUNTIME_INFO), for all faces."""
+"""Views: a broker's own figures (GET_BROKER_RUNTIME_INFO), for all user interfaces."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ FIGURES = (
 
 @dataclass(slots=True)
 class BrokerView:
-    """A broker as the name servers have it, and its numbers; failure: why it did not tell them."""
+    """A broker as the name servers know it, with its figures; failure: why it did not report them."""
 
     broker: ClusterBroker
     runtime: dict[str, str]
@@ -32,7 +32,9 @@ class BrokerView:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The fields that FIGURES names; None where the broker does not say, or did not answer."""
+        """Return the fields that FIGURES names; None if the broker does not report them, or did
+        not answer.
+        """
         return dict.fromkeys(FIGURES) if self.failure is not None else figures_of(self.runtime)
 
 
@@ -44,13 +46,15 @@ async def broker_view(admin: Admin, broker: ClusterBroker) -> BrokerView:
 
 
 async def cluster_view(admin: Admin, cluster: str | None = None) -> list[BrokerView]:
-    """Every broker of a cluster or of the site, all asked at once. Raises: IllegalArgument, RemotingError."""
+    """View every broker of a cluster or of all, queried concurrently. Raises: IllegalArgument,
+    RemotingError.
+    """
     brokers = await admin.brokers(cluster)
     return await asyncio.gather(*(broker_view(admin, each) for each in brokers))
 
 
 def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
-    """The fields that FIGURES names; None where the broker does not say."""
+    """Return the fields that FIGURES names; None if the broker does not report them."""
 
     def number(name: str) -> int:
         return integer(runtime.get(name)) or 0

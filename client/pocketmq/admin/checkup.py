@@ -1,7 +1,7 @@
-"""Checkup: gathers from brokers and members what a diagnosis of a group needs (remoting.diagnosis).
+"""Checkup: gathers from brokers and members what the diagnosis of a group needs (remoting.diagnosis).
 
-Rates are those of the brokers' counters over the last minute (VIEW_BROKER_STATS_DATA), which Apache's brokers
-have, too. What cannot be had is left out of the diagnosis, never guessed.
+Rates come from the brokers' counters over the last minute (VIEW_BROKER_STATS_DATA), which Apache's brokers
+have, too. What cannot be obtained is left out of the diagnosis, never guessed.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ class Checkup:
 
 
 async def check_group(admin: Admin, group: str, limits: Thresholds | None = None) -> Checkup:
-    """Look at one group whole. limits: the brokers' own where not given."""
+    """Diagnose a group. limits: default to the brokers' own."""
     view = await group_view(admin, group)
     facts = await gather_facts(admin, view)
     return Checkup(view, diagnose(facts, limits or await thresholds(admin)))
 
 
 async def thresholds(admin: Admin) -> Thresholds:
-    """Those of the first broker that tells its settings; brokers of one site should have the same."""
+    """Return the limits of the first broker that reports its settings; brokers of a cluster should agree."""
     for master in await admin.site.masters():
         try:
             return Thresholds.of(await admin.settings.broker(master.address))
@@ -54,7 +54,7 @@ async def thresholds(admin: Admin) -> Thresholds:
 
 
 async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
-    """What is known of the group, for `diagnose`."""
+    """Return what is known of the group, for `diagnose`."""
     group = view.group
     names = {row.queue.topic for row in view.progress} | own_topics(view.stored).keys()
     topics = sorted(name for name in names if not is_retry_topic(name))
@@ -103,7 +103,7 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
 
 
 async def _rate(admin: Admin, topic: str, name: str, key: str) -> float | None:
-    """A counter's rate over the topic's brokers; what was never counted is 0, None if nobody answers."""
+    """Return a counter's rate over the topic's brokers; 0 if never counted, None if no broker answers."""
     try:
         masters = await admin.site.masters_of(topic)
     except PocketMQError:
@@ -141,7 +141,9 @@ def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:
 
 
 def _stuck(info: RunningInfo, now_ms: int) -> tuple[int, str]:
-    """How long the member has finished nothing in its slowest queue that holds messages, and which it is."""
+    """Return how long, in ms, the member has finished nothing in its slowest non-empty queue, and that
+    queue.
+    """
     slowest = (0, "")
     for queue, row in info.queues.items():
         held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
@@ -156,7 +158,7 @@ def _stuck(info: RunningInfo, now_ms: int) -> tuple[int, str]:
 
 
 def _unread(view: GroupView) -> int:
-    """Queues with messages without an owner, when every member has said which it has."""
+    """Return the number of non-empty queues without an owner, if every member reported its queues."""
     if not view.members or any(each.info is None for each in view.members):
         return 0
     return sum(row.owner is None and row.lag > 0 for row in view.progress)

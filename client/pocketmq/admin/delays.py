@@ -1,4 +1,4 @@
-"""Delays: what waits in the brokers: delay levels, and messages for a time of their own.
+"""Delays: messages that wait in the brokers, for a delay level or for a delivery time.
 
 Counts come from every broker that knows the request (RocketMQ from 5.0 on); single messages only from
 PocketMQ's own request 900003 (PocketRequestCode).
@@ -22,9 +22,9 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One message that waits. Times are ms since 1970; recall_handle takes it back (Producer.recall).
+    """One waiting message. Times are ms since 1970; recall_handle cancels it (Producer.recall).
 
-    offset_msg_id: of the record that waits; empty when the broker does not tell it.
+    offset_msg_id: of the waiting record; empty if the broker does not report it.
     """
 
     broker: str
@@ -41,11 +41,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDelays:
-    """What waits in one broker.
+    """The messages that wait in one broker.
 
-    levels: delay level -> messages in its queue that were not delivered yet. counts: topic -> messages for
-    a time of their own; None: the broker does not know of such. messages: the next of these; None: it
-    cannot list them. behind_ms: how late their delivery is.
+    levels: delay level -> undelivered messages in its queue. counts: topic -> messages with a delivery
+    time; None: the broker does not support these. messages: the next of them; None: it cannot list them.
+    behind_ms: how late their delivery is.
     """
 
     broker: str
@@ -57,7 +57,7 @@ class BrokerDelays:
 
 @dataclass(frozen=True, slots=True)
 class DelayLevel:
-    """A delay level of one broker. begin, end: offsets in its queue of what waits."""
+    """A delay level of one broker. begin, end: offsets in its queue of the waiting messages."""
 
     number: int
     name: str
@@ -66,7 +66,7 @@ class DelayLevel:
 
     @property
     def delay_ms(self) -> int:
-        """As its name says.
+        """Return the delay that its name states.
 
         >>> DelayLevel(2, "5s", 0, 0).delay_ms
         5000
@@ -79,14 +79,14 @@ class DelayLevel:
 
 
 class Delays:
-    """What `admin.delays` can do."""
+    """The operations of `admin.delays`."""
 
     def __init__(self, site: Site, settings: SiteSettings) -> None:
         self._site = site
         self._settings = settings
 
     async def levels(self, address: str) -> list[DelayLevel]:
-        """The delay levels of the broker at `address`, from 1 on. Raises: RemotingError."""
+        """Return the delay levels of the broker at `address`, from 1 on. Raises: RemotingError."""
         names = (await self._settings.broker(address)).get("messageDelayLevel", _DEFAULT_LEVELS)
         spans = _spans(await self._settings.runtime(address))
         return [
@@ -97,7 +97,8 @@ class Delays:
     async def list(
         self, topic: str | None = None, *, count: int = 32, cluster: str | None = None
     ) -> list[BrokerDelays]:
-        """What waits in each master, with up to `count` (1 to 1000) of the next messages (of one topic).
+        """Return what waits in each master, with up to `count` (1 to 1000) of the next messages (of one
+        topic).
 
         Raises: RemotingError, IllegalArgument for an unknown cluster.
         """
@@ -128,9 +129,9 @@ class Delays:
         return found
 
     async def recall(self, broker: str, topic: str, handle: str) -> str:
-        """Take a message back that waits for a time of its own; returns its id.
+        """Cancel a message that waits for its delivery time; return its id.
 
-        Raises: BrokerRefused when it is due or gone, or the broker takes none back; NoMaster.
+        Raises: BrokerRefused if it is due or gone, or the broker does not support it; NoMaster.
         """
         [master, *_] = await self._site.masters(None, broker)
         return await self._site.api.recall(master.address, topic, TOOLS_GROUP, handle)
@@ -145,7 +146,8 @@ class Delays:
 
 
 def _spans(runtime: dict[str, str]) -> dict[int, tuple[int, int]]:
-    """Offsets of what waits, by level: GET_BROKER_RUNTIME_INFO's `scheduleMessageOffset_3: "next,end"`.
+    """Return the offsets of waiting messages by level: GET_BROKER_RUNTIME_INFO's `scheduleMessageOffset_3:
+    "next,end"`.
 
     >>> _spans({"scheduleMessageOffset_3": "4,10", "bootTimestamp": "1"})
     {3: (4, 10)}

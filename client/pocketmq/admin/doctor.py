@@ -1,4 +1,4 @@
-"""Doctor: what only PocketMQ's brokers know: differing members, true verdicts, modes of groups. Ours.
+"""Doctor: knowledge of PocketMQ's brokers only: differing members, verdicts, modes of groups. Ours.
 
 Requests 900001 and 900002 (PocketRequestCode), and the group attribute `group.mode`. An Apache broker answers
 the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mixed cluster works.
@@ -22,17 +22,17 @@ MODE_ATTRIBUTE = "group.mode"
 
 
 class Doctor:
-    """What `admin.doctor` can do. The answers are the brokers' JSON, see PocketRequestCode."""
+    """The operations of `admin.doctor`. Results are the brokers' JSON, see PocketRequestCode."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._api = site.api
 
     async def groups(self, group: str | None = None) -> dict[str, list[dict[str, Any]]]:
-        """By broker name: that group whole, or every group with a finding.
+        """Return everything about one group, or every group with a finding, by broker name.
 
         A group: {"group", "mode", "members", "findings", "subGroups"}. Brokers that do not know the request
-        or do not answer are left out: {} means that nobody could tell.
+        or do not answer are left out: {} means that no broker could tell.
         """
         asked = self._site.ask_each(
             await self._site.masters(),
@@ -53,10 +53,10 @@ class Doctor:
         queue_offset: int | None = None,
         group: str | None = None,
     ) -> dict[str, Any] | None:
-        """What became of a message by its id (offset id, or unique key with its topic) or its place.
+        """Track a message by its id (offset id, or unique key with its topic) or its place.
 
-        broker: the name of the one that has it; else all are asked. Returns: the answer of
-        GET_MESSAGE_TRACK; None when no broker that could tell has the message.
+        broker: the name of the one that stores it; else all are asked. Returns: the answer of
+        GET_MESSAGE_TRACK; None if no broker that supports this has the message.
         """
         header = GetMessageTrackHeader(msg_id, topic, queue_id, queue_offset, group)
         async for _, told in self._site.ask_each(
@@ -70,9 +70,9 @@ class Doctor:
         return None
 
     async def set_mode(self, group: str, mode: str | None) -> list[str]:
-        """Set how a group behaves when its members differ; None: as the broker's groupMode says.
+        """Set how a group treats members that subscribe differently; None: use the broker's groupMode.
 
-        The rest of its configuration stays; where it is not configured yet it gets the defaults.
+        The rest of its configuration is kept; a broker without one creates it with defaults.
         Returns: names of the brokers. Raises: BrokerFailed for an unknown mode.
         """
         attribute = {f"+{MODE_ATTRIBUTE}": mode} if mode else {f"-{MODE_ATTRIBUTE}": ""}
@@ -95,7 +95,7 @@ class Doctor:
         return [master.name for master in masters]
 
     async def is_pocketmq(self, address: str) -> bool:
-        """Whether a broker knows PocketMQ's own requests. Raises: RemotingError."""
+        """Return True if a broker knows PocketMQ's own requests. Raises: RemotingError."""
         try:
             await self._api.ask(
                 address,

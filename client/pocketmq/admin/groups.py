@@ -27,7 +27,7 @@ _ASKED_TOGETHER = 64
 
 
 class Groups:
-    """What `admin.groups` can do."""
+    """The operations of `admin.groups`."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -38,7 +38,7 @@ class Groups:
     async def create(
         self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Make or change a group on the masters chosen as for topics. Returns: their names."""
+        """Create or change a group on masters chosen as for topics. Returns: their names."""
         return await self._site.tell_each(
             await self._site.masters(cluster, broker),
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -61,7 +61,7 @@ class Groups:
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, GroupConfig]]:
-        """Every configured group by broker name."""
+        """Return every configured group by broker name."""
         masters = await self._site.masters(cluster, broker)
         asked = self._site.ask_each(masters, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return {
@@ -73,15 +73,15 @@ class Groups:
         }
 
     async def names(self) -> list[str]:
-        """Every configured group."""
+        """Return the names of all configured groups."""
         return sorted({name for groups in (await self.configs()).values() for name in groups})
 
     # ------------------------------------------------------------ members
 
     async def connection(self, group: str) -> GroupConnection:
-        """Who consumes as the group now, from the first broker that knows.
+        """Return the group's connected consumers, from the first broker that knows them.
 
-        Raises: ConsumerNotOnline when nobody does.
+        Raises: ConsumerNotOnline if there are none.
         """
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
@@ -100,7 +100,7 @@ class Groups:
         raise last
 
     async def producers(self, group: str) -> list[Member]:
-        """Who produces as the group now; none is []."""
+        """Return the group's connected producers; [] if there are none."""
         found: dict[str, Member] = {}
         async for _, told in self._site.ask_each(
             await self._site.masters(),
@@ -115,7 +115,7 @@ class Groups:
         return [found[client_id] for client_id in sorted(found)]
 
     async def all_producers(self) -> dict[str, list[dict[str, Any]]] | None:
-        """Every producer by group, as GET_ALL_PRODUCER_INFO tells it; None when no broker can (4.9).
+        """Return every producer by group, from GET_ALL_PRODUCER_INFO; None if no broker supports it (4.9).
 
         Each: {"clientId", "language", "lastUpdateTimestamp", "remoteIP", "version"}.
         """
@@ -135,7 +135,7 @@ class Groups:
         return {group: list(members.values()) for group, members in sorted(found.items())}
 
     async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> RunningInfo:
-        """What a consumer says of itself: queues, caches, rates; with `stack` its threads.
+        """Query a consumer's state: queues, caches, rates; with `stack` its threads.
 
         Raises: BrokerRefused (not online, no answer within 10 s).
         """
@@ -166,10 +166,10 @@ class Groups:
         owners: bool = False,
         partial: bool = False,
     ) -> list[QueueProgress]:
-        """How far the group is in each queue that it has offsets of, by queue.
+        """Return the group's progress in each queue that it has offsets of, by queue.
 
-        owners: also ask each member which queues it has; members that do not answer have none.
-        partial: leave out brokers that cannot be reached.
+        owners: also ask each member for its queues; members that do not answer have none. partial: leave
+        out brokers that cannot be reached.
         """
         rows: dict[MessageQueue, QueueProgress] = {}
         async for _, told in self._site.ask_each(
@@ -196,7 +196,7 @@ class Groups:
         ]
 
     async def owners(self, group: str) -> dict[MessageQueue, str]:
-        """Which member has which queue, as the members say it; several are joined by commas."""
+        """Return the owner of each queue, as the members report; several are joined by commas."""
         try:
             members = (await self.connection(group)).members
         except (ConsumerNotOnline, RemotingError):
@@ -204,7 +204,7 @@ class Groups:
         return owners_of(await self.running_infos(group, members))
 
     async def running_infos(self, group: str, members: Iterable[Member]) -> dict[str, RunningInfo]:
-        """What members say of themselves, by client id; those that do not answer soon are left out."""
+        """Query the members' state, by client id; those that do not answer soon are left out."""
         found: dict[str, RunningInfo] = {}
         turns = asyncio.Semaphore(_ASKED_TOGETHER)
 
@@ -225,11 +225,11 @@ class Groups:
     async def reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, dry: bool = False
     ) -> list[OffsetReset]:
-        """Move the group to the first message stored at or after a time; -1: to the end.
+        """Reset the group to the first message stored at or after a time; -1: to the end.
 
-        While members are online their broker tells them, and they write the new offsets; else the
-        offsets are written here. force: False moves backwards only. dry: say what would be done.
-        Raises: BrokerRefused when a broker has members but does not tell them.
+        While members are online, their broker tells them and they store the new offsets; else the offsets
+        are stored from here. force: False moves backwards only. dry: only report what would be done.
+        Raises: BrokerRefused if a broker has members but does not tell them.
         """
         plan = await self._plan_reset(group, topic, timestamp_ms, force=force)
         if dry:
@@ -263,7 +263,7 @@ class Groups:
         header: headers.ResetOffsetHeader,
         steps: Iterable[OffsetReset],
     ) -> None:
-        """Let a broker tell its members where to go on. Raises: BrokerRefused."""
+        """Have a broker send its members the new offsets. Raises: BrokerRefused."""
 
         async def tell() -> None:
             await self._api.ask(
@@ -305,14 +305,14 @@ class Groups:
         return sorted(plan, key=lambda step: step.queue)
 
     async def place(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write one offset, whatever it was. Members that are online may write theirs over it."""
+        """Store one offset, whatever it was. Online members may overwrite it with theirs."""
         addresses = dict(await self._site.masters_of(queue.topic))
         await self._api.update_consumer_offset(
             addresses[queue.broker_name], group, queue, offset, oneway=False
         )
 
     async def copy_offsets(self, source: str, target: str, topic: str) -> list[OffsetReset]:
-        """Give `target` the offsets that `source` has of a topic."""
+        """Copy `source`'s offsets of a topic to `target`."""
         rows = await self.progress(source, topic)
         old = {row.queue: row.consumer_offset for row in await self.progress(target, topic)}
         steps: list[OffsetReset] = []
@@ -323,7 +323,7 @@ class Groups:
 
 
 def owners_of(infos: Mapping[str, RunningInfo]) -> dict[MessageQueue, str]:
-    """Who has a queue; several, where members broadcast or are isolated, joined by commas."""
+    """Return the owner of each queue; several, if members broadcast or are isolated, joined by commas."""
     found: dict[MessageQueue, list[str]] = {}
     for client_id, info in infos.items():
         for queue in info.queues:

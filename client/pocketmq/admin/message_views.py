@@ -1,4 +1,4 @@
-"""Views: one account of a message for all faces: which one an id means, what became of it, what waits."""
+"""Views: messages for all user interfaces: look-up by id, tracks, waiting messages."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pocketmq.remoting.track import Verdict
 
 @dataclass(slots=True)
 class TrackView:
-    """What became of a message in one group. verdict: PocketMQ's, None from an Apache broker, which has only
+    """A message's track in one group. verdict: PocketMQ's, None from an Apache broker, which only has
     RocketMQ's track type, computed from offsets; deliveries: the broker's JSON, see GET_MESSAGE_TRACK.
     """
 
@@ -30,14 +30,14 @@ class TrackView:
 
 @dataclass(slots=True)
 class TracksView:
-    """By group. recorded_since: ms since 1970 of the first delivery that is remembered; None: none are."""
+    """Tracks by group. recorded_since: ms since 1970 of the first recorded delivery; None: there is none."""
 
     recorded_since: int | None
     tracks: list[TrackView]
 
 
 async def tracks_view(admin: Admin, message: MessageExt, group: str | None = None) -> TracksView:
-    """What became of a message, in each group of its topic or in one."""
+    """Track a message in each group of its topic, or in one."""
     told = await admin.doctor.track(
         topic=message.topic,
         broker=message.broker_name or None,
@@ -66,7 +66,7 @@ async def tracks_view(admin: Admin, message: MessageExt, group: str | None = Non
 
 
 async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
-    """The message of an id of either kind; of a client's id all topics are asked."""
+    """Return the message of an id of either kind; a client's id is searched in all topics."""
     try:
         address, _ = parse_offset_msg_id(msg_id)
         # Both kinds of ids are 32 hex digits: only one that names a broker of this site is an offset id.
@@ -90,14 +90,16 @@ async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
 def waiting_in(
     admin: Admin, master: ClusterBroker, level: DelayLevel, begin: int | None = None
 ) -> AsyncIterator[MessageExt]:
-    """What waits in a delay level of one broker, next due first. begin: an offset, not the next one's."""
+    """Yield what waits in a delay level of one broker, next due first. begin: an offset, not the next
+    one's.
+    """
     queue = MessageQueue(SCHEDULE_TOPIC, master.name, level.number - 1)
     at = level.begin if begin is None else begin
     return admin.messages.within(queue, at, level.end, address=master.address)
 
 
 async def first_of(messages: AsyncIterator[MessageExt], count: int) -> list[MessageExt]:
-    """At most `count` of them."""
+    """Return at most `count` of them."""
     found: list[MessageExt] = []
     if count > 0:
         async for message in messages:

@@ -1,4 +1,4 @@
-"""Messages: by id, by key, by time; what became of them; hand one to a consumer."""
+"""Messages: find them by id, key or time; track, resend or hand them to a consumer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -46,7 +46,7 @@ _NOT_RESENT = frozenset(
 
 
 class Messages:
-    """What `admin.messages` can do."""
+    """The operations of `admin.messages`."""
 
     def __init__(
         self, site: Site, topics: Topics, groups: Groups, clock: Clock, unique_keys: UniqueKeys
@@ -61,9 +61,9 @@ class Messages:
     # ------------------------------------------------------------ by id and key
 
     async def by_offset_id(self, msg_id: str, topic: str | None = None) -> MessageExt:
-        """The message of an offset id, asked of the broker that the id names.
+        """Return the message of an offset id, from the broker that the id names.
 
-        Raises: MessageCodecError when it is no such id; BrokerFailed when nothing is there.
+        Raises: MessageCodecError if the id is malformed; BrokerFailed if there is no message.
         """
         address, position = parse_offset_msg_id(msg_id)
         message = await self._api.view_message(address, position, topic)
@@ -85,12 +85,12 @@ class Messages:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[MessageExt]:
-        """Messages that carry the key, newest last. Raises: NoRoute."""
+        """Return the messages that have the key, newest last. Raises: NoRoute."""
         found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
         return [message for message in found if key in (message.keys or "").split(" ")]
 
     async def by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """Messages of a client's message id: one, or the copies of retries. Raises: NoRoute."""
+        """Return the messages with a client's message id: one, or the copies of retries. Raises: NoRoute."""
         found = await self._query(topic, unique_key, 32, 0, _FOREVER_MS, unique=True)
         return [m for m in found if m.properties.get("UNIQ_KEY") == unique_key]
 
@@ -108,7 +108,7 @@ class Messages:
         return sorted(found, key=lambda m: (m.store_timestamp, m.queue_offset))[-count_max:]
 
     async def by_id(self, msg_id: str, topic: str | None = None) -> MessageExt:
-        """The message of any id: an offset id, or with `topic` a client's message id.
+        """Return the message of any id: an offset id, or with `topic` a client's message id.
 
         Raises: QueryNotFound, NoRoute, MessageCodecError, BrokerFailed.
         """
@@ -135,7 +135,7 @@ class Messages:
     # ------------------------------------------------------------ by place and time
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at an offset of a queue; None when it is not there."""
+        """Return the message at an offset of a queue; None if there is none."""
         addresses = dict(await self._site.masters_of(queue.topic))
         found, _ = await self._pull(addresses[queue.broker_name], queue, offset, 1)
         return found[0] if found and found[0].queue_offset == offset else None
@@ -143,9 +143,9 @@ class Messages:
     async def last(
         self, queue: MessageQueue, count: int, expression: str = "*"
     ) -> tuple[list[MessageExt], int]:
-        """The newest messages of a queue, and the offset behind them, for `since`.
+        """Return the newest messages of a queue, and the offset behind them, for `since`.
 
-        With an expression at most those among the newest `count` entries.
+        With an expression, at most those among the newest `count` entries.
         """
         addresses = dict(await self._site.masters_of(queue.topic))
         address = addresses[queue.broker_name]
@@ -157,9 +157,9 @@ class Messages:
     async def since(
         self, queue: MessageQueue, offset: int, expression: str = "*", *, address: str | None = None
     ) -> tuple[list[MessageExt], int]:
-        """Some messages from `offset` on, and the offset to go on at: the same one when there are none.
+        """Return some messages from `offset` on, and the next offset: the same one if there are none.
 
-        address: whom to ask, when the topic has no route (the system's own).
+        address: the broker to ask, if the topic has no route (system topics).
         """
         if address is None:
             address = dict(await self._site.masters_of(queue.topic))[queue.broker_name]
@@ -175,7 +175,7 @@ class Messages:
         *,
         address: str | None = None,
     ) -> AsyncIterator[MessageExt]:
-        """Messages of a queue from offset `begin` on and before `end`, in order. address: see `since`."""
+        """Yield the messages of a queue in offsets [begin, end), in order. address: see `since`."""
         if address is None:
             address = dict(await self._site.masters_of(queue.topic))[queue.broker_name]
         at, following = begin - 1, begin
@@ -196,9 +196,9 @@ class Messages:
         queues: Iterable[MessageQueue] | None = None,
         expression: str = "*",
     ) -> AsyncIterator[MessageExt]:
-        """Messages stored from begin_ms on and before end_ms, queue by queue in their order.
+        """Yield the messages stored in [begin_ms, end_ms), queue by queue in their order.
 
-        The ends of the queues are taken once: what arrives later is not waited for. Raises: NoRoute.
+        The ends of the queues are read once: later messages are not waited for. Raises: NoRoute.
         """
         addresses = dict(await self._site.masters_of(topic))
         chosen = queues
@@ -224,7 +224,7 @@ class Messages:
         count: int,
         expression: str = "*",
     ) -> tuple[list[MessageExt], int]:
-        """Messages from `offset` on, and the offset to go on at. Nothing is waited for or committed."""
+        """Pull messages from `offset` on; return them and the next offset. Never waits, commits nothing."""
         header = headers.PullMessageHeader(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -250,7 +250,7 @@ class Messages:
     async def send(
         self, queue: MessageQueue, body: bytes, properties: Mapping[str, str] | None = None
     ) -> SendResult:
-        """Send one message to one queue, with a unique key of its own; nothing is tried again.
+        """Send one message to one queue, with a new unique key and without retries.
 
         properties: TAGS, KEYS, DELAY and the caller's own. Raises: NoRoute, BrokerRefused, RemotingError.
         """
@@ -284,10 +284,10 @@ class Messages:
     # ------------------------------------------------------------ dead letters
 
     async def resend_dead(self, message: MessageExt, group: str) -> SendResult:
-        """Give a dead letter to its group again, and to no other: by the group's retry topic.
+        """Send a dead letter to its group again, and to no other, through the group's retry topic.
 
-        Its count of failures begins anew. The dead letter itself stays where it is; the copy names it
-        (RESENT_FROM), so that `sent_again` finds it.
+        Its count of failures starts again. The dead letter itself stays; the copy names it (RESENT_FROM),
+        so that `sent_again` finds it.
         """
         topic = RETRY_PREFIX + group
         addresses = dict(await self._site.masters_of(topic))
@@ -321,7 +321,7 @@ class Messages:
         )
 
     async def sent_again(self, message: MessageExt, group: str) -> list[int]:
-        """When a dead letter was given to its group again (ms), as far as the copies are still stored."""
+        """Return when a dead letter was resent to its group (ms), as far as the copies are still stored."""
         key = message.properties.get("UNIQ_KEY")
         if not key:
             return []
@@ -340,7 +340,7 @@ class Messages:
     # ------------------------------------------------------------ what became of it
 
     async def track(self, message: MessageExt, *, group: str | None = None) -> list[Track]:
-        """What became of a message, in each group of its topic or in one."""
+        """Track a message in each group of its topic, or in one."""
         try:
             groups = [group] if group else await self._topics.groups(message.topic)
         except NoRoute:
@@ -355,7 +355,7 @@ class Messages:
     async def consume_directly(
         self, message: MessageExt, group: str, client_id: str
     ) -> ConsumeResultOfOne:
-        """Hand a stored message to one online consumer, past its queues and offsets.
+        """Hand a stored message to one online consumer, bypassing queues and offsets.
 
         Raises: BrokerRefused (not online, no answer within 10 s).
         """

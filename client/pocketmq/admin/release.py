@@ -1,19 +1,20 @@
-"""Release: what a change of subscriptions does to messages while it is rolled out, said beforehand. Ours.
+"""Release: predicts what a rolled-out change of subscriptions does to messages. Ours.
 
-Old and new members run side by side then. A wish is what a member asks of a topic; "all let through" is what
-passes the wish of every member, whoever heartbeats last and whoever has the queue (agreement, invariant 3).
+During the roll-out old and new members run side by side. A wish is a member's subscription of a topic; what
+passes the wishes of all members, whoever heartbeats last and holds the queue, is "common" (agreement,
+invariant 3).
 
-    mode         what new members wish, while an old one is there   what only old members wish
-    compatible   lost, but for what all let through                  lost to them, then nobody's
-    strict       lost, but for what the old let through              consumed until the last has left
+    mode         wishes of new members, while an old one is there   wishes of old members only
+    compatible   lost, except what is common                         lost to them, then nobody's
+    strict       lost, except what the old subscription matches      consumed until the last has left
     isolate      consumed                                            consumed; then kept for a while
 
 1. A topic that some members do not subscribe is not read in their queues: delayed, not lost. With
-   LAST_OFFSET a queue without an offset begins at its end, so what came before is lost.
-2. Nothing passes a group that has no member: when all old members have stopped before the first new one
-   starts, the new ones get all that they ask for from the group's offsets on.
-3. SQL92 is not compared: two texts that differ let different messages through. Clients do not filter by it,
-   so members are given what another expression lets through.
+   LAST_OFFSET a queue without an offset begins at its end, so earlier messages are lost.
+2. A group without members consumes nothing: if all old members stop before the first new one starts, the new
+   ones get everything they subscribe from the group's offsets on.
+3. SQL92 is not compared: different texts are taken to match different messages. Clients do not filter by it,
+   so members receive what another expression matches.
 """
 
 from collections import Counter
@@ -38,8 +39,8 @@ _SAMPLE_MAX = 64
 class Effect(StrEnum):
     """What happens to messages.
 
-    DROPPED: nobody asks for them any more, by the file's own will, and some may be unread still.
-    UNWANTED: given to members that did not ask for them.
+    DROPPED: no entry subscribes them any more, and some may still be unread. UNWANTED: delivered to members
+    that did not subscribe them.
     """
 
     LOST = "lost"
@@ -51,7 +52,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """One effect on messages of a topic (`*`: of any)."""
+    """One effect on messages of a topic (`*`: any topic)."""
 
     effect: Effect
     group: str
@@ -79,7 +80,7 @@ class TopicNow:
     sample: Counter[str] = field(default_factory=Counter)
 
     def recent(self, wish: Wish, given: Wish | None) -> int:
-        """How many of the newest messages a wish by tags lets through, and what is given does not."""
+        """Return how many of the newest messages a tag wish matches but `given` does not."""
 
         def passes(asked: Wish | None, tag: str) -> bool:
             return asked is not None and asked[0] == TAG and (not asked[1] or tag in asked[1])
@@ -93,7 +94,7 @@ class TopicNow:
 
 @dataclass(slots=True)
 class Running:
-    """A group before the release: what its members ask, each different subscription once."""
+    """A group before the release: its members' subscriptions, without duplicates."""
 
     group: str
     camps: list[Subscriptions] = field(default_factory=list)
@@ -109,7 +110,7 @@ class Running:
 
 @dataclass(slots=True)
 class Plan:
-    """A group's release. steps: an order of restarts that avoids what an order can avoid."""
+    """The release of one group. steps: an order of restarts that avoids what an order can avoid."""
 
     group: str
     consequences: list[Consequence]
@@ -124,7 +125,7 @@ class Plan:
 
 
 def plan(now: Running, future: Sequence[Description], replaced: Running | None = None) -> Plan:
-    """A release of one group. future: its entries; replaced: the group whose work it goes on with."""
+    """Plan the release of one group. future: its entries; replaced: the group whose work it continues."""
     return _Planner(now, future, replaced).plan()
 
 
@@ -200,7 +201,7 @@ class _Planner:
         self._look_at_dropped(topic, old, new)
 
     def _look_at_the_end(self, topic: str, new: Sequence[Wish | None]) -> None:
-        """Members that differ for good, as the file has them."""
+        """Note the effects of members that differ permanently, according to the file."""
         if len(set(new)) < 2 or self._now.mode == "isolate":
             return
         wished = [each for each in new if each is not None]
@@ -294,7 +295,7 @@ def _wish(subscriptions: Subscriptions, topic: str) -> Wish | None:
 
 
 def _given(wish: Wish, beside: Sequence[Wish]) -> Wish | None:
-    """What of a wish every other member lets through; None: nothing.
+    """Return the part of a wish that every other member lets through; None: nothing.
 
     >>> _given(("TAG", ("A", "B")), [("TAG", ("B", "C"))])
     ('TAG', ('B',))
@@ -310,7 +311,7 @@ def _given(wish: Wish, beside: Sequence[Wish]) -> Wish | None:
 
 
 def _asked_again(wish: Wish, wished: Iterable[Wish]) -> Wish | None:
-    """Of a wish what others ask for; None: nothing.
+    """Return the part of a wish that others subscribe; None: nothing.
 
     >>> _asked_again(("TAG", ("A", "B")), [("TAG", ("B",)), ("TAG", ("C",))])
     ('TAG', ('B', 'C'))
@@ -332,7 +333,7 @@ def _text(wish: Wish) -> str:
 
 
 async def running(admin: Admin, group: str, topics: Iterable[str] = ()) -> Running:
-    """A group as it runs now, with these topics besides its own. Raises: PocketMQError."""
+    """Return a group as it runs now, with these topics besides its own. Raises: PocketMQError."""
     view = await group_view(admin, group)
     found = Running(group, mode=view.mode or "compatible", has_offsets=bool(view.progress))
     if view.connection is not None:
@@ -363,7 +364,7 @@ async def _topic_now(admin: Admin, topic: str, lag: int) -> TopicNow:
 
 
 async def plan_release(admin: Admin, entries: Iterable[Description]) -> list[Plan]:
-    """Compare entries with what runs, a plan for each group, in the order of their names."""
+    """Compare entries with what runs; return a plan for each group, sorted by name."""
     by_group: dict[str, list[Description]] = {}
     for entry in entries:
         by_group.setdefault(entry.group, []).append(entry)
@@ -379,7 +380,7 @@ async def plan_release(admin: Admin, entries: Iterable[Description]) -> list[Pla
 
 
 def described(now: Running) -> list[Description]:
-    """What runs, as entries of a file."""
+    """Return what runs, as entries of a file."""
     model, begins = MessageModel(now.model), ConsumeFromWhere(now.consumes_from)
     return [
         Description(now.group, own_topics(camp), model, begins)

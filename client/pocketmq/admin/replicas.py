@@ -1,4 +1,4 @@
-"""Replicas: who follows whom, and changing that while the brokers run.
+"""Replicas: status of replication, and changes of role while the brokers run.
 
 The status is RocketMQ 5's request 907, which PocketMQ answers with more fields; changing a role is
 PocketMQ's own request 900004 (PocketRequestCode).
@@ -15,13 +15,15 @@ from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
 
 
 class Replicas:
-    """What `admin.replicas` can do."""
+    """The operations of `admin.replicas`."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
     async def find(self, broker: str | None, cluster: str | None = None) -> list[ClusterBroker]:
-        """Masters and slaves of a cluster, of one name, or one `ip:port`; None: all. Raises: NoMaster."""
+        """Return masters and slaves of a cluster, of one name, or one `ip:port`; None: all. Raises:
+        NoMaster.
+        """
         found = [
             each
             for each in await self._site.brokers(cluster)
@@ -34,7 +36,7 @@ class Replicas:
         return found
 
     async def status(self, address: str) -> dict[str, Any]:
-        """HARuntimeInfo of one broker. Raises: RemotingError."""
+        """Return HARuntimeInfo of one broker. Raises: RemotingError."""
         answer = await self._site.api.ask(address, RequestCode.GET_BROKER_HA_STATUS)
         return dict(fastjson.loads(answer.body))
 
@@ -48,10 +50,10 @@ class Replicas:
         broker_id: int | None = None,
         target: str | None = None,
     ) -> None:
-        """promote, demote or resync one broker; begin, hold, hand-to, end and undo move it to another.
+        """Promote, demote or resync one broker; or begin, hold, hand-to, end or undo a handover.
 
-        broker_id: of a master that is demoted; None: the first that no broker of its name has, for two with
-        one number take each other's place in routes. Raises: BrokerRefused with its reason.
+        broker_id: the new id of a demoted master; None: the first id free among the brokers of its name,
+        since two with the same id replace each other in routes. Raises: BrokerRefused with its reason.
         """
         if act == "demote" and broker_id is None:
             broker_id = await self._free_id(address)
@@ -59,7 +61,7 @@ class Replicas:
         await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)
 
     async def _free_id(self, address: str) -> int:
-        """The first number of a slave that is free among the brokers of that one's name."""
+        """Return the first slave id that is free among the brokers of the same name."""
         known = await self._site.brokers()
         names = {each.name for each in known if each.address == address}
         taken = {each.broker_id for each in known if each.name in names}

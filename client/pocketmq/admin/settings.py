@@ -1,4 +1,4 @@
-"""Settings and numbers of brokers and name servers, and the name servers' key-value table."""
+"""Settings and figures of brokers and name servers, and the name servers' key-value table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from pocketmq.remoting.settings import format_properties, parse_properties
 
 @dataclass(slots=True)
 class Counted:
-    """A counter. tps: a second, in the last minute; day: in 24 hours, None if no broker counts it; answers:
-    how many brokers have told."""
+    """A counter. tps: per second, in the last minute; day: in 24 hours, None if no broker counts it;
+    answers: how many brokers answered.
+    """
 
     tps: float = 0.0
     day: int | None = None
@@ -23,25 +24,25 @@ class Counted:
 
 
 class SiteSettings:
-    """What `admin.settings` can do; brokers are named by `ip:port`."""
+    """The operations of `admin.settings`; brokers are named by `ip:port`."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._api = site.api
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """A broker's numbers (GET_BROKER_RUNTIME_INFO)."""
+        """Return a broker's figures (GET_BROKER_RUNTIME_INFO)."""
         answer = await self._api.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = fastjson.loads(answer.body).get("table") or {}
         return {str(name): str(value) for name, value in table.items()}
 
     async def broker(self, address: str) -> dict[str, str]:
-        """A broker's settings."""
+        """Return a broker's settings."""
         answer = await self._api.ask(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8"))
 
     async def accounts(self, address: str) -> dict[str, Any]:
-        """A broker's accounts: globalWhiteAddrs, plainAccessConfigs as RocketMQ 4.9 names their fields.
+        """Return a broker's accounts: globalWhiteAddrs, plainAccessConfigs, in RocketMQ 4.9's field names.
 
         Raises: BrokerFailed where access is not checked; RequestNotSupported by brokers of 5.x.
         """
@@ -49,12 +50,12 @@ class SiteSettings:
         return dict(fastjson.loads(answer.body))
 
     async def update_broker(self, address: str, **settings: str) -> None:
-        """Change settings that may change while it runs. Raises: NoPermission, BrokerFailed."""
+        """Change runtime settings of a broker. Raises: NoPermission, BrokerFailed."""
         body = format_properties(settings).encode("utf-8")
         await self._api.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
 
     async def name_server(self, address: str) -> dict[str, str]:
-        """A name server's settings."""
+        """Return a name server's settings."""
         answer = await self._api.ask(address, RequestCode.GET_NAMESRV_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8"))
 
@@ -63,7 +64,9 @@ class SiteSettings:
         await self._api.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
 
     async def set_writable(self, broker_name: str, writable: bool) -> int:
-        """Wipe or add the write permission of a broker at every name server; returns the topics."""
+        """Remove or add the write permission of a broker at every name server; return the
+        number of topics.
+        """
         code = (
             RequestCode.ADD_WRITE_PERM_OF_BROKER
             if writable
@@ -81,8 +84,9 @@ class SiteSettings:
         return count
 
     async def stats(self, address: str, name: str, key: str) -> dict[str, dict[str, float]] | None:
-        """A counter's windows (VIEW_BROKER_STATS_DATA): statsMinute, statsHour, statsDay, each with sum,
-        tps and avgpt; None when the broker has not counted it."""
+        """Return a counter's windows (VIEW_BROKER_STATS_DATA): statsMinute, statsHour, statsDay, each with
+        sum, tps and avgpt; None if the broker has not counted it.
+        """
         try:
             answer = await self._api.ask(
                 address,
@@ -95,7 +99,7 @@ class SiteSettings:
         return found
 
     async def counted(self, addresses: Iterable[str], name: str, key: str) -> Counted:
-        """A counter over several brokers; those that do not tell are left out."""
+        """Sum up a counter over several brokers; those that do not answer are left out."""
         total = Counted()
         for address in addresses:
             try:

@@ -1,4 +1,4 @@
-"""Site: the cluster as administration sees it: who is master where, and whom to ask about what."""
+"""Site: the cluster as administration sees it: its masters, and which brokers to ask about what."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -20,15 +20,15 @@ class NoMaster(IllegalArgument):
 
 
 class Site:
-    """Look-ups that every subject of administration needs; nothing is remembered."""
+    """Look-ups for all subjects of administration; nothing is cached."""
 
     def __init__(self, api: MQClientApi) -> None:
         self.api = api
 
     async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
-        """Every broker address that the name servers know, by cluster, name and id.
+        """Return every broker address that the name servers know, by cluster, name and id.
 
-        Raises: IllegalArgument when the cluster is unknown.
+        Raises: IllegalArgument if the cluster is unknown.
         """
         found = await self.api.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         data = fastjson.loads(found.body)
@@ -56,7 +56,7 @@ class Site:
     async def masters(
         self, cluster: str | None = None, broker: str | None = None
     ) -> list[ClusterBroker]:
-        """The masters of a cluster, of one broker name or `ip:port`, or all.
+        """Return the masters of a cluster, of one broker name or `ip:port`, or all.
 
         Raises: NoMaster when there is none, IllegalArgument for an unknown cluster.
         """
@@ -71,18 +71,18 @@ class Site:
         return found
 
     async def route(self, topic: str) -> TopicRoute:
-        """Raises: NoRoute."""
+        """Return the route of a topic. Raises: NoRoute."""
         return await self.api.topic_route(topic)
 
     async def masters_of(self, topic: str) -> list[tuple[str, str]]:
-        """(broker name, address) of those that have the topic, a slave where the master is down.
+        """Return (broker name, address) of the topic's brokers, a slave's where the master is down.
 
         Raises: NoRoute.
         """
         return _reachable(await self.route(topic))
 
     async def masters_of_group(self, group: str) -> list[tuple[str, str]]:
-        """Where a group is known: the route of its retry topic; without one, every master."""
+        """Return the brokers that know a group: those of its retry topic; without a route, every master."""
         try:
             return await self.masters_of(RETRY_PREFIX + group)
         except NoRoute:
@@ -98,9 +98,9 @@ class Site:
         about: str = "",
         skipping: tuple[type[PocketMQError], ...] = (),
     ) -> AsyncIterator[tuple[str, Any]]:
-        """Name and answer, JSON or None, of brokers or (name, address), asked one after the other.
+        """Yield name and answer, JSON or None, of brokers or (name, address), asked one after the other.
 
-        skipping: whoever answers with one of these errors is left out. Raises: any other.
+        skipping: brokers that answer with one of these errors are left out. Raises: any other.
         """
         for each in brokers:
             name, address = (each.name, each.address) if isinstance(each, ClusterBroker) else each
@@ -119,7 +119,7 @@ class Site:
         *,
         about: str = "",
     ) -> list[str]:
-        """Have each of them do something. Returns: their names. Raises: the first refusal."""
+        """Send a command to each of them. Returns: their names. Raises: the first refusal."""
         return [name async for name, _ in self.ask_each(brokers, code, header, body, about=about)]
 
 
@@ -132,5 +132,5 @@ def _reachable(route: TopicRoute) -> list[tuple[str, str]]:
 
 
 def unique(items: Iterable[str]) -> list[str]:
-    """Sorted, each once."""
+    """Return them sorted, without duplicates."""
     return sorted(set(items))

@@ -1,4 +1,4 @@
-"""Views: one account of a topic for all faces: its kind, where it is, what it holds, its traffic.
+"""Views: a topic for all user interfaces: its kind, its brokers, its content, its traffic.
 
 Kinds by name. Source: TopicValidator, rocketmq-dashboard's filters.
 """
@@ -37,18 +37,18 @@ class TopicView:
 
     @property
     def count(self) -> int:
-        """Messages in all queues."""
+        """Return the number of messages in all queues."""
         return count_of(self.status)
 
     @property
     def places(self) -> list[tuple[BrokerData, QueueData]]:
-        """Each broker of the route with its queues, by name; one without queues is left out."""
+        """Return each broker of the route with its queues, by name; one without queues is left out."""
         return places_of(self.route)
 
 
 @dataclass(slots=True)
 class TopicTraffic:
-    """What came into a topic, and what went out of it to each group."""
+    """Messages into a topic, and out of it to each group."""
 
     came: Counted
     went: dict[str, Counted]
@@ -57,7 +57,7 @@ class TopicTraffic:
 def kind_of_topic(
     name: str, message_type: str | None = None, own: frozenset[str] = frozenset()
 ) -> str:
-    """One of TOPIC_TYPES. message_type: the attribute of 5.x; own: see `own_names`.
+    """Return one of TOPIC_TYPES. message_type: the attribute of 5.x; own: see `own_names`.
 
     >>> kind_of_topic("%DLQ%g"), kind_of_topic("T"), kind_of_topic("T", "FIFO")
     ('DLQ', 'NORMAL', 'FIFO')
@@ -72,12 +72,12 @@ def kind_of_topic(
 
 
 def own_names(brokers: Iterable[ClusterBroker]) -> frozenset[str]:
-    """Topics that brokers keep for themselves: a broker's and a cluster's name are such."""
+    """Return the topics that brokers keep for themselves: those named after a broker or a cluster."""
     return frozenset(name for each in brokers for name in (each.cluster, each.name))
 
 
 async def users_topics(admin: Admin, cluster: str | None = None) -> list[str]:
-    """Names of the topics that users made: no retries, no dead letters, none of the system."""
+    """Return the names of user topics: no retry, dead-letter or system topics."""
     own = own_names(await admin.brokers())
     names = await admin.topics.names(cluster)
     return [each for each in names if kind_of_topic(each, None, own) == "NORMAL"]
@@ -92,12 +92,12 @@ def places_of(route: TopicRoute) -> list[tuple[BrokerData, QueueData]]:
 
 
 def count_of(status: Iterable[QueueStatus]) -> int:
-    """Messages that these queues hold."""
+    """Return the number of messages in these queues."""
     return sum(each.count for each in status)
 
 
 async def topic_view(admin: Admin, topic: str, *, partial: bool = False) -> TopicView:
-    """Raises: NoRoute. partial: leave out what cannot be learned now."""
+    """View a topic. Raises: NoRoute. partial: leave out what cannot be obtained now."""
     route = await admin.topics.route(topic)
     status = await admin.topics.status(topic, partial=partial)
     groups: list[str] = []
@@ -110,7 +110,7 @@ async def topic_view(admin: Admin, topic: str, *, partial: bool = False) -> Topi
 
 
 async def topic_traffic(admin: Admin, topic: str, groups: Iterable[str]) -> TopicTraffic:
-    """As the counters of the topic's brokers have it. Raises: NoRoute."""
+    """Return the traffic counted by the topic's brokers. Raises: NoRoute."""
     at = [address for _, address in await admin.site.masters_of(topic)]
     counted = admin.settings.counted
     return TopicTraffic(

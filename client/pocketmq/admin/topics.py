@@ -14,7 +14,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class Topics:
-    """What `admin.topics` can do."""
+    """The operations of `admin.topics`."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -33,7 +33,7 @@ class Topics:
         order: bool = False,
         attributes: str | None = None,
     ) -> list[str]:
-        """Make or change a topic on the masters of a cluster, on one broker, or on all masters.
+        """Create or change a topic on the masters of a cluster, on one broker, or on all masters.
 
         order: also enter it into the name servers' order configuration. attributes: 5.x,
         `+message.type=FIFO`. Returns: names of the brokers.
@@ -86,7 +86,7 @@ class Topics:
         return unique(broker.name for broker in brokers)
 
     async def names(self, cluster: str | None = None) -> list[str]:
-        """All topics, or those of a cluster; system, retry and dead-letter topics among them."""
+        """Return all topics, or those of a cluster, including system, retry and dead-letter topics."""
         if cluster is None:
             found = await self._api.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
@@ -97,11 +97,11 @@ class Topics:
         return sorted(str(each) for each in fastjson.loads(found.body).get("topicList") or ())
 
     async def route(self, topic: str) -> TopicRoute:
-        """Which brokers have how many queues of it. Raises: NoRoute."""
+        """Return the route: the topic's brokers and their queues. Raises: NoRoute."""
         return await self._site.route(topic)
 
     async def configs(self, topic: str) -> dict[str, TopicConfig]:
-        """The topic's configuration by broker name. Raises: NoRoute."""
+        """Return the topic's configuration by broker name. Raises: NoRoute."""
         found: dict[str, TopicConfig] = {}
         for name, address in await self._site.masters_of(topic):
             try:
@@ -123,7 +123,9 @@ class Topics:
     async def all_configs(
         self, *, cluster: str | None = None, partial: bool = False
     ) -> dict[str, dict[str, TopicConfig]]:
-        """Every topic's configuration by broker name. partial: leave out brokers that cannot be reached."""
+        """Return every topic's configuration by broker name. partial: leave out brokers that cannot be
+        reached.
+        """
         masters = await self._site.masters(cluster)
         skipping = (RemotingError,) if partial else ()
         asked = self._site.ask_each(masters, RequestCode.GET_ALL_TOPIC_CONFIG, skipping=skipping)
@@ -136,7 +138,7 @@ class Topics:
         }
 
     async def status(self, topic: str, *, partial: bool = False) -> list[QueueStatus]:
-        """What each queue holds. partial: leave out brokers that cannot be reached.
+        """Return what each queue holds. partial: leave out brokers that cannot be reached.
 
         Raises: NoRoute, TopicNotExist.
         """
@@ -160,7 +162,7 @@ class Topics:
         return sorted(found, key=lambda each: each.queue)
 
     async def groups(self, topic: str) -> list[str]:
-        """Groups that consume the topic now, or have offsets of it. Raises: NoRoute."""
+        """Return the groups that consume the topic now, or have offsets of it. Raises: NoRoute."""
         found: set[str] = set()
         async for _, told in self._site.ask_each(
             await self._site.masters_of(topic),
@@ -172,7 +174,7 @@ class Topics:
         return sorted(found)
 
     async def exists(self, topic: str) -> bool:
-        """Whether the name servers know it."""
+        """Return True if the name servers know the topic."""
         try:
             await self._site.route(topic)
         except NoRoute:

@@ -19,7 +19,7 @@ class Track:
 
 
 async def track(groups: Groups, message: MessageExt, group: str) -> Track:
-    """What became of `message` in `group`; never raises for what a broker answers."""
+    """Return what became of `message` in `group`; never raises for a broker's answer."""
     try:
         connection = await groups.connection(group)
     except ConsumerNotOnline as error:

@@ -1,4 +1,4 @@
-"""What administration asks for and is told. Times in ms since 1970, offsets in messages."""
+"""The parameters and results of administration. Times in ms since 1970, offsets in messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in a queue; last_ms: store time of the last consumed message, 0 if gone.
+    """A group's progress in a queue; last_ms: store time of the last consumed message, 0 if gone.
 
-    owner: client id of the member that has the queue now; None when unknown.
+    owner: client id of the member that owns the queue now; None if unknown.
     """
 
     queue: MessageQueue
@@ -72,7 +72,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupConnection:
-    """Who consumes as a group, and the subscription that the broker keeps for the group."""
+    """The connected consumers of a group, and the subscription that the broker keeps for the group."""
 
     members: tuple[Member, ...]
     consume_type: str
@@ -83,7 +83,7 @@ class GroupConnection:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """What a consumer says of itself; data: the whole answer, as ConsumerRunningInfo names it."""
+    """The state that a consumer reports; data: the whole answer, as ConsumerRunningInfo names it."""
 
     client_id: str
     properties: Mapping[str, str]
@@ -105,7 +105,7 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResultOfOne:
-    """What one consumer made of one message that was handed to it directly."""
+    """How a consumer handled a message that was handed to it directly."""
 
     result: str
     spent_ms: int
@@ -113,7 +113,7 @@ class ConsumeResultOfOne:
 
 
 def queue_of(key: Any) -> MessageQueue:
-    """The MessageQueue of a JSON map's object key."""
+    """Parse the MessageQueue of a JSON map's object key."""
     if not isinstance(key, ObjectKey):
         raise TypeError(f"a queue is expected as a key, not {key!r}")
     return MessageQueue(str(key.get("topic")), str(key.get("brokerName")), int(key.get("queueId")))

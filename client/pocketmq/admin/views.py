@@ -1,7 +1,7 @@
-"""Views: one account of a group, for every face that shows it (console, command line, mqadmin).
+"""Views: a group for every user interface (console, command line, mqadmin).
 
-PocketMQ's brokers tell each member's own subscription and what their guard has found. Elsewhere each member
-is asked (GET_CONSUMER_RUNNING_INFO), as rocketmq-dashboard does, and compared by the same rules.
+PocketMQ's brokers report each member's own subscription and their guard's findings. With other brokers each
+member is asked (GET_CONSUMER_RUNNING_INFO), as rocketmq-dashboard does, and compared by the same rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from pocketmq.remoting.subscription import SubscriptionData
 
 @dataclass(slots=True)
 class GroupRow:
-    """A group in one row. members, lag: None when no broker that was reached could tell."""
+    """A group in one row. members, lag: None if no broker that was reached could tell."""
 
     group: str
     members: int | None = 0
@@ -34,7 +34,7 @@ class GroupRow:
 
 @dataclass(slots=True)
 class MemberView:
-    """own: what it asks for itself, None when it could not be learned; last_update_ms: its last heartbeat."""
+    """own: its own subscriptions, None if they could not be obtained; last_update_ms: its last heartbeat."""
 
     member: Member
     own: Subscriptions | None
@@ -44,7 +44,7 @@ class MemberView:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that it has, by its own word; the group's retry topic last."""
+        """Return the queues that the member reports as its own; the group's retry topic last."""
         return [] if self.info is None else sorted(self.info.queues, key=users_first)
 
 
@@ -52,9 +52,9 @@ class MemberView:
 class GroupView:
     """All that is known of a group.
 
-    connection: None when nobody is online, or those that were reached know of nobody (failure). told: what
-    each PocketMQ broker says, by its name. findings: where members differ, with the broker that says so, None
-    where it was compared here. known: members whose own subscription is known.
+    connection: None if nobody is online, or no reachable broker knows the group (failure). told: what each
+    PocketMQ broker reports, by its name. findings: where members differ, with the reporting broker, None if
+    compared here. known: members whose own subscription is known.
     """
 
     group: str
@@ -67,12 +67,14 @@ class GroupView:
 
     @property
     def stored(self) -> Subscriptions:
-        """What the broker keeps for the group."""
+        """Return the subscriptions that the broker keeps for the group."""
         return {} if self.connection is None else self.connection.subscriptions
 
     @property
     def mode(self) -> str | None:
-        """`compatible`, `strict` or `isolate`; several where brokers differ; None: no broker has modes."""
+        """Return `compatible`, `strict` or `isolate`; several where brokers differ; None: no broker has
+        modes.
+        """
         return ", ".join(sorted({str(each["mode"]) for each in self.told.values()})) or None
 
     @property
@@ -84,12 +86,12 @@ class GroupView:
         return lag_of(self.progress)
 
     def lag_in(self, topic: str) -> int:
-        """Messages behind in one topic."""
+        """Return the lag in one topic, messages."""
         return lag_of(row for row in self.progress if row.queue.topic == topic)
 
     @property
     def sub_groups(self) -> int:
-        """Sub-groups that an isolated group has now."""
+        """Return the current number of sub-groups of an isolated group."""
         counts = (
             sum(each["state"] == "active" for each in told["subGroups"])
             for told in self.told.values()
@@ -98,7 +100,9 @@ class GroupView:
 
     @property
     def agreement(self) -> tuple[str, bool | None, str]:
-        """Who says it (guard, members, none), whether the members agree (None: unknown), one sentence."""
+        """Return the source (guard, members, none), whether the members agree (None: unknown), and a
+        sentence.
+        """
         count = len(self.members)
         if not count and self.failure is not None:
             return (
@@ -127,17 +131,19 @@ class GroupView:
 
 
 def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
-    """Order of queues: a group's retry topic, which every member has besides, last."""
+    """Sort key of queues: those of a group's retry topic, which every member also has, come last."""
     return is_retry_topic(queue.topic), queue
 
 
 def lag_of(rows: Iterable[QueueProgress]) -> int:
-    """Messages behind, over all queues; one that has committed beyond the end is not ahead of others."""
+    """Return the lag over all queues, messages; an offset beyond a queue's end counts as 0, not as
+    negative.
+    """
     return sum(max(0, row.lag) for row in rows)
 
 
 async def group_row(admin: Admin, group: str) -> GroupRow:
-    """A group in one row; what cannot be reached is None."""
+    """Return a group in one row; what cannot be reached is None."""
     row = GroupRow(group)
     try:
         connection = await admin.groups.connection(group)
@@ -159,7 +165,7 @@ async def group_row(admin: Admin, group: str) -> GroupRow:
 
 
 async def member_count(admin: Admin, group: str) -> int:
-    """How many members are online."""
+    """Return the number of online members."""
     try:
         return len((await admin.groups.connection(group)).members)
     except ConsumerNotOnline:
@@ -167,7 +173,7 @@ async def member_count(admin: Admin, group: str) -> int:
 
 
 async def group_view(admin: Admin, group: str) -> GroupView:
-    """All that can be learned of a group; members and brokers that do not answer are left out."""
+    """View a group; members and brokers that do not answer are left out."""
     connection, failure = None, None
     try:
         connection = await admin.groups.connection(group)
@@ -208,7 +214,7 @@ async def group_view(admin: Admin, group: str) -> GroupView:
 def _own(
     told: Mapping[str, Mapping[str, Any]], infos: Mapping[str, RunningInfo]
 ) -> tuple[dict[str, Subscriptions], dict[str, int]]:
-    """Each member's own subscription and last heartbeat, by client id."""
+    """Return each member's own subscription and last heartbeat, by client id."""
     own: dict[str, Subscriptions] = {}
     seen_ms: dict[str, int] = {}
     for member in (each for group in told.values() for each in group["members"]):
@@ -221,7 +227,7 @@ def _own(
 
 
 def subscriptions_of(data: Iterable[Mapping[str, Any]]) -> dict[str, SubscriptionData]:
-    """A member's subscriptions by topic, from a broker's answer."""
+    """Parse a member's subscriptions by topic, from a broker's answer."""
     found = [SubscriptionData.from_json(each) for each in data]
     return {each.topic: each for each in found}
 
@@ -236,7 +242,7 @@ def _told_findings(told: Mapping[str, Mapping[str, Any]]) -> list[tuple[str | No
 
 
 def once(found: Iterable[tuple[str | None, Finding]]) -> list[tuple[str | None, Finding]]:
-    """Members register at every broker, so each has a finding of its own for the same difference."""
+    """Merge duplicates: members register at every broker, so each broker has its finding of a difference."""
     seen: dict[tuple[Any, ...], tuple[str | None, Finding]] = {}
     for broker, each in found:
         seen.setdefault((each.group, each.topic, each.camps), (broker, each))
@@ -244,7 +250,7 @@ def once(found: Iterable[tuple[str | None, Finding]]) -> list[tuple[str | None, 
 
 
 def _compared(view: GroupView) -> list[tuple[str | None, Finding]]:
-    """Findings in the guard's shape, from what the members themselves have said."""
+    """Return findings like the guard's, from what the members reported themselves."""
     if view.connection is None:
         return []
     own = [(each.member.client_id, each.own) for each in view.members if each.own is not None]
@@ -265,7 +271,7 @@ def _compared(view: GroupView) -> list[tuple[str | None, Finding]]:
 
 
 def _holders(view: GroupView, topic: str) -> dict[int, str | None]:
-    """Who has which queue of a topic, at one of its brokers: the others' queues are shared out alike."""
+    """Return the owner of each queue of a topic at one broker; unreported queues are allocated evenly."""
     holders: dict[MessageQueue, str | None] = dict.fromkeys(row.queue for row in view.progress)
     for member in view.members:
         holders.update(dict.fromkeys(member.queues, member.member.client_id))

@@ -1,4 +1,4 @@
-"""Waiting: how long the next message of a group has waited. No broker counts the look as consumption."""
+"""Waiting: how long the next message of a group has waited. The look does not count as consumption."""
 
 from collections.abc import Iterable
 
@@ -13,9 +13,9 @@ _RECORD_SIZE_MAX = 256 << 10
 
 
 async def waiting_ms(admin: Admin, rows: Iterable[QueueProgress]) -> int | None:
-    """Age of the next message in the queue that is furthest behind, in ms; 0 when nothing waits.
+    """Return the age of the next message in the queue with the greatest lag, ms; 0 if nothing waits.
 
-    None when it cannot be learned: the broker does not answer, the message is gone, or too large to be
+    None if it cannot be obtained: the broker does not answer, the message is gone, or too large to be
     fetched only for its time. Two requests: QUERY_CONSUME_QUEUE, VIEW_MESSAGE_BY_ID.
     """
     furthest = max(rows, key=lambda row: row.lag, default=None)

@@ -1,7 +1,7 @@
 """The RocketMQ client: producers and consumers for asyncio, in pure Python.
 
-`pocketmq.client.sync` has the same for programs without an event loop; `pocketmq.admin` administers.
-A name is loaded when it is first used, so that importing this package costs nothing.
+`pocketmq.client.sync` is the same for programs without an event loop; `pocketmq.admin` is for administration.
+Names are loaded on first use, so that importing this package costs nothing.
 """
 
 from importlib import import_module

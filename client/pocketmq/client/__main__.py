@@ -13,7 +13,7 @@ from typing import Any
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 2 for a consumer that cannot be found."""
+    """Return exit code 2 if a consumer cannot be found."""
     parser = argparse.ArgumentParser(prog="python -m pocketmq.client", description=__doc__)
     parser.add_argument("--describe", nargs="+", metavar="MODULE:NAME", required=True)
     found = [_described(parser, each) for each in parser.parse_args(arguments).describe]

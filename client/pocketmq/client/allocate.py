@@ -1,8 +1,8 @@
-"""Which queues of a topic belong to which member of a group: the six strategies (S14 to S20).
+"""Which queues of a topic belong to which member of a group: the six allocation strategies (S14 to S20).
 
-A strategy is a pure function of the sorted queues, the sorted client ids and one of those ids. All
-members of a group must use the same one; each works out its own share without asking the others, so the
-shares are disjoint and complete only because every member computes from the same two lists.
+A strategy is a pure function of the sorted queues, the sorted client ids and one of those ids. All members of
+a group must use the same one; each computes its own share without asking the others, so the shares are
+disjoint and complete only because every member computes from the same two lists.
 Source: org.apache.rocketmq.client.consumer.rebalance, 4.9.7 and 5.5.0; compared with those classes by
 tests/client/test_allocate.py.
 """
@@ -55,7 +55,9 @@ class _Named:
 
 
 def sort_key(client_id: str) -> bytes:
-    """Client ids are ordered by UTF-16 code units, as Java's String.compareTo does (wire.md trap 23)."""
+    """Return the sort key of client ids: UTF-16 code units, as in Java's String.compareTo (wire.md trap
+    23).
+    """
     return client_id.encode("utf-16-be", "surrogatepass")
 
 
@@ -82,7 +84,7 @@ averagely_by_circle: AllocateStrategy = _Named("AVG_BY_CIRCLE", _averagely_by_ci
 
 
 def by_config(queues: Iterable[MessageQueue]) -> AllocateStrategy:
-    """Always these queues, whoever else is in the group."""
+    """Allocate always these queues, whoever else is in the group."""
     return _Config(list(queues))
 
 
@@ -100,9 +102,9 @@ class _Config:
 
 
 def by_machine_room(rooms: Collection[str]) -> AllocateStrategy:
-    """Only queues of brokers named `room@broker` with a room of `rooms`; equal shares of those.
+    """Allocate equal shares of the queues of brokers named `room@broker` with a room in `rooms`.
 
-    What is left over when they are not divisible goes, one each, to the first members.
+    If they do not divide evenly, the first members get one more each.
     """
     mine = frozenset(rooms)
 
@@ -132,7 +134,9 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str],
     room_of_client: Callable[[str], str],
 ) -> AllocateStrategy:
-    """Queues of the own machine room by `inner`; queues of rooms without members by `inner` among all."""
+    """Allocate each room's queues to its own members by `inner`; those of rooms without
+    members, among all.
+    """
     return _Nearby(inner, room_of_queue, room_of_client)
 
 
@@ -178,7 +182,7 @@ class _Nearby:
 
 
 def md5_point(text: str) -> int:
-    """A point on the ring: the first four bytes of the MD5, as an unsigned number."""
+    """Return a point on the ring: the first four bytes of the MD5, as an unsigned number."""
     digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -186,7 +190,9 @@ def md5_point(text: str) -> int:
 def consistent_hash(
     virtual_nodes: int = 10, hash_function: Callable[[str], int] = md5_point
 ) -> AllocateStrategy:
-    """A queue belongs to the first of `virtual_nodes` points a member that is not before its own point."""
+    """Allocate by consistent hashing: a queue belongs to the next of the `virtual_nodes` points
+    per member.
+    """
     if virtual_nodes < 0:
         raise IllegalArgument(f"virtual_nodes must not be negative, not {virtual_nodes}")
 

@@ -1,7 +1,7 @@
 """MQClientApi: each request that a client makes, as one typed call. Source: MQClientAPIImpl, 4.9.7.
 
-Send and pull build their fields by hand, since they run for every
-message; a test compares them with the header tables.
+Send and pull build their fields by hand, since they run for every message; a test compares them with the
+header tables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class MQClientApi(Asking):
     # ------------------------------------------------------------ routes and membership
 
     async def topic_route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
-        """Raises: NoRoute when the name servers do not know the topic."""
+        """Return the route of a topic. Raises: NoRoute if the name servers do not know it."""
         found = await self.ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             headers.GetRouteInfoHeader(topic, accept_standard_json_only=True),
@@ -51,7 +51,7 @@ class MQClientApi(Asking):
     async def heartbeat(
         self, address: str, body: bytes, timeout_ms: int | None = None
     ) -> RemotingCommand:
-        """The answer, whose version and fields say what the broker can do."""
+        """Send a heartbeat; the answer's version and fields say what the broker can do."""
         return await self.ask(address, RequestCode.HEART_BEAT, None, body, timeout_ms=timeout_ms)
 
     async def unregister(
@@ -65,7 +65,7 @@ class MQClientApi(Asking):
         )
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """The client ids of a group. Raises: BrokerFailed when there is none."""
+        """Return the client ids of a group. Raises: BrokerFailed if there are none."""
         found = await self.ask(
             address,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
@@ -96,7 +96,7 @@ class MQClientApi(Asking):
     async def lock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
-        """Lock queues for this client; returns those that are now its own."""
+        """Lock queues for this client; return those that it holds now."""
         found = await self.ask(
             address,
             RequestCode.LOCK_BATCH_MQ,
@@ -145,15 +145,15 @@ class MQClientApi(Asking):
 
     @property
     def plain_frames(self) -> bool:
-        """Whether a frame may be put together by hand: JSON headers that nobody signs."""
+        """Return True if frames may be assembled by hand: JSON headers, unsigned."""
         return self._encoding == 0 and not self._remoting.signs
 
     def open_connection(self, address: str) -> OpenConnection | None:
-        """The connection to a broker if it is open already and may be written to directly."""
+        """Return the connection to a broker if it is already open and may be written to directly."""
         return self._remoting.open_connection(address)
 
     def frame(self, code: int, ext: dict[str, str], body: bytes, opaque: int) -> bytes:
-        """A request as `send` sends it, for a connection that is written to directly."""
+        """Encode a request as `send` does, for writing to a connection directly."""
         command = RemotingCommand(code, ext, body, opaque=opaque, encoding=self._encoding)
         return self._remoting.encoded(command)
 
@@ -161,7 +161,7 @@ class MQClientApi(Asking):
     def send_result(
         answer: RemotingCommand, unique_key: str, queue: MessageQueue, group: str, address: str
     ) -> SendResult | BrokerRefused:
-        """What an answer to a send means."""
+        """Interpret the answer to a send."""
         result = send_result(answer, unique_key, queue)
         if result is None:
             about = _about_send_to(queue.topic, queue.queue_id, group)
@@ -172,7 +172,7 @@ class MQClientApi(Asking):
     def send_failure(
         error: RemotingError, address: str, queue: MessageQueue, group: str
     ) -> RemotingError:
-        """The client's error for a send whose connection failed."""
+        """Return the client's error for a send whose connection failed."""
         return from_remoting(error, address, _about_send_to(queue.topic, queue.queue_id, group))
 
     async def send_oneway(self, address: str, code: int, ext: dict[str, str], body: bytes) -> None:
@@ -192,7 +192,7 @@ class MQClientApi(Asking):
         )
 
     async def recall(self, address: str, topic: str, group: str, handle: str) -> str:
-        """Take a delayed message back (5.x). Returns: its id."""
+        """Cancel a delayed message (5.x). Returns: its id."""
         found = await self.ask(
             address,
             RequestCode.RECALL_MESSAGE,
@@ -206,7 +206,7 @@ class MQClientApi(Asking):
     async def pull(
         self, address: str, ext: dict[str, str], timeout_ms: int, code: int = 11
     ) -> tuple[PullResult, bytes]:
-        """One pull; the messages come as the answer's body, not decoded. Raises: BrokerRefused, ..."""
+        """Pull once; the messages are the answer's body, not decoded. Raises: BrokerRefused, ..."""
         command = RemotingCommand(code, ext, encoding=self._encoding)
         try:
             answer = await self._remoting.invoke(address, command, timeout_ms)
@@ -220,7 +220,7 @@ class MQClientApi(Asking):
     async def pop(
         self, address: str, header: headers.PopMessageHeader, timeout_ms: int
     ) -> tuple[headers.PopMessageResponseHeader, bytes] | None:
-        """One pop (5.x); the messages are not decoded. None: nothing came in time. Raises: BrokerRefused."""
+        """Pop once (5.x); the messages are not decoded. None: none came in time. Raises: BrokerRefused."""
         what = f"popping (topic {header.topic!r}, group {header.consumer_group!r})"
         command = self._command(RequestCode.POP_MESSAGE, header)
         found = await self._answer(address, command, timeout_ms, what)
@@ -231,13 +231,13 @@ class MQClientApi(Asking):
         return headers.PopMessageResponseHeader.parse(found.ext), bytes(found.body)
 
     async def ack(self, address: str, header: headers.AckMessageHeader) -> None:
-        """A popped message is done. Raises: BrokerRefused, e.g. for a receipt that is not valid."""
+        """Acknowledge a popped message. Raises: BrokerRefused, e.g. for a receipt that is not valid."""
         await self.ask(address, RequestCode.ACK_MESSAGE, header, about=_about_receipt(header))
 
     async def change_invisible_time(
         self, address: str, header: headers.ChangeInvisibleTimeHeader
     ) -> headers.ChangeInvisibleTimeResponseHeader:
-        """A popped message comes again so long after now. Raises: BrokerRefused."""
+        """Change when a popped message is redelivered, counted from now. Raises: BrokerRefused."""
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
         found = await self.ask(address, code, header, about=_about_receipt(header))
         return headers.ChangeInvisibleTimeResponseHeader.parse(found.ext)
@@ -251,7 +251,7 @@ class MQClientApi(Asking):
         max_reconsume_times: int,
         timeout_ms: int,
     ) -> None:
-        """Have the broker store the message again for the group, later."""
+        """Have the broker redeliver the message to the group, later."""
         await self.ask(
             address,
             RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -272,7 +272,7 @@ class MQClientApi(Asking):
     async def query_consumer_offset(
         self, address: str, group: str, queue: MessageQueue
     ) -> int | None:
-        """The committed offset; None when the broker has none."""
+        """Return the committed offset; None if the broker has none."""
         found = await self.ask(
             address,
             RequestCode.QUERY_CONSUMER_OFFSET,
@@ -305,7 +305,7 @@ class MQClientApi(Asking):
         return headers.GetMinOffsetResponseHeader.parse(found.ext).offset
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after the time."""
+        """Return the offset of the first message stored at or after the time."""
         header = headers.SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms)
         found = await self.ask(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, about=queue_text(queue)
@@ -317,7 +317,7 @@ class MQClientApi(Asking):
     async def view_message(
         self, address: str, position: int, topic: str | None = None
     ) -> MessageExt:
-        """The message at a position of the commit log. Raises: BrokerFailed when there is none."""
+        """Return the message at a position of the commit log. Raises: BrokerFailed if there is none."""
         found = await self.ask(
             address,
             RequestCode.VIEW_MESSAGE_BY_ID,
@@ -338,7 +338,9 @@ class MQClientApi(Asking):
         unique: bool,
         timeout_ms: int = 15_000,
     ) -> list[MessageExt]:
-        """Messages by key from the index, not re-checked (the index holds hashes); none is []."""
+        """Return messages by key from the index, not re-checked (the index holds hashes); [] if there are
+        none.
+        """
         found = await self.ask(
             address,
             RequestCode.QUERY_MESSAGE,

@@ -1,7 +1,7 @@
-"""Asking: one request, one answer, of a broker or of whichever name server gives one.
+"""Asking: one request and its answer, from a broker or from whichever name server answers.
 
-Nothing is remembered but which name server answers. Every failure is one of pocketmq.client.errors and says
-what was asked of whom.
+Nothing is remembered except which name server answers. Every failure is one of pocketmq.client.errors and
+says what was asked of whom.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,16 +31,16 @@ class Remoting(Protocol):
     async def oneway(self, address: str, command: RemotingCommand) -> None: ...
 
     def open_connection(self, address: str) -> OpenConnection | None:
-        """The connection if it is open already and may be written to directly."""
+        """Return the connection if it is already open and may be written to directly."""
         ...
 
     @property
     def signs(self) -> bool:
-        """Whether requests are changed before they leave."""
+        """True if requests are signed before they are sent."""
         ...
 
     def encoded(self, command: RemotingCommand) -> bytes:
-        """The frame as `invoke` would send it, signed where requests are signed."""
+        """Return the frame that `invoke` would send, signed where requests are signed."""
         ...
 
 
@@ -56,7 +56,7 @@ class Asking:
         encoding: Encoding = Encoding.JSON,
         what_listens: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
-        """what_listens: says of an address that does not answer what is there; None: nobody looks."""
+        """what_listens: tells what is at an address that does not answer; None: do not look."""
         self._what_listens = what_listens
         self._remoting = remoting
         self.name_servers = tuple(name_servers)
@@ -86,9 +86,9 @@ class Asking:
         about: str = "",
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
-        """The answer, which is SUCCESS or `also`.
+        """Send a request; return the answer, whose code is SUCCESS or one of `also`.
 
-        Raises: BrokerRefused, Unreachable; NoAnswer to a request that only asks, else AnswerTimeout,
+        Raises: BrokerRefused, Unreachable; NoAnswer for a read-only request, else AnswerTimeout,
         ConnectionBroken.
         """
         what = in_words(code, about)
@@ -100,7 +100,7 @@ class Asking:
     async def _answer(
         self, address: str, command: RemotingCommand, timeout_ms: int | None, what: str
     ) -> RemotingCommand:
-        """The answer whatever its code."""
+        """Return the answer whatever its code."""
         try:
             return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
         except RemotingError as error:
@@ -132,7 +132,7 @@ class Asking:
         about: str = "",
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
-        """As `ask`, of the first name server that answers; it is asked first next time, too."""
+        """Like `ask`, at the first name server that answers; it is asked first next time, too."""
         what = in_words(code, about)
         last: PocketMQError | None = None
         address = ""
@@ -187,6 +187,6 @@ _WORDS: dict[int, str] = {
 
 
 def in_words(code: RequestCode | PocketRequestCode, about: str = "") -> str:
-    """What a request is to the caller, for an error."""
+    """Describe a request to the caller, for an error."""
     words = _WORDS.get(code) or request_name(code).partition(" (")[0].lower().replace("_", " ")
     return f"{words} ({about})" if about else words

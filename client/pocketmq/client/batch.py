@@ -1,9 +1,9 @@
 """Batches: many small messages of one topic in one request (wire.md 5.6).
 
-1. All messages of a batch have the same topic and wait for the store alike; none is delayed or goes to
-   a retry topic.
-2. A batch's encoded size is at most `size_max`, and it has BATCH_COUNT_MAX messages at most; `split` cuts a
-   longer list into as few as fit, in order.
+1. All messages of a batch have the same topic and the same WAIT property; none is delayed or goes to a retry
+   topic.
+2. A batch has an encoded size of at most `size_max`, and at most BATCH_COUNT_MAX messages; `split` cuts a
+   longer list into as few batches as possible, in order.
 Source: MessageBatch, MessageDecoder.encodeMessages, RocketMQ 4.9.7.
 """
 
@@ -25,7 +25,7 @@ _DELAYING = (
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Invariant 1. Raises: IllegalMessage."""
+    """Check invariant 1. Raises: IllegalMessage."""
     if not messages:
         raise IllegalMessage("a batch needs at least one message")
     first = messages[0]
@@ -49,14 +49,14 @@ def _wait(message: Message) -> str:
 
 
 def member_size(message: Message) -> int:
-    """Bytes of the message inside a batch."""
+    """Return the message's size inside a batch, bytes."""
     return (
         _OVERHEAD + len(message.body) + len(properties_to_text(message.properties).encode("utf-8"))
     )
 
 
 def split(messages: Sequence[Message], size_max: int) -> Iterator[list[Message]]:
-    """Invariant 2. Raises: MessageTooLarge when one message alone does not fit."""
+    """Split by invariant 2. Raises: MessageTooLarge if a single message does not fit."""
     chunk: list[Message] = []
     chunk_size = 0
     for message in messages:
@@ -76,7 +76,7 @@ def split(messages: Sequence[Message], size_max: int) -> Iterator[list[Message]]
 
 
 def encode(messages: Sequence[Message]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE."""
+    """Encode the body of SEND_BATCH_MESSAGE."""
     return encode_batch(
         (message.flag, message.body, properties_to_text(message.properties).encode("utf-8"))
         for message in messages

@@ -1,12 +1,12 @@
-"""ClientProcessor: answers what brokers ask of this client. Source: ClientRemotingProcessor, 4.9.7.
+"""ClientProcessor: answers brokers' requests to this client. Source: ClientRemotingProcessor, 4.9.7.
 
 39  CHECK_TRANSACTION_STATE          how did this transaction end?        no answer; END_TRANSACTION later
-40  NOTIFY_CONSUMER_IDS_CHANGED      the group has other members now      no answer; rebalance
-220 RESET_CONSUMER_CLIENT_OFFSET     go on from these offsets             no answer
-221 GET_CONSUMER_STATUS_FROM_CLIENT  which offsets have you?              the table
-307 GET_CONSUMER_RUNNING_INFO        how are you?                         ConsumerRunningInfo
+40  NOTIFY_CONSUMER_IDS_CHANGED      the group's members changed          no answer; rebalance
+220 RESET_CONSUMER_CLIENT_OFFSET     continue from these offsets          no answer
+221 GET_CONSUMER_STATUS_FROM_CLIENT  report your offsets                  the table
+307 GET_CONSUMER_RUNNING_INFO        report your state                    ConsumerRunningInfo
 309 CONSUME_MESSAGE_DIRECTLY         consume this message now             its result
-326 PUSH_REPLY_MESSAGE_TO_CLIENT     the reply to a request of yours      an empty answer
+326 PUSH_REPLY_MESSAGE_TO_CLIENT     the reply to one of your requests    an empty answer
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientProcessor:
-    """The handlers of one client instance, and the requests that wait for their reply."""
+    """The handlers of one client instance, and the requests that wait for a reply."""
 
     def __init__(self, instance: "MQClientInstance") -> None:
         self._instance = instance
@@ -121,7 +121,7 @@ class ClientProcessor:
 
 
 def reply_message(request: RemotingCommand, now_ms: int) -> MessageExt:
-    """The reply that PUSH_REPLY_MESSAGE_TO_CLIENT carries. Raises: HeaderError, MessageCodecError."""
+    """Return the reply that PUSH_REPLY_MESSAGE_TO_CLIENT carries. Raises: HeaderError, MessageCodecError."""
     header = headers.PushReplyMessageHeader.parse(request.ext)
     body = bytes(request.body)
     if header.sys_flag & MessageSysFlag.COMPRESSED:
@@ -144,7 +144,7 @@ def reply_message(request: RemotingCommand, now_ms: int) -> MessageExt:
 
 
 def offset_table(body: bytes | bytearray | memoryview) -> dict[MessageQueue, int]:
-    """`offsetTable` of a body: an object keyed by queues, or the list form for C++ clients."""
+    """Parse `offsetTable` of a body: an object keyed by queues, or the list form for C++ clients."""
     data = fastjson.loads(body) if body else {}
     table: Any = data.get("offsetTable") if isinstance(data, Mapping) else None
     found: dict[MessageQueue, int] = {}

@@ -1,4 +1,4 @@
-"""Codecs: bodies as values: JSON, MessagePack, and models that check what they read.
+"""Codecs: message bodies as values: JSON, MessagePack, and models that validate.
 
     message = Message("Orders", JSON.encode({"id": 1}))
     @consumer.on("Orders", codec=Model(Order))
@@ -14,12 +14,12 @@ V = TypeVar("V")
 
 
 class Codec(Protocol[V]):
-    """How a value and a body become each other."""
+    """Converts between a value and a body."""
 
     def encode(self, value: V, /) -> bytes: ...
 
     def decode(self, body: bytes, /) -> V:
-        """Raises: ValueError."""
+        """Decode a body. Raises: ValueError."""
         ...
 
 
@@ -51,7 +51,7 @@ TEXT: Codec[str] = _Functions[str](str.encode, lambda body: body.decode())
 
 
 class _Readable(Protocol):
-    """What pydantic's BaseModel has."""
+    """The interface of pydantic's BaseModel."""
 
     @classmethod
     def model_validate_json(cls, json_data: bytes, /) -> Any: ...
@@ -63,7 +63,7 @@ M = TypeVar("M", bound=_Readable)
 
 
 class Model(Generic[M]):
-    """JSON by a class of pydantic, or any that has its model_validate_json and model_dump_json."""
+    """JSON by a pydantic class, or any class with its model_validate_json and model_dump_json."""
 
     def __init__(self, kind: type[M]) -> None:
         self._kind = kind
@@ -72,6 +72,6 @@ class Model(Generic[M]):
         return value.model_dump_json().encode()
 
     def decode(self, body: bytes) -> M:
-        """Raises: ValueError, with what the model has against it."""
+        """Decode and validate a body. Raises: ValueError, with the model's complaints."""
         value: M = self._kind.model_validate_json(body)
         return value

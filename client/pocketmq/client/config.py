@@ -1,4 +1,4 @@
-"""Where the name servers are, and who a client is."""
+"""Where the name servers are, and the client's identity."""
 
 import os
 import socket
@@ -11,7 +11,9 @@ NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 
 
 def find_name_servers(text: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """The URL to ask, if it is one, and the addresses. Raises: IllegalArgument, NameServersNotFound."""
+    """Return the URL to query, if it is one, and the addresses. Raises: IllegalArgument,
+    NameServersNotFound.
+    """
     given = text if text is not None else os.environ.get(NAME_SERVER_VARIABLE)
     if given is not None and is_lookup(given):
         return given, parse_name_servers(look_up(given))
@@ -19,7 +21,7 @@ def find_name_servers(text: str | None) -> tuple[str | None, tuple[str, ...]]:
 
 
 def parse_name_servers(text: str | None) -> tuple[str, ...]:
-    """`a:9876;b:9876` -> addresses; None takes $NAMESRV_ADDR. Raises: IllegalArgument."""
+    """Parse `a:9876;b:9876` into addresses; None uses $NAMESRV_ADDR. Raises: IllegalArgument."""
     given = text if text is not None else os.environ.get(NAME_SERVER_VARIABLE)
     if not given:
         raise IllegalArgument(
@@ -43,9 +45,9 @@ def parse_name_servers(text: str | None) -> tuple[str, ...]:
 
 
 def local_ip(towards: str) -> str:
-    """The own address from which `towards` (host:port) is reached; nothing is sent.
+    """Return the own address from which `towards` (host:port) is reached; nothing is sent.
 
-    127.0.0.1 when the machine knows no way there.
+    127.0.0.1 if the machine has no route there.
     """
     host, _, port = towards.rpartition(":")
     try:
@@ -63,7 +65,7 @@ _started = 0
 
 
 def own_instance_name() -> str:
-    """`pid#nanoseconds`: a name that no other client has. Source: ClientConfig.changeInstanceNameToPID."""
+    """Return `pid#nanoseconds`, a unique name. Source: ClientConfig.changeInstanceNameToPID."""
     global _started
     # A coarse clock may give the same time twice.
     _started = max(time.monotonic_ns(), _started + 1)

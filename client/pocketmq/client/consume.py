@@ -1,9 +1,9 @@
-"""What a listener is given and gives back, and who calls it (S34, S59, S62).
+"""The arguments and results of listeners, and the pools that call them (S34, S59, S62).
 
     def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None: ...
 
-A plain function runs in a pool of threads, a coroutine function on the event loop, `concurrency` calls at
-the same time either way. None means SUCCESS; an exception means RECONSUME_LATER and is logged.
+A plain function runs in a thread pool, a coroutine function on the event loop; either way `concurrency` calls
+at the same time. None means SUCCESS; an exception means RECONSUME_LATER and is logged.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class ConsumeResult(StrEnum):
-    """What a listener says of its messages.
+    """A listener's result for its messages.
 
-    RECONSUME_LATER: again after a while (an orderly consumer treats it as the next one).
+    RECONSUME_LATER: redeliver after a while (orderly consumers treat it like the next one).
     SUSPEND_CURRENT_QUEUE_A_MOMENT: orderly only, the same messages again, before any other of the queue.
     """
 
@@ -42,9 +42,9 @@ class ConsumeResult(StrEnum):
 class ConsumeContext:
     """What a listener may read and set for its call.
 
-    ack_index: the last message of the list that succeeded, with SUCCESS; the ones behind come again.
-    delay_level: when they come again; 0 lets the broker choose (longer each time), -1 gives up at once.
-    suspend_ms: orderly, how long the queue rests after SUSPEND; None takes the consumer's setting.
+    ack_index: the last message of the list that succeeded, with SUCCESS; those behind it are redelivered.
+    delay_level: when they are redelivered; 0 lets the broker choose (longer each time), -1 dead-letters.
+    suspend_ms: orderly, how long the queue pauses after SUSPEND; None takes the consumer's setting.
     """
 
     queue: MessageQueue
@@ -72,8 +72,8 @@ class Outcome:
 class Call:
     """One call of the listener; `done` is called on the event loop with its outcome.
 
-    process_queue: when it is dropped before the turn of the call, the call is given up. A call that is
-    given up has the outcome None.
+    process_queue: if it is dropped before the call starts, the call is cancelled. A cancelled call has the
+    outcome None.
     """
 
     messages: list[MessageExt]
@@ -83,7 +83,7 @@ class Call:
 
 
 class Around(Protocol):
-    """What is done right before and after the listener, where it runs: start times, traces."""
+    """Hooks right before and after the listener, in its thread or task: start times, traces."""
 
     def before(self, call: Call) -> object: ...
 
@@ -98,7 +98,7 @@ class ListenerPool(Protocol):
     def submit(self, calls: Sequence[Call]) -> None: ...
 
     async def drain(self, within_ms: int) -> bool:
-        """Wait for the calls that are under way; those that wait are given up. False: not all ended."""
+        """Wait for running calls; pending ones are cancelled. False: not all ended."""
         ...
 
     async def stop(self) -> None: ...
@@ -113,7 +113,7 @@ def _judge(listener_result: object) -> ConsumeResult:
 
 
 class _Counted:
-    """Calls that wait or are under way."""
+    """Counts pending and running calls."""
 
     def __init__(self) -> None:
         self._under_way = 0
@@ -175,9 +175,9 @@ class CoroutinePool(_Counted):
             self._wake()
 
     def _wake(self) -> None:
-        """Wake one worker, and another one in the loop's next turn if calls are left by then.
+        """Wake one worker, and another in the loop's next turn if calls are left by then.
 
-        One is enough for a listener that never waits, and waking costs more than such a call.
+        One is enough for a listener that never waits, and waking a worker costs more than such a call.
         """
         self._waking = False
         resting = self._resting
@@ -229,13 +229,13 @@ class CoroutinePool(_Counted):
                 self._end()
 
     async def stop(self) -> None:
-        """The runner ends the workers."""
+        """Do nothing: the runner ends the workers."""
 
 
 class ThreadPool(_Counted):
-    """Calls a plain function in threads, which are started when first needed.
+    """Calls a plain function in threads, which are started on demand.
 
-    What the threads finish is collected and handed to the event loop once, not once a call.
+    Results of the threads are collected and passed to the event loop in one go, not one by one.
     """
 
     def __init__(self, listener: Listener, around: Around, concurrency: int, name: str) -> None:
@@ -306,7 +306,7 @@ class ThreadPool(_Counted):
                 self._end()
 
     async def stop(self) -> None:
-        """Send the threads home; one that is still in a listener is left to end by itself."""
+        """End the threads; one that is still in a listener is left to end by itself."""
         for _ in self._threads:
             self._calls.put(None)
         if self._under_way == 0:
@@ -327,21 +327,21 @@ def _since_ms(began: float) -> int:
 
 
 def is_coroutine_listener(listener: Callable[..., object]) -> bool:
-    """Whether the listener is to be awaited: a coroutine function, or an object with async __call__."""
+    """Return True if the listener must be awaited: a coroutine function, or an object with async __call__."""
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004 - asks whether it is async, not callable
     )
 
 
 def make_pool(listener: Listener, around: Around, concurrency: int, runner: Runner) -> ListenerPool:
-    """The pool that suits the listener."""
+    """Create the pool that suits the listener."""
     if is_coroutine_listener(listener):
         return CoroutinePool(listener, around, concurrency, runner)
     return ThreadPool(listener, around, concurrency, runner.name)
 
 
 def direct_result(outcome: Outcome | None, *, orderly: bool) -> dict[str, object]:
-    """ConsumeMessageDirectlyResult (wire.md 2.4)."""
+    """Return ConsumeMessageDirectlyResult (wire.md 2.4)."""
     remark: str | None
     if outcome is None:
         result, remark = "CR_LATER", "the consumer is shutting down"

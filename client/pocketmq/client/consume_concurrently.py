@@ -1,11 +1,11 @@
-"""ConsumeMessageConcurrently: messages of a queue in any order, many at a time (S34, S59 to S63).
+"""ConsumeMessageConcurrently: messages of a queue in any order, several at a time (S34, S59 to S63).
 
-1. What succeeded leaves the ProcessQueue and the smallest offset left is what gets committed (E4).
-2. What failed goes back to the broker, which brings it again by the group's retry topic; the offset of
-   the queue moves on all the same (S63). Where the broker refuses that, the message stays in the
-   ProcessQueue and is consumed again here after RETRY_DELAY_MS (S61).
+1. Consumed messages leave the ProcessQueue, and the smallest offset left is committed (E4).
+2. Failed messages are sent back to the broker, which redelivers them through the group's retry topic; the
+   queue's offset advances all the same (S63). If the broker refuses, the message stays in the ProcessQueue
+   and is consumed again here after RETRY_DELAY_MS (S61).
 3. Broadcasting has no retry: a failed message is logged and lost (S60).
-4. Of a dropped queue nothing is committed (S31).
+4. Nothing is committed for a dropped queue (S31).
 Source: ConsumeMessageConcurrentlyService, RocketMQ 4.9.8.
 """
 
@@ -45,7 +45,7 @@ def acked_count(result: ConsumeResult | None, ack_index: int, count: int) -> int
 
 
 class ConsumeMessageConcurrently(ConsumeService):
-    """Several messages of a queue at the same time."""
+    """Consumes several messages of a queue at the same time."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ConsumeMessageConcurrently(ConsumeService):
     def put(
         self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Cache what was pulled and have it consumed."""
+        """Cache pulled messages and have them consumed."""
         process_queue.put(messages)
         self.submit(messages, process_queue, queue)
 
@@ -151,7 +151,7 @@ class ConsumeMessageConcurrently(ConsumeService):
     async def _give_back(
         self, messages: list[MessageExt], process_queue: ProcessQueue, context: ConsumeContext
     ) -> None:
-        """Invariant 2."""
+        """Apply invariant 2."""
         try:
             stay: list[MessageExt] = []
             for message in messages:
@@ -184,7 +184,7 @@ class ConsumeMessageConcurrently(ConsumeService):
             self.submit(messages, process_queue, queue)
 
     async def clean_expired(self) -> None:
-        """Send back what a listener has been at for longer than consume_timeout_ms."""
+        """Send back messages that a listener has processed for longer than consume_timeout_ms."""
         for queue, process_queue in self._queues():
             for _ in range(_EXPIRED_A_TURN_MAX):
                 message = process_queue.oldest_expired(
@@ -203,7 +203,7 @@ class ConsumeMessageConcurrently(ConsumeService):
                     self._finish([message], process_queue, queue)
 
     async def stop(self, drain_ms: int) -> bool:
-        """Let running listeners end and their results be stored. Returns: whether all did in time."""
+        """Let running listeners end and store their results. Returns: whether all did in time."""
         drained = await self._pool.drain(drain_ms)
         try:
             async with asyncio.timeout(drain_ms / 1000):

@@ -2,9 +2,9 @@
 
 1. In clustering, a queue is consumed only while this client holds its lock at the broker; the lock is
    renewed every LOCK_INTERVAL_MS and not trusted LOCK_LIVE_MS_MAX after its last renewal.
-2. One turn a queue at a time, even when the queue went away and came back meanwhile.
-3. A failed message comes again, before any later one, after a while; with max_reconsume_times it is given
-   to the broker as a dead letter when they are used up.
+2. One turn per queue at a time, even if the queue was lost and regained meanwhile.
+3. A failed message is retried after a while, before any later one; after max_reconsume_times failures it is
+   handed to the broker as a dead letter.
 4. A turn ends after TURN_MS_MAX, so that many queues share few threads.
 Source: ConsumeMessageOrderlyService, RocketMQ 4.9.8.
 """
@@ -38,7 +38,7 @@ class QueueLocks(Protocol):
 
 
 class ConsumeMessageOrderly(ConsumeService):
-    """The messages of a queue one after the other."""
+    """Consumes the messages of a queue one after the other."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ConsumeMessageOrderly(ConsumeService):
         send_to_retry: Callable[[MessageExt], Awaitable[None]],
         locks: QueueLocks,
     ) -> None:
-        """send_to_retry: hand over a message whose retries are used up. Raises: PocketMQError."""
+        """send_to_retry: hands over a message whose retries are used up. Raises: PocketMQError."""
         super().__init__(parts)
         self._send_to_retry = send_to_retry
         self._locks = locks
@@ -68,7 +68,7 @@ class ConsumeMessageOrderly(ConsumeService):
     def put(
         self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Cache what was pulled; start a turn unless one is under way or planned."""
+        """Cache pulled messages; start a turn unless one is running or planned."""
         if process_queue.put(messages):
             self._begin_turn(process_queue, queue)
 
@@ -112,17 +112,19 @@ class ConsumeMessageOrderly(ConsumeService):
                 return
 
     def consume_lock(self, process_queue: ProcessQueue) -> asyncio.Lock:
-        """Held while the listener is at a message of that queue: who takes the queue away waits for it."""
+        """Return the lock held while the listener processes that queue; taking the queue away
+        waits for it.
+        """
         return self._consuming.setdefault(process_queue, asyncio.Lock())
 
     def forget(self, process_queue: ProcessQueue) -> None:
-        """The queue was taken away for good."""
+        """Drop the state of a queue that was taken away for good."""
         self._consuming.pop(process_queue, None)
 
     async def _consume(
         self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> bool:
-        """One call of the listener and what follows from it. Returns: whether the turn goes on."""
+        """Call the listener once and handle the outcome. Returns: whether the turn continues."""
         context = ConsumeContext(queue)
         async with self.consume_lock(process_queue):
             if process_queue.dropped:
@@ -161,7 +163,7 @@ class ConsumeMessageOrderly(ConsumeService):
         return await finished
 
     async def _must_wait(self, messages: list[MessageExt]) -> bool:
-        """Count the failure of each message; whether one of them must come again (invariant 3)."""
+        """Count each message's failure; return True if one of them must be retried (invariant 3)."""
         again = False
         limit = self._options.max_reconsume_times
         for message in messages:
@@ -181,7 +183,7 @@ class ConsumeMessageOrderly(ConsumeService):
         return again
 
     async def stop(self, drain_ms: int) -> bool:
-        """Let running listeners end, give the locks back. Returns: whether all ended in time."""
+        """Let running listeners end, then unlock the queues. Returns: whether all ended in time."""
         self._stopping = True
         drained = await self._pool.drain(drain_ms)
         # A call that has ended is followed by its commit in the turn's own task.

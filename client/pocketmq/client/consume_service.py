@@ -1,4 +1,4 @@
-"""ConsumeService: what both ways of consuming have: the listener's pool, offsets, tasks and counters."""
+"""ConsumeService: shared by both ways of consuming: the listener's pool, offsets, tasks and counters."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pocketmq.remoting.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class ConsumeParts:
-    """Of one push consumer. room: called when messages have left a queue whose pull waits for that."""
+    """The parts of one push consumer. room: called when messages left a queue whose pull waits for that."""
 
     options: PushConsumerOptions
     pool: ListenerPool

@@ -1,6 +1,6 @@
-"""ConsumerMember: what push and lite pull consumers have in common: a group, its queues, its offsets.
+"""ConsumerMember: shared by push and lite pull consumers: a group, its queues, its offsets.
 
-It is the consumer as the instance and the rebalance see it; the two kinds add what happens to pulled
+It is the consumer as the instance and the rebalance see it; the two kinds add the handling of pulled
 messages. Source: DefaultMQPushConsumerImpl, DefaultLitePullConsumerImpl, RocketMQ 4.9.8.
 """
 
@@ -41,7 +41,7 @@ Options = TypeVar("Options", bound=MemberOptions)
 
 
 class NoListener(CallerError):
-    """A message was to be consumed directly by a consumer that has no listener."""
+    """The consumer was asked to consume a message directly but has no listener."""
 
 
 class ConsumerMember(Generic[Options]):
@@ -74,7 +74,7 @@ class ConsumerMember(Generic[Options]):
     # ------------------------------------------------------------ subscriptions
 
     def subscribe(self, topic: str, expression: str, expression_type: str) -> SubscriptionData:
-        """Add or replace a subscription; its version is now. Raises: IllegalArgument."""
+        """Add or replace a subscription; its version is the current time. Raises: IllegalArgument."""
         subscription = build_subscription(topic, expression, expression_type, self.clock.now_ms())
         self.rebalance.subscriptions[topic] = subscription
         return subscription
@@ -106,7 +106,7 @@ class ConsumerMember(Generic[Options]):
     # ------------------------------------------------------------ rebalance
 
     async def do_rebalance(self) -> None:
-        """A round, unless paused (S7)."""
+        """Run a round, unless paused (S7)."""
         if not self.paused:
             await self.rebalance.do_rebalance()
 
@@ -114,7 +114,9 @@ class ConsumerMember(Generic[Options]):
         return await self.instance.find_consumer_ids(topic, group)
 
     async def start_offset(self, queue: MessageQueue) -> int | None:
-        """computePullFromWhere: the stored offset, else what consume_from_where says (wire.md 4.4)."""
+        """computePullFromWhere: return the stored offset, else the one by consume_from_where
+        (wire.md 4.4).
+        """
         stored = await self.offsets.read(queue, ReadFrom.STORE)
         if stored is not None:
             return stored
@@ -146,7 +148,7 @@ class ConsumerMember(Generic[Options]):
     async def changed(
         self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
     ) -> None:
-        """A new version of the subscription, and every broker told at once (S27)."""
+        """Set a new version of the subscription and tell every broker at once (S27)."""
         subscription = self.rebalance.subscriptions.get(topic)
         if subscription is not None:
             # Greater than before even when the clock stood still or went back.
@@ -172,7 +174,7 @@ class ConsumerMember(Generic[Options]):
     # ------------------------------------------------------------ offsets
 
     def owned_queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """Return the queues that this consumer owns now."""
         return list(self.rebalance.table)
 
     async def persist_offsets(self) -> None:
@@ -184,7 +186,7 @@ class ConsumerMember(Generic[Options]):
         return self.offsets.table.of_topic(topic)
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets: what was cached is dropped, the next round takes the queues anew."""
+        """Continue from these offsets: cached messages are dropped, the next round takes the queues again."""
         was_paused, self.paused = self.paused, True
         try:
             mine = [
@@ -207,7 +209,7 @@ class ConsumerMember(Generic[Options]):
     # ------------------------------------------------------------ what only push consumers do
 
     async def pull(self, request: PullRequest) -> None:
-        """Other kinds fetch by themselves: a pull request is never made for them."""
+        """Do nothing: other kinds fetch by themselves, so they never get a pull request."""
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None
@@ -220,7 +222,7 @@ class ConsumerMember(Generic[Options]):
     # ------------------------------------------------------------ how it is
 
     def running_info(self, *, stacks: bool) -> dict[str, object]:
-        """ConsumerRunningInfo (wire.md 2.4)."""
+        """Return ConsumerRunningInfo (wire.md 2.4)."""
         now = self.clock.monotonic_ms()
         ahead = self.clock.now_ms() - now
         topics = sorted(self.rebalance.subscriptions)
@@ -290,13 +292,13 @@ class SharingMember(ConsumerMember[Options]):
             self.instance.rebalance_now()
 
     def begin(self) -> None:
-        """What starts with the member's tasks, before brokers hear of it."""
+        """Start what runs with the member's tasks, before brokers know of it."""
 
     async def known(self) -> None:
-        """What is done once the brokers have had the first heartbeat."""
+        """Continue after the brokers received the first heartbeat."""
 
     def subscribe_now(self, topic: str, expression: str, expression_type: str) -> None:
-        """Subscribe while running: route, heartbeat and rebalance follow in the background."""
+        """Subscribe while running; route, heartbeat and rebalance follow in the background."""
         self.subscribe(topic, expression, expression_type)
 
         async def spread() -> None:
@@ -314,7 +316,7 @@ class SharingMember(ConsumerMember[Options]):
 
 
 def thread_stacks() -> str:
-    """The stacks of all threads of this process: what jstack is for Java."""
+    """Return the stacks of all threads of this process, like jstack."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]

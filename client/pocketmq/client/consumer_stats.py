@@ -1,6 +1,6 @@
-"""ConsumerStats: how fast a group pulls and consumes, for GET_CONSUMER_RUNNING_INFO (S62).
+"""ConsumerStats: a group's pull and consume rates, for GET_CONSUMER_RUNNING_INFO (S62).
 
-Counters grow for ever; a sample every ten seconds makes rates of the last minute and of the last hour.
+Counters only grow; a sample every ten seconds gives the rates of the last minute and of the last hour.
 Source: ConsumerStatsManager, ConsumeStatus, RocketMQ 4.9.7.
 """
 
@@ -70,7 +70,7 @@ class ConsumerStats:
         counters.pull_ms += cost_ms
 
     def consumed(self, topic: str, ok: int, failed: int, cost_ms: int) -> None:
-        """One listener call: incConsumeOKTPS, incConsumeFailedTPS, incConsumeRT."""
+        """Count one listener call: incConsumeOKTPS, incConsumeFailedTPS, incConsumeRT."""
         counters = self._of(topic)
         counters.ok += ok
         counters.failed += failed
@@ -78,12 +78,12 @@ class ConsumerStats:
         counters.consume_ms += cost_ms
 
     def totals(self, topic: str) -> tuple[int, int]:
-        """(ok, failed) since the start."""
+        """Return (ok, failed) since the start."""
         counters = self._of(topic)
         return counters.ok, counters.failed
 
     def sample(self, now_ms: int) -> None:
-        """Remember the counters; call it every SAMPLE_INTERVAL_MS (monotonic)."""
+        """Sample the counters; call it every SAMPLE_INTERVAL_MS (monotonic)."""
         for topic, counters in self._counters.items():
             samples = self._samples.get(topic)
             if samples is None:
@@ -93,7 +93,7 @@ class ConsumerStats:
             samples.append(_Sample(now_ms, astuple(counters)))
 
     def status(self, topic: str, now_ms: int) -> ConsumeStatus:
-        """The rates up to now."""
+        """Return the current rates."""
         samples = self._samples.get(topic)
         now = _Sample(now_ms, astuple(self._of(topic)))
         if not samples:

@@ -1,8 +1,8 @@
-"""From the body of a pull answer to the messages that a listener sees (S49 to S51).
+"""Decodes the body of a pull answer into the messages that a listener gets (S49 to S51).
 
-1. A record that cannot be read ends the pull with MessageCodecError: the same offset is pulled again, so
-   nothing is skipped. A body whose packing is broken is handed out as it is stored, since it would never
-   get better; a packing whose library is missing is an error, which installing it ends.
+1. An unreadable record ends the pull with MessageCodecError: the same offset is pulled again, so nothing is
+   skipped. A body whose compression is corrupt is delivered as stored, since retrying would not help; a
+   compression whose library is missing is an error until it is installed.
 2. The broker compared hash codes of tags; here the tags themselves are compared, and a message without a
    tag does not pass a subscription that names tags.
 Fast, since it runs for every message: a record's fixed part is unpacked in one piece and the object is
@@ -57,7 +57,7 @@ _UNUSUAL = BORN_V6 | STORE_V6 | WRAPPED_BATCH
 
 
 def decode_messages(body: bytes, broker_name: str, offset_delta: int = 0) -> list[MessageExt]:
-    """All messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
+    """Decode all messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
 
     offset_delta: of a 5.x static topic, added to each queue offset.
     """
@@ -151,7 +151,7 @@ def _unpacked(content: bytes, sys_flag: int) -> bytes:
 
 
 def _general(record: Record, broker_name: str) -> list[MessageExt]:
-    """Any record, inner batches among them, by the codec that reads everything."""
+    """Decode any record, even with inner batches, by the codec that reads everything."""
     try:
         return to_messages(record, broker_name)
     except MessageCodecError as error:
@@ -162,7 +162,7 @@ def _general(record: Record, broker_name: str) -> list[MessageExt]:
 
 
 def filter_by_tags(messages: list[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
-    """Invariant 2. SQL92 was decided by the broker, a class filter elsewhere."""
+    """Apply invariant 2. SQL92 is evaluated by the broker, class filters elsewhere."""
     tags = subscription.tags_set
     if not tags or subscription.class_filter_mode:
         return messages
@@ -170,7 +170,7 @@ def filter_by_tags(messages: list[MessageExt], subscription: SubscriptionData) -
 
 
 def complete(messages: list[MessageExt], min_offset: int, max_offset: int) -> None:
-    """Add what a listener may ask for: the queue's bounds, and the id of a transaction."""
+    """Add properties for listeners: the queue's bounds, and the id of a transaction."""
     low, high = str(min_offset), str(max_offset)
     for message in messages:
         properties = message.properties

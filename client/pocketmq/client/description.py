@@ -1,9 +1,9 @@
-"""Description: what a consumer will ask of the brokers, before it runs; `pocketmq subs plan` reads it. Ours.
+"""Description: a consumer's subscriptions before it runs; `pocketmq subs plan` reads it. Ours.
 
     {"group": "orders", "model": "CLUSTERING", "from": "CONSUME_FROM_LAST_OFFSET",
      "subscriptions": {"Orders": "paid || shipped", "Prices": {"SQL92": "amount > 10"}}}
 
-Names are those of the wire, with the namespace. `replaces`: the group whose work this one goes on with.
+Names are those of the wire, with the namespace. `replaces`: the group whose work this one continues.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _FIELDS = {"group", "model", "from", "subscriptions", "replaces"}
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Members of a group that ask for the same."""
+    """Members of a group with the same subscriptions."""
 
     group: str
     subscriptions: Mapping[str, SubscriptionData]
@@ -28,7 +28,7 @@ class Description:
     replaces: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The form above, topics in the order of the alphabet."""
+        """Return the form above, topics in alphabetical order."""
         asked: dict[str, Any] = {}
         for topic, each in sorted(self.subscriptions.items()):
             text = each.expression
@@ -40,7 +40,7 @@ class Description:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Raises: IllegalArgument, which names what is wrong."""
+        """Parse the form above. Raises: IllegalArgument, which names what is wrong."""
         if not isinstance(data, Mapping) or not isinstance(data.get("group"), str):
             raise IllegalArgument(
                 f"a subscription's entry needs a group, and this has none: {data!r}"

@@ -1,15 +1,15 @@
-"""What a client call can raise, sorted by what the caller can do about it.
+"""What client calls raise, grouped by what the caller can do about it.
 
-    CallerError       the call itself is wrong for this cluster: repeat it and it fails again; fix it
+    CallerError       the call itself is wrong for this cluster: repeating it fails again; fix it
       IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning NoRoute
       TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
       RequestNotSupported NotANameServer
     TransientError    nothing was done: the same call may work later or elsewhere
       Unreachable NoAnswer BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
-    OutcomeUnknown    it may have been done: repeat it only if doing it twice does no harm
+    OutcomeUnknown    it may have been done: repeat it only if doing it twice is harmless
       AnswerTimeout ConnectionBroken StoredUnsafely
 
-A send that was tried several times raises SendFailed (TransientError) when surely nothing was stored and
+A send that was tried several times raises SendFailed (TransientError) if nothing was stored for certain and
 SendOutcomeUnknown (OutcomeUnknown) otherwise; `attempts` holds each try. Every refusal by a broker is also
 a `pocketmq.remoting.errors.Refused` with its `code`, `remark` and `address`.
 """
@@ -30,7 +30,7 @@ from pocketmq.remoting.errors import (
 
 
 class CallerError(PocketMQError):
-    """The caller can fix it; the same call again fails again."""
+    """The caller can fix it; repeating the same call fails again."""
 
 
 class TransientError(PocketMQError):
@@ -40,7 +40,7 @@ class TransientError(PocketMQError):
 
 
 class OutcomeUnknown(PocketMQError):
-    """It may or may not have been done; the same call again may do it twice."""
+    """It may or may not have been done; repeating the call may do it twice."""
 
     retriable = True
 
@@ -89,18 +89,18 @@ class Unreachable(RemotingError, TransientError):
 
 
 class NoAnswer(RemotingError, TransientError):
-    """A look-up got no answer: nothing was changed."""
+    """A read-only request got no answer: nothing was changed."""
 
 
 class NotANameServer(RemotingError, CallerError):
-    """What listens at the address of `name_server` is something else."""
+    """The address in `name_server` belongs to something else."""
 
     def __init__(self, address: str, what: str, advice: str) -> None:
         super().__init__(f"name_server={address} is no name server, {what}. {advice}")
 
 
 class ConnectionBroken(RemotingError, OutcomeUnknown):
-    """The connection ended while the answer was awaited."""
+    """The connection closed while waiting for the answer."""
 
 
 class AnswerTimeout(RemotingError, OutcomeUnknown):
@@ -110,9 +110,9 @@ class AnswerTimeout(RemotingError, OutcomeUnknown):
 def from_remoting(
     error: RemotingError, address: str, what: str, *, only_asks: bool = False
 ) -> RemotingError:
-    """The client's error for a transport's error; `what` names the request, its topic and group.
+    """Map a transport error to the client's; `what` names the request, its topic and group.
 
-    only_asks: the request changes nothing, so that it may be repeated in any case.
+    only_asks: the request is read-only, so it is always safe to repeat.
     """
     if isinstance(error, ConnectFailed):
         return Unreachable(f"{what}: {error}")
@@ -139,7 +139,7 @@ def from_remoting(
 
 
 class BrokerRefused(Refused):
-    """An answer with another code than SUCCESS. `advice` is the next step."""
+    """An answer with a code other than SUCCESS. `advice` is the next step."""
 
     advice = ""
 
@@ -233,7 +233,7 @@ class ConsumerNotOnline(BrokerRefused, TransientError):
 
 
 class QueryNotFound(BrokerRefused, CallerError):
-    """QUERY_NOT_FOUND (22): what was asked for is not stored."""
+    """QUERY_NOT_FOUND (22): the requested item is not stored."""
 
 
 class BrokerFailed(BrokerRefused, TransientError):
@@ -243,7 +243,7 @@ class BrokerFailed(BrokerRefused, TransientError):
 
 
 class StoredUnsafely(BrokerRefused, OutcomeUnknown):
-    """FLUSH_DISK_TIMEOUT (10), FLUSH_SLAVE_TIMEOUT (12): stored, but the asked guarantee was not reached."""
+    """FLUSH_DISK_TIMEOUT (10), FLUSH_SLAVE_TIMEOUT (12): stored, but without the requested guarantee."""
 
 
 _REFUSALS: dict[int, type[BrokerRefused]] = {
@@ -277,7 +277,7 @@ _USUAL = "The usual port of a name server is 9876"
 
 
 def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
-    """What is wrong with an address, by what listens there (`HTTP`, `TLS`, `broker`); None if unknown."""
+    """Return the error for an address where `HTTP`, `TLS` or a `broker` listens; None if unknown."""
     if listens == "HTTP":
         return NotANameServer(address, "it answers HTTP", f"{_USUAL}; 8080 and 8082 are consoles'")
     if listens == "TLS":
@@ -292,7 +292,7 @@ def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
 
 
 def refusal(code: int, remark: str | None, address: str, what: str) -> BrokerRefused:
-    """The error of an answer; `what` names the request, its topic and group."""
+    """Return the error for an answer; `what` names the request, its topic and group."""
     kind = _REFUSALS.get(code, BrokerFailed)
     if kind in (BrokerFailed, NoPermission) and any(word in (remark or "") for word in _ACL_WORDS):
         kind = Unauthorised
@@ -322,7 +322,7 @@ class _AllAttemptsFailed(PocketMQError):
 
 
 class SendFailed(_AllAttemptsFailed, TransientError):
-    """Every attempt failed and surely none was stored."""
+    """Every attempt failed and certainly none was stored."""
 
 
 class SendOutcomeUnknown(_AllAttemptsFailed, OutcomeUnknown):
@@ -332,7 +332,7 @@ class SendOutcomeUnknown(_AllAttemptsFailed, OutcomeUnknown):
 def all_attempts_failed(
     topic: str, group: str, attempts: Sequence[Attempt]
 ) -> SendFailed | SendOutcomeUnknown:
-    """The error for a send whose retries are used up."""
+    """Return the error for a send whose retries are used up."""
     if any(isinstance(attempt.error, OutcomeUnknown) for attempt in attempts):
         return SendOutcomeUnknown(
             topic,

@@ -1,7 +1,7 @@
-"""Which queue a send takes, and which brokers it avoids (wire.md 4.7).
+"""Which queue a send goes to, and which brokers it avoids (wire.md 4.7).
 
-Without latency fault tolerance: round robin, and a retry avoids the broker that has just failed. With it,
-a broker that was slow or failed is left alone for a while, longer the slower it was.
+Without latency fault tolerance: round robin, and a retry avoids the broker that has just failed. With it, a
+broker that was slow or failed is avoided for a while, longer the slower it was.
 Source: MQFaultStrategy, LatencyFaultToleranceImpl, RocketMQ 4.9.7.
 """
 
@@ -27,7 +27,7 @@ FAILURE_LATENCY_MS = 30_000
 
 
 def not_available_ms(latency_ms: int) -> int:
-    """How long a broker with that latency is left alone.
+    """Return how long a broker with that latency is avoided.
 
     >>> not_available_ms(99), not_available_ms(600), not_available_ms(30_000)
     (0, 30000, 600000)
@@ -45,7 +45,7 @@ class _Fault:
 
 
 class FaultStrategy:
-    """Chooses queues; remembers how brokers behaved. Owner: one producer."""
+    """Chooses queues; remembers how brokers performed. Owner: one producer."""
 
     def __init__(
         self, clock: Clock, random_index: Callable[[], int], *, enabled: bool = False
@@ -56,9 +56,9 @@ class FaultStrategy:
         self._faults: dict[str, _Fault] = {}
 
     def choose(self, info: TopicPublishInfo, last_broker: str | None) -> MessageQueue:
-        """The queue of the next attempt. Raises: NoQueueToSendTo.
+        """Return the queue of the next attempt. Raises: NoQueueToSendTo.
 
-        last_broker: where the attempt before failed; None at the first.
+        last_broker: where the previous attempt failed; None for the first.
         """
         if not self.enabled:
             return self._other_than(info, last_broker)
@@ -84,7 +84,7 @@ class FaultStrategy:
         return fault is None or self._clock.monotonic_ms() >= fault.available_from_ms
 
     def _least_bad(self, info: TopicPublishInfo) -> str | None:
-        """One of the better half of the brokers with faults that still have queues to write to."""
+        """Return one of the better half of the faulty brokers that still have writable queues."""
         known = [
             (not self.is_available(name), fault.latency_ms, fault.available_from_ms, name)
             for name, fault in self._faults.items()
@@ -97,7 +97,7 @@ class FaultStrategy:
         return known[self._random_index() % half][3]
 
     def update(self, broker_name: str, latency_ms: int, *, isolate: bool) -> None:
-        """Note how a send to that broker went; isolate: it failed."""
+        """Record the latency of a send to that broker; isolate: it failed."""
         if not self.enabled:
             return
         counted = FAILURE_LATENCY_MS if isolate else latency_ms

@@ -1,7 +1,7 @@
-"""Flight: a first attempt to send, when route, address and open connection are known.
+"""Flight: a first attempt to send, used when route, address and open connection are known.
 
-The frame is handed over at once and the answer resolves the caller's future, with no task and no timer of
-its own. What follows a failure is the engine's.
+The frame is written at once and the answer resolves the caller's future, without a task or a timer of its
+own. The engine handles failures.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Flight:
     """One first attempt: waits at its connection for the answer, as a future would.
 
-    `future` gets the outcome. A flight that was submitted (size is set) gives its room back and goes on by
-    itself after a failure; else its caller does both.
+    `future` gets the outcome. A submitted flight (size is set) returns its room and retries by itself after
+    a failure; otherwise its caller does both.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Flight:
             )
 
     def expire(self) -> None:
-        """The deadline has come."""
+        """Handle the deadline."""
         outgoing = self.outgoing
         if outgoing is not None:
             what = request_name(outgoing.code)
@@ -140,7 +140,7 @@ class Flight:
             task.add_done_callback(lambda _: self._give_up())
 
     async def _go_on(self, outgoing: Outgoing, error: PocketMQError) -> None:
-        """Further attempts of a submitted message."""
+        """Make further attempts for a submitted message."""
         chosen = self.queue if self.chosen else None
         try:
             result = await self.engine.after_flight(self, outgoing, chosen, error)
@@ -152,7 +152,7 @@ class Flight:
                 self.future.set_result(result)
 
     def _give_up(self) -> None:
-        """The further attempts have ended, perhaps since the client was shut down."""
+        """Settle the future if further attempts ended without a result, e.g. by a shutdown."""
         assert self.size is not None
         self.engine.room.give(self.size)
         if not self.future.done():

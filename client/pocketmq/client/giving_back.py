@@ -1,4 +1,4 @@
-"""GivingBack: what failed comes again: by the broker, else by a message of our own in the retry topic.
+"""GivingBack: failed messages are redelivered by the broker, else by our own send to the retry topic.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ 4.9.8.
 """
@@ -35,9 +35,9 @@ class GivingBack:
         self._sender = SendEngine(instance, INNER_PRODUCER_GROUP, SendOptions())
 
     async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> None:
-        """Have the broker bring the message again; else send it to the retry topic ourselves.
+        """Have the broker redeliver the message; if that fails, send it to the retry topic ourselves.
 
-        Raises: PocketMQError when neither worked.
+        Raises: PocketMQError if neither worked.
         """
         stored = self._stored_name(message)
         try:
@@ -74,7 +74,7 @@ class GivingBack:
     def retry_message(
         self, message: MessageExt, reconsume_times: int, reconsume_times_max: int
     ) -> Message:
-        """The message as this client itself puts it into the retry topic."""
+        """Return the message as this client itself sends it to the retry topic."""
         properties = dict(message.properties)
         properties.pop(Property.TRAN_MSG.value, None)
         properties.pop(Property.CONSUME_START_TIME.value, None)
@@ -86,7 +86,7 @@ class GivingBack:
         return Message(self._retry_topic, message.body, flag=message.flag, properties=properties)
 
     async def used_up(self, message: MessageExt) -> None:
-        """The retries of an orderly message are used up: the broker makes a dead letter of it."""
+        """Send an orderly message whose retries are used up; the broker dead-letters it."""
         limit = self._options.max_reconsume_times
         retry = self.retry_message(message, message.reconsume_times, limit)
         await self._sender.send(self._sender.outgoing(retry))

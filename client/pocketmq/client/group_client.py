@@ -1,9 +1,9 @@
-"""GroupClient: what producers and consumers have in common: options, a group, the way in and out.
+"""GroupClient: shared by producers and consumers: options, a group, start and shutdown.
 
 GroupClient        start, shutdown, `async with`; names with and without the namespace
-  ReadingConsumer  looks at queues and offsets by hand: pull and lite pull
+  ReadingConsumer  reads queues and offsets explicitly: pull and lite pull
   SubscribingConsumer  subscribes topics: simple consumers, and
-    SharingConsumer    shares queues with its group, too: push and lite pull
+    SharingConsumer    also shares queues with its group: push and lite pull
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Joined(Protocol):
-    """What a client has while it runs."""
+    """The state of a client while it runs."""
 
     @property
     def instance(self) -> "MQClientInstance": ...
@@ -53,7 +53,7 @@ class GroupClient(ABC, Generic[Options, M]):
 
     @property
     def client_id(self) -> str:
-        """Who this client is at the brokers."""
+        """The client's id at the brokers."""
         return self._client_id
 
     async def start(self) -> None:
@@ -77,10 +77,10 @@ class GroupClient(ABC, Generic[Options, M]):
     async def _join(self, instance: "MQClientInstance") -> M: ...
 
     async def _joined(self, member: M) -> None:
-        """What is done when nothing can go wrong any more."""
+        """Finish joining, once nothing can go wrong any more."""
 
     async def shutdown(self) -> None:
-        """Finish what is under way, unregister, close what nobody else uses. May be called twice."""
+        """Finish running work, unregister, close what nobody else uses. May be called twice."""
         member, self._member = self._member, None
         if member is None:
             return
@@ -124,28 +124,28 @@ class GroupClient(ABC, Generic[Options, M]):
 
 
 class ReadingConsumer(GroupClient[Options, M]):
-    """A consumer that looks at queues by hand."""
+    """A consumer that reads queues explicitly."""
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read. Raises: NoRoute."""
+        """Return all readable queues of a topic. Raises: NoRoute."""
         inner = self._inner_topic(topic)
         route = await self._running().instance.fetch_route(inner)
         return [self._shown(queue) for queue in route.subscribe_queues(inner)]
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's first message that is still stored."""
+        """Return the offset of the queue's first message that is still stored."""
         instance = self._running().instance
         inner = self._inner(queue)
         return await instance.api.min_offset(await instance.queue_address(inner), inner)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """One behind the queue's last message."""
+        """Return the offset behind the queue's last message."""
         instance = self._running().instance
         inner = self._inner(queue)
         return await instance.api.max_offset(await instance.queue_address(inner), inner)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after the time, ms since 1970."""
+        """Return the offset of the first message stored at or after the time, ms since 1970."""
         instance = self._running().instance
         inner = self._inner(queue)
         address = await instance.queue_address(inner)
@@ -158,17 +158,17 @@ S = TypeVar("S", bound=SharingMember[Any])
 
 
 class SubscribingConsumer(GroupClient[Member, S]):
-    """A consumer that says which messages of which topics it wants."""
+    """A consumer that subscribes to topics."""
 
     def _set_up(self, options: Member, instance_name: str | None = None) -> None:
         super()._set_up(options, instance_name)
         self._subscriptions: dict[str, tuple[str, str]] = {}
 
     def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
-        """Get messages of a topic: all, those with one of the tags `A || B`, or those of a SQL92 condition.
+        """Subscribe to a topic: all messages, those with one of the tags `A || B`, or a SQL92 condition.
 
-        May be called before and after start(); afterwards brokers are told at once. A SQL92 text is checked
-        by a broker in start(). Raises: IllegalTopic, IllegalArgument.
+        May be called before and after start(); afterwards brokers are told at once. start() has a broker
+        check a SQL92 text. Raises: IllegalTopic, IllegalArgument.
         """
         inner = self._inner_topic(check_topic(topic))
         build_subscription(inner, expression, expression_type)  # raises where it is wrong
@@ -177,7 +177,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
             self._member.subscribe_now(inner, expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
-        """Get no more messages of the topic; its queues are given up at the next rebalance."""
+        """Unsubscribe from the topic; its queues are given up at the next rebalance."""
         inner = self._inner_topic(topic)
         self._subscriptions.pop(inner, None)
         if self._member is not None:
@@ -185,7 +185,9 @@ class SubscribingConsumer(GroupClient[Member, S]):
             self._member.instance.rebalance_now()
 
     def describe(self) -> Description:
-        """What this consumer asks for, as `pocketmq subs plan` reads it; it need not be started."""
+        """Return this consumer's subscriptions, as `pocketmq subs plan` reads them; it need not
+        be started.
+        """
         asked = {
             topic: build_subscription(topic, *each) for topic, each in self._subscriptions.items()
         }
@@ -201,7 +203,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
 
 
 class SharingConsumer(SubscribingConsumer[C, S]):
-    """A consumer that gets its queues from rebalance."""
+    """A consumer whose queues are assigned by rebalance."""
 
     def _set_up(self, options: C, instance_name: str | None = None) -> None:
         self.message_model = options.message_model
@@ -210,7 +212,7 @@ class SharingConsumer(SubscribingConsumer[C, S]):
         super()._set_up(options, "DEFAULT" if broadcasts else instance_name)
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now; of a push consumer those of the retry topic, too."""
+        """Return the assigned queues; for a push consumer including those of the retry topic."""
         return sorted(self._shown(queue) for queue in self._running().owned_queues())
 
     async def _offset_store(self, instance: "MQClientInstance") -> OffsetStore:

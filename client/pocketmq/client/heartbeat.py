@@ -1,4 +1,4 @@
-"""The body of HEART_BEAT: who this client is and what its groups want (S38 to S40).
+"""The body of HEART_BEAT: this client and its groups (S38 to S40).
 
     {"clientID", "consumerDataSet": [{"consumeFromWhere", "consumeType", "groupName", "messageModel",
      "subscriptionDataSet": [...], "unitMode"}], "producerDataSet": [{"groupName"}]}
@@ -30,7 +30,7 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group begins that has no committed offset."""
+    """Where a group without a committed offset begins."""
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -39,7 +39,7 @@ class ConsumeFromWhere(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """What a heartbeat says of one consumer group."""
+    """A heartbeat's data on one consumer group."""
 
     group: str
     consume_type: ConsumeType
@@ -52,7 +52,7 @@ class ConsumerData:
 def heartbeat_body(
     client_id: str, producer_groups: Iterable[str], consumers: Iterable[ConsumerData]
 ) -> bytes:
-    """The JSON of a heartbeat; groups and topics in alphabetical order."""
+    """Return the JSON of a heartbeat; groups and topics in alphabetical order."""
     return fastjson.dumps(
         {
             "clientID": client_id,

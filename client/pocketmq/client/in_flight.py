@@ -1,13 +1,13 @@
-"""What is under way: how much at once, and until when.
+"""Sends in flight: how many at once, and until when.
 
-    room = Room(count_max=1_000, size_max=64 MiB)      back-pressure: who sends waits for room
+    room = Room(count_max=1_000, size_max=64 MiB)      back-pressure: senders wait for room
     flights.launch(...)                                one attempt without a task and a timer of its own
 
-1. At most count_max messages with size_max bytes are under way; a single larger one flies alone.
-2. Waiters for room get it in the order of asking.
-3. All flights of a producer have the same time-out, so their deadlines come in the order of their
-   starts: one timer for the first of them serves all.
-4. A flight settles once: with its answer, with the loss of its connection, or with its deadline.
+1. At most count_max messages with size_max bytes are in flight; a single larger one flies alone.
+2. Waiters get room first come, first served.
+3. All flights of a producer have the same time-out, so their deadlines are in the order of their starts: one
+   timer for the first of them serves all.
+4. A flight settles once: by its answer, by the loss of its connection, or at its deadline.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _SWEEP_SIZE = 2_048
 
 
 class Room:
-    """Counts what is under way (invariants 1 and 2). Owner: one producer."""
+    """Counts messages in flight (invariants 1 and 2). Owner: one producer."""
 
     def __init__(self, count_max: int, size_max: int) -> None:
         """size_max in bytes."""
@@ -34,7 +34,7 @@ class Room:
         self._idle: list[asyncio.Future[None]] = []
 
     def take(self, size: int) -> bool:
-        """Whether there was room; it is taken then."""
+        """Take room if there is some; return whether there was."""
         if self._waiting or not self._fits(size):
             return False
         self.count += 1
@@ -47,7 +47,7 @@ class Room:
         return self.count < self._count_max and self.size + size <= self._size_max
 
     async def wait(self, size: int) -> None:
-        """Take room as soon as there is some."""
+        """Wait for room, and take it."""
         if self.take(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,7 +63,7 @@ class Room:
             raise
 
     def give(self, size: int) -> None:
-        """Give room back."""
+        """Return room."""
         self.count -= 1
         self.size -= size
         if self._waiting:
@@ -90,7 +90,7 @@ class Room:
             turn.set_result(None)
 
     async def empty(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         while self.count or self._waiting:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(done)
@@ -98,7 +98,7 @@ class Room:
 
 
 class Waiter(Protocol):
-    """Who waits for an answer."""
+    """Waits for an answer."""
 
     def done(self) -> bool: ...
 
@@ -108,7 +108,7 @@ class Waiter(Protocol):
 
 
 class OpenConnection(Protocol):
-    """What a flight needs of remoting's Connection."""
+    """The part of remoting's Connection that a flight needs."""
 
     def take_opaque(self) -> int: ...
 
@@ -129,7 +129,7 @@ class Timed(Protocol):
 
 
 class Deadlines:
-    """Ends flights that get no answer (invariant 3). Owner: one producer."""
+    """Expires flights that get no answer (invariant 3). Owner: one producer."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Deadlines:
         self._armed = False
 
     def __len__(self) -> int:
-        """How many flights are kept, those that settled behind one that did not among them."""
+        """Return the number of flights kept, including settled ones behind an unsettled one."""
         return len(self._flights)
 
     def add(self, flight: Timed) -> None:

@@ -1,19 +1,19 @@
-"""MQClientInstance: what all producers and consumers of one client id share (S5, S6, S35 to S37, S56).
+"""MQClientInstance: shared by all producers and consumers of a client id (S5, S6, S35 to S37, S56).
 
 It owns the connections, the routes, the broker addresses and every timer:
 
     every                       from            what
-    two minutes                 10 s            where the name servers are, if that is asked for by HTTP
+    two minutes                 10 s            addresses of the name servers, if they are looked up by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
     second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours)
-    heartbeat_interval          1 000 ms        forget brokers without a route, heartbeat to all brokers
+    heartbeat_interval          1 000 ms        drop brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
-    rebalance_interval, or woken                which queues belong to whom
+    rebalance_interval, or woken                rebalance
     at once                                     pull requests
 
-1. Heartbeats go to every broker when there is a consumer, to masters only when there are producers alone.
+1. Heartbeats go to every broker if there is a consumer, otherwise to masters only.
 2. Producers and consumers register here before start() and leave by unregister(); groups are unique.
-3. Everything inside uses names with their namespace; only the public classes take it off.
+3. All internal names include the namespace; only the public classes strip it.
 Source: MQClientInstance, RocketMQ 4.9.7 (wire.md 4.3). Loaded by start(), so that importing
 pocketmq.client stays quick.
 """
@@ -55,11 +55,11 @@ MISSING_TIME_MS = 60_000
 
 
 class GroupInUse(CallerError):
-    """The group is registered already with this client id."""
+    """The group is already registered with this client id."""
 
 
 class BrokerUnknown(TransientError):
-    """No address is known of the broker."""
+    """No address of the broker is known."""
 
 
 class InnerProducer(Protocol):
@@ -71,7 +71,7 @@ class InnerProducer(Protocol):
     def publish_topics(self) -> Iterable[str]: ...
 
     def start_check(self, address: str, message: MessageExt, fields: dict[str, str], /) -> None:
-        """The broker asks how the transaction of `message` ended; answered by END_TRANSACTION."""
+        """Check how the transaction of `message` ended, for a broker; answered by END_TRANSACTION."""
         ...
 
 
@@ -114,7 +114,7 @@ class MQClientInstance:
         *,
         random_index: Callable[[], int] | None = None,
     ) -> None:
-        """random_index: for tests with a known choice."""
+        """random_index: fixes the random choice, for tests."""
         self.client_id = client_id
         self.config = config
         self.clock = config.clock
@@ -201,12 +201,12 @@ class MQClientInstance:
     # ------------------------------------------------------------ members
 
     def register_producer(self, producer: InnerProducer) -> None:
-        """Raises: GroupInUse."""
+        """Add a producer. Raises: GroupInUse."""
         self._check_free(self.producers, producer.group, "producer")
         self.producers[producer.group] = producer
 
     def register_consumer(self, consumer: InnerConsumer) -> None:
-        """Raises: GroupInUse."""
+        """Add a consumer. Raises: GroupInUse."""
         self._check_free(self.consumers, consumer.group, "consumer")
         self.consumers[consumer.group] = consumer
 
@@ -218,7 +218,7 @@ class MQClientInstance:
             )
 
     async def unregister_producer(self, group: str) -> None:
-        """Leave; every broker is told at once."""
+        """Remove a producer and tell every broker at once."""
         if self.producers.pop(group, None) is not None:
             await self._unregister(group, None)
 
@@ -240,7 +240,7 @@ class MQClientInstance:
     # ------------------------------------------------------------ routes
 
     async def update_name_servers(self) -> None:
-        """Ask where the name servers are. Raises: NameServersNotFound; then the known ones stay."""
+        """Look up the name servers. Raises: NameServersNotFound; the known ones are kept then."""
         url = self.config.name_server_url
         assert url is not None
         found = parse_name_servers(await asyncio.to_thread(look_up, url))
@@ -249,14 +249,14 @@ class MQClientInstance:
             self.api.name_servers = found
 
     async def update_all_routes(self) -> None:
-        """Ask for the routes of all topics in use."""
+        """Update the routes of all topics in use."""
         topics = {topic for each in self.consumers.values() for topic in each.subscribed_topics()}
         topics |= {topic for each in self.producers.values() for topic in each.publish_topics()}
         for topic in sorted(topics):
             await self.update_route(topic)
 
     async def _look_for_missing(self) -> None:
-        """Ask for subscribed topics that had no route; one that has come is consumed at once."""
+        """Query subscribed topics that had no route; one that exists now is consumed at once."""
         now = self.clock.monotonic_ms()
         wanted = {topic for each in self.consumers.values() for topic in each.subscribed_topics()}
         unknown = {
@@ -277,9 +277,9 @@ class MQClientInstance:
             self.rebalance_now()
 
     async def update_route(self, topic: str) -> bool:
-        """Ask the name servers for the topic's route and spread it; whether it is known now.
+        """Query the topic's route and apply it; return whether it is known now.
 
-        A failure is logged and keeps the route that was known.
+        A failure is logged and keeps the known route.
         """
         try:
             await self.fetch_route(topic)
@@ -290,7 +290,7 @@ class MQClientInstance:
         return topic in self.routes
 
     async def fetch_route(self, topic: str) -> TopicRoute:
-        """As update_route, but raises NoRoute and what asking raises."""
+        """Like update_route, but raise NoRoute and request errors."""
         lock = self._route_locks.setdefault(topic, asyncio.Lock())
         async with lock:
             route = await self.api.topic_route(topic)
@@ -298,7 +298,7 @@ class MQClientInstance:
             return route
 
     def take_route(self, topic: str, route: TopicRoute) -> None:
-        """Spread a route: its addresses to all, its queues to the consumers."""
+        """Apply a route: its addresses for all, its queues for the consumers."""
         self.addresses.learn(route)
         if self.routes.get(topic) == route:
             # Callers that compare routes by identity keep the old object.
@@ -311,24 +311,24 @@ class MQClientInstance:
             consumer.update_subscribe_info(topic, queues)
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route, asked for if it is not known. Raises: NoRoute and what asking raises."""
+        """Return the route, querying it if unknown. Raises: NoRoute and request errors."""
         return self.routes.get(topic) or await self.fetch_route(topic)
 
     async def queue_address(self, queue: MessageQueue) -> str:
-        """The broker of a queue, its master if it has one."""
+        """Return the address of a queue's broker, its master if it has one."""
         return await self.any_address(queue.topic, queue.broker_name)
 
     async def query_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The group's committed offset of a queue; None if absent."""
+        """Return the group's committed offset of a queue; None if absent."""
         return await self.api.query_consumer_offset(await self.queue_address(queue), group, queue)
 
     async def update_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """A member's commit: nothing is answered."""
+        """Send a member's commit one-way."""
         address = await self.queue_address(queue)
         await self.api.update_consumer_offset(address, group, queue, offset, oneway=True)
 
     def clean_offline_brokers(self) -> None:
-        """Forget addresses that no route names any more."""
+        """Drop addresses that no route names any more."""
         live = {
             address
             for route in self.routes.values()
@@ -342,7 +342,7 @@ class MQClientInstance:
     # ------------------------------------------------------------ addresses
 
     async def master_address(self, topic: str, broker_name: str) -> str:
-        """Where to send to. Raises: BrokerUnknown, NoRoute."""
+        """Return the address to send to. Raises: BrokerUnknown, NoRoute."""
         found = self.addresses.master(broker_name)
         if found is None:
             await self.fetch_route(topic)
@@ -354,7 +354,7 @@ class MQClientInstance:
         return found
 
     async def any_address(self, topic: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Where to read from: that broker id, else any. Raises: BrokerUnknown, NoRoute."""
+        """Return the address to read from: of that broker id, else any. Raises: BrokerUnknown, NoRoute."""
         found = self.addresses.any_of(broker_name, broker_id)
         if found is None:
             await self.fetch_route(topic)
@@ -366,7 +366,7 @@ class MQClientInstance:
         return found
 
     async def broker_of_topic(self, topic: str) -> str | None:
-        """The address of some broker of the topic, its master if it has one; None without a route."""
+        """Return the address of some broker of the topic, its master if it has one; None without a route."""
         if topic not in self.routes:
             await self.update_route(topic)
         route = self.routes.get(topic)
@@ -376,7 +376,7 @@ class MQClientInstance:
         return broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
 
     async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None:
-        """The client ids of the group, each once; None when nobody can say."""
+        """Return the client ids of the group, without duplicates; None if no broker can tell."""
         address = await self.broker_of_topic(topic)
         if address is None:
             return None
@@ -389,12 +389,14 @@ class MQClientInstance:
             return None
 
     def knows_sql(self, address: str) -> bool:
-        """Whether the broker's heartbeat answer allows other expressions than tags (wire.md 1.5)."""
+        """Return True if the broker supports expressions other than tags, by its heartbeat answer (wire.md
+        1.5).
+        """
         version = self._broker_versions.get(address)
         return version is None or version >= Version.V4_1_0_SNAPSHOT
 
     async def check_client_in_broker(self, consumer: InnerConsumer) -> None:
-        """Ask a broker whether it can filter by the consumer's expressions. Raises: BrokerRefused."""
+        """Have a broker check the consumer's expressions. Raises: BrokerRefused."""
         for subscription in consumer.consumer_data().subscriptions:
             if subscription.is_tag:
                 continue
@@ -411,7 +413,7 @@ class MQClientInstance:
         await self.heartbeat_all()
 
     async def heartbeat_all(self) -> None:
-        """Heartbeat to all brokers that must know us (invariant 1); failures are logged."""
+        """Send heartbeats to all brokers of invariant 1; failures are logged."""
         async with self._heartbeat_lock:
             if not self.producers and not self.consumers:
                 return
@@ -440,7 +442,7 @@ class MQClientInstance:
     async def _each(
         self, addresses: Iterable[str], action: Callable[[str], Awaitable[None]], what: str
     ) -> None:
-        """Do it at all addresses at the same time; a failure there is logged and hurts nobody else."""
+        """Run `action` at all addresses concurrently; a failure is logged and does not affect the others."""
 
         async def guarded(address: str) -> None:
             try:
@@ -473,7 +475,7 @@ class MQClientInstance:
             log.info("RebalanceService service end")
 
     async def do_rebalance(self) -> None:
-        """Rebalance every consumer; one that fails does not keep the others from it (S6)."""
+        """Rebalance every consumer; a failing one does not stop the others (S6)."""
         for consumer in list(self.consumers.values()):
             try:
                 await consumer.do_rebalance()

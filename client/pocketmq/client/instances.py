@@ -1,5 +1,4 @@
-"""The client instances of this process: one per event loop and client id,
-shared by the clients that use this id.
+"""The client instances of this process: one per event loop and client id, shared by all clients with that id.
 
 The last one to leave shuts the instance down. Source: MQClientManager, RocketMQ 4.9.7.
 """
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class InstanceConflict(CallerError):
-    """Two clients share an instance name but not what an instance has once."""
+    """Two clients with the same instance name differ in what an instance has only once."""
 
 
 @dataclass(slots=True)
@@ -32,9 +31,9 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakK
 
 
 async def acquire(client_id: str, config: ClientOptions) -> "MQClientInstance":
-    """The started instance of that client id; give it back with `release`.
+    """Return the started instance of that client id; hand it back with `release`.
 
-    Raises: InstanceConflict when it exists with other name servers, credentials or TLS.
+    Raises: InstanceConflict if it exists with other name servers, credentials or TLS.
     """
     # Here, not at the top: connections, TLS and header tables take longer to import than all the rest.
     from pocketmq.client.instance import MQClientInstance
@@ -64,7 +63,7 @@ async def acquire(client_id: str, config: ClientOptions) -> "MQClientInstance":
 
 
 async def release(instance: "MQClientInstance") -> None:
-    """Leave the instance; the last one ends it."""
+    """Leave the instance; the last client shuts it down."""
     table = _loops.get(asyncio.get_running_loop(), {})
     shared = table.get(instance.client_id)
     if shared is None or shared.instance is not instance:

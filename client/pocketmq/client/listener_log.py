@@ -1,8 +1,8 @@
-"""ListenerLog: what listeners raise, told once and then counted.
+"""ListenerLog: logs listeners' exceptions once in full, then counts them.
 
-A listener whose database is gone fails for each message: hundreds of stack traces a second say no more than
-one does, and fill the disk. The same failure, that is, of the same class from the same line, is told whole
-the first time; while it goes on, one line a minute says how often it came.
+A listener whose database is gone fails for each message: hundreds of stack traces per second say no more than
+one does, and fill the disk. A failure, identified by its class and line, is logged in full the first time;
+while it persists, one line per minute says how often it occurred.
 """
 
 import logging
@@ -19,14 +19,14 @@ _Kind = tuple[type[BaseException], str, int]
 
 @dataclass(slots=True)
 class _Told:
-    """When it was told last, and how often it has come since."""
+    """When it was logged last, and how often it occurred since."""
 
     at_ms: int
     count: int = 0
 
 
 class ListenerLog:
-    """One consumer's. log: the logger of the service whose listener it is."""
+    """One consumer's log. log: the logger of the service whose listener it is."""
 
     def __init__(self, log: logging.Logger, group: str, monotonic_ms: Callable[[], int]) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class ListenerLog:
         self._told: dict[_Kind, _Told] = {}
 
     def raised(self, error: BaseException, queue: MessageQueue, messages: list[MessageExt]) -> None:
-        """A call of the listener has failed; its messages come again."""
+        """Log that a call of the listener failed; its messages are redelivered."""
         now = self._monotonic_ms()
         kind = _kind(error)
         told = self._told.get(kind)
@@ -66,7 +66,7 @@ class ListenerLog:
 
 
 def _kind(error: BaseException) -> _Kind:
-    """Its class, and the line that raised it."""
+    """Return its class, and the line that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 class SubscribeAndAssign(CallerError):
-    """A lite pull consumer either subscribes topics or is assigned queues."""
+    """A lite pull consumer either subscribes to topics or is assigned queues, not both."""
 
 
 class LitePullConsumer(
     SharingConsumer[LitePullConsumerOptions, LitePullMember],
     ReadingConsumer[LitePullConsumerOptions, LitePullMember],
 ):
-    """Messages when the caller asks; start it by `async with`, or by start() and shutdown().
+    """Messages on request; start it by `async with`, or by start() and shutdown().
 
-    subscribe() shares the queues with the other members of the group, assign() takes the ones given.
+    subscribe() shares the queues with the other members of the group, assign() takes the given ones.
     Options: see LitePullConsumerOptions.
     """
 
     @takes(LitePullConsumerOptions)
     def __init__(self, options: LitePullConsumerOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
         self._assignment: set[MessageQueue] = set()
         self._assign_expressions: dict[str, str] = {}
@@ -55,7 +55,7 @@ class LitePullConsumer(
         super().subscribe(topic, expression, expression_type)
 
     def assign(self, queues: Iterable[MessageQueue], expression: str = ALL) -> None:
-        """Take exactly these queues. Raises: SubscribeAndAssign.
+        """Read exactly these queues. Raises: SubscribeAndAssign.
 
         expression: tags that the messages must have, for the topics of these queues.
         """
@@ -82,7 +82,9 @@ class LitePullConsumer(
             self._assign(member)
 
     async def shutdown(self, *, commit_polled: bool = True) -> None:
-        """Commit, unregister. commit_polled: with auto_commit, what poll() gave last counts as done."""
+        """Commit, unregister. commit_polled: with auto_commit, treat the messages of the last poll() as
+        consumed.
+        """
         self._commit_polled = commit_polled
         await super().shutdown()
 
@@ -100,34 +102,36 @@ class LitePullConsumer(
     # ------------------------------------------------------------ messages and offsets
 
     async def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
-        """The messages fetched next, of one queue, in order; [] when none came in time."""
+        """Return the messages fetched next, of one queue, in order; [] if none came in time."""
         return await self._running().poll(timeout_ms)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
-        """Store offsets at the broker: those given, else of all that poll() has given until now."""
+        """Commit offsets at the broker: the given ones, else those of all messages that poll() returned so
+        far.
+        """
         inner = None
         if offsets is not None:
             inner = {self._inner(queue): offset for queue, offset in offsets.items()}
         await self._running().commit(inner)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None if absent."""
+        """Return the committed offset; None if absent."""
         return await self._running().committed(self._inner(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from that offset. Raises: NotAssigned."""
+        """Continue from that offset. Raises: NotAssigned."""
         self._running().seek(self._inner(queue), offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the queue's first message."""
+        """Continue from the queue's first message."""
         self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on from what comes next."""
+        """Continue behind the queue's last message."""
         self.seek(queue, await self.max_offset(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Fetch nothing of these queues until resume()."""
+        """Stop fetching from these queues until resume()."""
         for queue in queues:
             self._running().of(self._inner(queue)).paused = True
 

@@ -1,9 +1,9 @@
-"""LitePullMember: a lite pull consumer at work: fetches ahead into a cache that poll() empties.
+"""LitePullMember: a running lite pull consumer: prefetches into a cache that poll() empties.
 
-A queue comes by rebalance (subscribe) or by assign(); each has one fetcher:
+A queue is added by rebalance (subscribe) or by assign(); each has one fetcher:
 
-    offset of the next fetch    after seek(): that place; else where the last fetch ended
-    offset to commit            behind what poll() has handed out
+    offset of the next fetch    after seek(): that offset; else where the last fetch ended
+    offset to commit            behind the messages that poll() returned
 Source: DefaultLitePullConsumerImpl, AssignedMessageQueue, RocketMQ 4.9.8 (wire.md 4.5).
 """
 
@@ -41,12 +41,12 @@ PULL_TIMEOUT_MS = 30_000
 
 
 class NotAssigned(CallerError):
-    """The queue is not ours."""
+    """The queue is not assigned to this consumer."""
 
 
 @dataclass(slots=True, eq=False)
 class Assigned:
-    """A queue of ours. Offsets are the next to read; None where not known yet."""
+    """An assigned queue. Offsets are the next to read; None if not known yet."""
 
     queue: MessageQueue
     process_queue: ProcessQueue
@@ -82,7 +82,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
     # ------------------------------------------------------------ life
 
     async def shutdown(self, *, commit_polled: bool) -> None:
-        """Stop fetching, commit, unregister; commit_polled: what the last poll() gave is done, too."""
+        """Stop fetching, commit, unregister; commit_polled: commit the messages of the last poll(), too."""
         self._leaving = True
         if commit_polled and self.options.auto_commit:
             self.note_consumed()
@@ -94,16 +94,16 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
     # ------------------------------------------------------------ which queues
 
     def dispatch(self, request: PullRequest) -> None:
-        """Rebalance has given us a queue."""
+        """Begin a queue that rebalance added."""
         self._begin(Assigned(request.queue, request.process_queue, request.next_offset))
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
-        """Rebalance takes a queue away: what was polled before the last commit counts."""
+        """End a queue that rebalance takes away: what was polled before the last commit counts."""
         self._end(queue)
         return await super().give_up(queue, process_queue)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Exactly these queues, whatever other consumers of the group do."""
+        """Read exactly these queues, whatever other consumers of the group do."""
         wanted = set(queues)
         for queue in [each for each in self.assigned if each not in wanted]:
             self.assigned[queue].process_queue.dropped = True
@@ -130,7 +130,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
             assigned.fetcher.cancel()
 
     def of(self, queue: MessageQueue) -> Assigned:
-        """Raises: NotAssigned."""
+        """Return the assigned queue. Raises: NotAssigned."""
         found = self.assigned.get(queue)
         if found is None:
             raise NotAssigned(
@@ -141,7 +141,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
     # ------------------------------------------------------------ fetching
 
     async def _fetch(self, assigned: Assigned) -> None:
-        """Fetch one queue until it is taken away or sought anew."""
+        """Fetch from one queue until it is taken away or seek() replaces it."""
         queue, process_queue = assigned.queue, assigned.process_queue
         while not process_queue.dropped and not self._leaving:
             if assigned.paused or self.paused:
@@ -228,7 +228,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
     # ------------------------------------------------------------ what the caller does
 
     async def poll(self, timeout_ms: int) -> list[MessageExt]:
-        """What was fetched next, of one queue; [] when nothing came in time."""
+        """Return what was fetched next, of one queue; [] if nothing came in time."""
         self._commit_if_due()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -260,13 +260,15 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
             self._next_commit_ms = now + self.options.auto_commit_interval_ms
 
     def note_consumed(self) -> None:
-        """What poll() has given counts as done; the timer or commit() tells the broker."""
+        """Treat what poll() returned as consumed; the timer or commit() tells the broker."""
         for queue, assigned in self.assigned.items():
             if assigned.consume_offset is not None:
                 self.offsets.table.update(queue, assigned.consume_offset, increase_only=False)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
-        """Store offsets at the broker now: those given, else of all that poll() has given."""
+        """Commit offsets at the broker now: the given ones, else those of all messages that poll()
+        returned.
+        """
         if offsets is None:
             self.note_consumed()
             queues = list(self.assigned)
@@ -280,7 +282,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         return await self.offsets.read(queue, ReadFrom.MEMORY_FIRST)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Fetch on from there; what was fetched ahead of it is forgotten. Raises: NotAssigned."""
+        """Continue fetching at that offset and drop what was prefetched. Raises: NotAssigned."""
         if offset < 0:
             raise IllegalArgument(f"an offset is 0 or more, not {offset}")
         old = self.of(queue)
@@ -302,7 +304,7 @@ def pull_fields(
     flag: PullSysFlag,
     suspend_ms: int,
 ) -> dict[str, str]:
-    """PullMessageHeader of a pull that brings its own subscription."""
+    """Return the PullMessageHeader of a pull that carries its own subscription."""
     return {
         "consumerGroup": group,
         "topic": queue.topic,

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what is allowed, and the prefix of a namespace.
+"""Names of topics and groups: the rules, and the prefix of a namespace.
 
 A namespace is a plain prefix: topic `T` of namespace `ns` is `ns%T`, its group's retry topic
 `%RETRY%ns%g`. System topics have none. Sources: Validators, NamespaceUtil, MixAll, TopicValidator,
@@ -25,7 +25,7 @@ from pocketmq.remoting.names import (
 
 
 def check_topic(topic: str) -> str:
-    """The topic itself. Raises: IllegalTopic."""
+    """Return the topic if its name is legal. Raises: IllegalTopic."""
     if not topic:
         raise IllegalTopic("the topic is empty: name the topic")
     if not is_legal(topic):
@@ -41,14 +41,14 @@ def check_topic(topic: str) -> str:
 
 @lru_cache(maxsize=1024)
 def check_send_topic(topic: str) -> str:
-    """A topic that users may send to. Raises: IllegalTopic."""
+    """Return the topic if users may send to it. Raises: IllegalTopic."""
     if check_topic(topic) in BROKER_ONLY_TOPICS:
         raise IllegalTopic(f"topic {topic!r} belongs to the system: send to a topic of your own")
     return topic
 
 
 def check_group(group: str) -> str:
-    """The group itself. Raises: IllegalGroup."""
+    """Return the group if its name is legal. Raises: IllegalGroup."""
     if not group or not group.strip():
         raise IllegalGroup("the group is empty: name the group")
     if not is_legal(group):
@@ -65,7 +65,7 @@ def check_group(group: str) -> str:
 
 
 def with_namespace(namespace: str | None, name: str) -> str:
-    """`name` as it travels.
+    """Return `name` as it travels.
 
     >>> with_namespace("ns", "T"), with_namespace("ns", "%RETRY%g"), with_namespace(None, "T")
     ('ns%T', '%RETRY%ns%g', 'T')
@@ -79,7 +79,7 @@ def with_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """`name` as the user knows it.
+    """Return `name` as the user knows it.
 
     >>> without_namespace("ns", "ns%T"), without_namespace("ns", "%RETRY%ns%g")
     ('T', '%RETRY%g')

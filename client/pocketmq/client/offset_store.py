@@ -1,6 +1,6 @@
-"""Where a group's offsets are kept: on the broker (clustering) or in a file (broadcasting) (S54 to S58).
+"""Where a group's offsets are stored: at the broker (clustering) or in a file (broadcasting) (S54 to S58).
 
-1. An offset is the next one to read: 0 and 1 consumed is 2 (S55).
+1. An offset is the next one to read: after consuming 0 and 1 it is 2 (S55).
 2. `update` with increase_only never lowers an offset, whatever the order of the calls.
 3. LocalFileOffsetStore writes Java's layout: `<root>/<clientId>/<group>/offsets.json`, the one before as
    `.bak`: {"offsetTable":{{"brokerName","queueId","topic"}:offset}}.
@@ -38,7 +38,7 @@ class OffsetTable:
         self._offsets: dict[MessageQueue, int] = {}
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Invariant 2."""
+        """Set an offset (invariant 2)."""
         old = self._offsets.get(queue)
         if old is None or not increase_only or offset > old:
             self._offsets[queue] = offset
@@ -50,7 +50,7 @@ class OffsetTable:
         self._offsets.pop(queue, None)
 
     def of_topic(self, topic: str) -> dict[MessageQueue, int]:
-        """A copy; an empty topic means all."""
+        """Return a copy; an empty topic means all."""
         return {
             queue: offset
             for queue, offset in self._offsets.items()
@@ -58,7 +58,7 @@ class OffsetTable:
         }
 
     def keep_only(self, queues: Iterable[MessageQueue]) -> None:
-        """Forget the queues that are not in the list."""
+        """Drop the queues that are not in the list."""
         kept = set(queues)
         for queue in [each for each in self._offsets if each not in kept]:
             log.info("offset forgotten, the queue is not ours any more queue=%s", queue)
@@ -69,18 +69,18 @@ class OffsetTable:
 
 
 class OffsetStore(Protocol):
-    """What a consumer needs of its offsets."""
+    """The offset store as a consumer needs it."""
 
     table: OffsetTable
 
     async def load(self) -> None: ...
 
     async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
-        """The next offset; None if absent. Raises: what asking the broker raises."""
+        """Return the next offset; None if absent. Raises: request errors of the broker."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, final: bool = False) -> None:
-        """Store the offsets of these queues; final: wait for the answer, since we leave."""
+        """Store the offsets of these queues; final: wait for the answer, since the consumer leaves."""
         ...
 
 
@@ -93,10 +93,10 @@ class ConsumerOffsets(Protocol):
 
 
 class RemoteBrokerOffsetStore:
-    """The broker keeps them, in consumerOffset.json (S57).
+    """Stored by the broker, in consumerOffset.json (S57).
 
-    A commit asks for no answer, as RocketMQ's members have it: a broker that was started again and has not
-    heard this member's heartbeat yet would take one that does for an administrator's reset of the group.
+    A commit is one-way, as RocketMQ's members send it: a restarted broker that has not received this
+    member's heartbeat yet would take a two-way one for an administrator's reset of the group.
     """
 
     def __init__(self, brokers: ConsumerOffsets, group: str) -> None:
@@ -105,7 +105,7 @@ class RemoteBrokerOffsetStore:
         self._group = group
 
     async def load(self) -> None:
-        """Nothing: offsets are read when a queue is taken."""
+        """Do nothing: offsets are read when a queue is taken."""
 
     async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:
         if read_from is not ReadFrom.STORE:
@@ -143,7 +143,7 @@ class RemoteBrokerOffsetStore:
 
 
 class LocalFileOffsetStore:
-    """A file of this client keeps them (S58)."""
+    """Stored in a file of this client (S58)."""
 
     def __init__(self, client_id: str, group: str, root: Path | None = None) -> None:
         """root: default `~/.rocketmq_offsets`."""
@@ -155,7 +155,7 @@ class LocalFileOffsetStore:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read the file. Raises: OffsetFileBroken when neither it nor its backup can be read."""
+        """Read the file. Raises: OffsetFileBroken if neither it nor its backup is readable."""
         for queue, offset in (await asyncio.to_thread(self._read)).items():
             self.table.update(queue, offset, increase_only=False)
 
@@ -217,7 +217,7 @@ class LocalFileOffsetStore:
 
 
 class OffsetFileBroken(PocketMQError):
-    """The offset file of a broadcasting consumer cannot be read."""
+    """The offset file of a broadcasting consumer is unreadable."""
 
 
 def _parse(path: Path) -> dict[MessageQueue, int]:
@@ -236,5 +236,5 @@ def default_root() -> Path:
 
 
 def safe_name(client_id: str) -> str:
-    """The client id as the name of a folder; Windows allows no colon."""
+    """Return the client id as a folder name; Windows allows no colon."""
     return client_id.replace(":", "_") if os.name == "nt" else client_id

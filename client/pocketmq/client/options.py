@@ -1,8 +1,8 @@
 """The options of the clients: each stands here once, with type, default, range and one sentence.
 
-A client's constructor takes the fields of its class of options as keyword arguments (`takes`), the blocking
-twin takes the same, and docs/client.md shows them as tables. Times are in ms. Type checkers see a
-constructor's arguments through the ParamSpec of `takes`.
+A client's constructor takes the fields of its options class as keyword arguments (`takes`), and so does its
+blocking twin; docs/client.md shows them as tables. Times are in ms. Type checkers see a constructor's
+arguments through the ParamSpec of `takes`.
 """
 
 import functools
@@ -41,7 +41,7 @@ QueuesChanged = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 
 
 class Range(NamedTuple):
-    """The smallest and the largest value of an option; None: any above."""
+    """The smallest and the largest value of an option; None: no upper limit."""
 
     low: int
     high: int | None = None
@@ -52,9 +52,9 @@ _Interval = Annotated[int, Range(1)]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClientOptions:
-    """What every client can be told. Raises: IllegalArgument, NameServersNotFound.
+    """Options of every client. Raises: IllegalArgument, NameServersNotFound.
 
-    Attributes: name_servers (never empty), name_server_url (where they are asked for, if they are).
+    Attributes: name_servers (never empty), name_server_url (where they are looked up, if they are).
     """
 
     name_server: Annotated[
@@ -104,7 +104,7 @@ class ClientOptions:
             object.__setattr__(self, name, value)
 
     def client_id(self, default_instance: str) -> str:
-        """`ip@instance[@unit]`: who this client is at the broker."""
+        """Return `ip@instance[@unit]`, the client's id at the broker."""
         parts = [self.client_ip, self.instance_name or default_instance]
         if self.unit_name:
             parts.append(self.unit_name)
@@ -112,7 +112,7 @@ class ClientOptions:
 
     @property
     def connection_key(self) -> tuple[object, ...]:
-        """What clients that share an instance must agree on."""
+        """Return what clients that share an instance must agree on."""
         where = self.name_server_url or self.name_servers
         return (where, self.credentials, self.tls, self.header_encoding)
 
@@ -131,14 +131,14 @@ def _check_ranges(options: Any) -> None:
 
 
 def declared(options: Any) -> dict[str, Any]:
-    """The options of a class with their annotations, in the order of their declaration."""
+    """Return the options of a class with their annotations, in the order of declaration."""
     assert is_dataclass(options)
     return {each.name: each.type for each in fields(options) if each.init}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupOptions(ClientOptions):
-    """A client that belongs to a group. Raises: IllegalGroup, too."""
+    """Options of a client that belongs to a group. Raises: IllegalGroup, too."""
 
     group: Annotated[str, "names the clients that do the same work"] = field(kw_only=False)
 
@@ -148,7 +148,7 @@ class GroupOptions(ClientOptions):
 
     @property
     def inner_group(self) -> str:
-        """The group as it travels."""
+        """The group's name as it travels."""
         return with_namespace(self.namespace, self.group)
 
 
@@ -193,7 +193,7 @@ class ProducerOptions(GroupOptions, SendOptions):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemberOptions(GroupOptions):
-    """What brokers hear of a member; for a PullConsumer, which has no queues of its own, it stays so."""
+    """What heartbeats report of a member; constant for a PullConsumer, which has no queues of its own."""
 
     consume_type: ConsumeType = field(init=False, default=ConsumeType.PULL)
     message_model: MessageModel = field(init=False, default=MessageModel.CLUSTERING)
@@ -205,7 +205,7 @@ class MemberOptions(GroupOptions):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConsumerOptions(MemberOptions):
-    """What push and lite pull consumers have in common."""
+    """Options common to push and lite pull consumers."""
 
     message_model: Annotated[
         MessageModel,
@@ -306,7 +306,7 @@ class SimpleConsumerOptions(MemberOptions):
 def takes(
     make: Callable[P, Made],
 ) -> Callable[[Callable[[Owner, Made], None]], Callable[Concatenate[Owner, P], None]]:
-    """Make a constructor that is called with the arguments of `make` out of one that is given what it makes.
+    """Turn a constructor that takes an options object into one that takes the object's fields as arguments.
 
     make: a class of options, or of clients. Raises: TypeError for an unknown option, naming the nearest.
     """

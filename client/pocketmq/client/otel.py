@@ -4,9 +4,9 @@
       send Orders (CLIENT)        an attempt to send it
       process Orders (CONSUMER)   a call of the listener, where this span is the current one
 
-The context is that of W3C in the properties `traceparent` and `tracestate`, or what the program's propagator
-uses. A listener call with several messages belongs to none of their traces and links to all. Who takes
-messages by hand uses `processing`. Names of attributes: semantic conventions of messaging, RocketMQ.
+The context is W3C's in the properties `traceparent` and `tracestate`, or what the program's propagator uses.
+A listener call with several messages belongs to none of their traces and links to all. Code that receives
+messages without a listener uses `processing`. Attribute names: semantic conventions of messaging, RocketMQ.
 """
 
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
@@ -52,7 +52,7 @@ class ProduceSpans:
         self._group = group
 
     def carry(self, message: Message, properties: MutableMapping[str, str]) -> None:
-        """Make the span of a message, and put its context into the properties."""
+        """Start the span of a message, and put its context into the properties."""
         attributes = _attributes("create", "create", message)
         attributes["messaging.rocketmq.client_group"] = self._group
         span = _tracer.start_span(
@@ -101,7 +101,7 @@ class ConsumeSpans:
 
 @contextmanager
 def processing(messages: MessageExt | list[MessageExt], group: str) -> Generator[Span, None, None]:
-    """The span of work on messages that were taken by hand: `with processing(message, "workers"): ...`"""
+    """Span the work on messages received without a listener: `with processing(message, "workers"): ...`"""
     listed = messages if isinstance(messages, list) else [messages]
     with trace.use_span(_process_span(listed, group), end_on_exit=True) as span:
         yield span

@@ -1,9 +1,9 @@
-"""Packing: a Message becomes what travels, checked, with its unique key (wire.md 3.1, 5.4).
+"""Packing: checks a Message and encodes it, with its unique key (wire.md 3.1, 5.4).
 
-1. A message keeps its unique key through all attempts of one send, so that readers can tell doubles.
+1. A message keeps its unique key through all attempts of one send, so that consumers can detect duplicates.
 2. The caller's Message is never changed.
-3. The frame of a plain message is put together from pieces that are encoded once for each queue; they are
-   cut out of a frame that the ordinary codec made, so they cannot differ from it.
+3. The frame of a plain message is assembled from pieces that are encoded once per queue; they are cut out of
+   a frame made by the ordinary codec, so they cannot differ from it.
 Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
@@ -51,9 +51,9 @@ _DELAYING = (
 class Outgoing:
     """A message or batch ready to be sent to any queue.
 
-    Attributes: topic (as it travels), code, body (packed), sys_flag, flag, born_ms, properties (as text),
-    more (further header fields), unique_key (of a batch all, joined by commas), message (the caller's),
-    body_size (before packing, bytes), message_type (of a trace).
+    Attributes: topic (as it travels), code, body (compressed if large), sys_flag, flag, born_ms, properties
+    (as text), more (further header fields), unique_key (of a batch all, joined by commas), message (the
+    caller's), body_size (uncompressed, bytes), message_type (of a trace).
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Outgoing:
 
 
 class _Pieces(NamedTuple):
-    """A JSON header, cut where the born time, the properties and the opaque stand."""
+    """A JSON header, cut at the born time, the properties and the opaque."""
 
     before_time: bytes
     before_properties: bytes
@@ -226,7 +226,7 @@ class Packer:
     # ------------------------------------------------------------ header and frame
 
     def ext(self, outgoing: Outgoing, queue: MessageQueue) -> dict[str, str]:
-        """The fields of SendMessageV2Header for one queue."""
+        """Return the fields of SendMessageV2Header for one queue."""
         options = self.options
         ext = {
             "a": self.group,
@@ -248,7 +248,7 @@ class Packer:
         return ext
 
     def frame(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes | None:
-        """The whole frame of a plain message, JSON header, unsigned; None when it is not plain."""
+        """Return the whole frame of a plain message, JSON header, unsigned; None if it is not plain."""
         if outgoing.code != _SEND or outgoing.sys_flag or outgoing.flag or outgoing.more:
             return None
         pieces = self._pieces.get(queue)
@@ -298,7 +298,7 @@ def _text(properties: dict[str, str]) -> str:
 
 
 def _retry_fields(properties: dict[str, str]) -> dict[str, str]:
-    """What a client puts back by itself says so in the header, not in the properties."""
+    """Move the retry counts of a client's own retry message from its properties to header fields."""
     more = {}
     times = properties.pop(Property.RECONSUME_TIME.value, None)
     times_max = properties.pop(Property.MAX_RECONSUME_TIMES.value, None)
@@ -310,7 +310,7 @@ def _retry_fields(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _message_type(properties: dict[str, str], sys_flag: int) -> int:
-    """MessageType of a trace: 0 normal, 1 transaction half, 3 delayed (wire.md 4.9)."""
+    """Return MessageType of a trace: 0 normal, 1 transaction half, 3 delayed (wire.md 4.9)."""
     if sys_flag & _PREPARED:
         return 1
     if len(properties) > 1:

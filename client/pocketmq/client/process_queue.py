@@ -1,15 +1,15 @@
-"""ProcessQueue: what was pulled from one queue and is not consumed yet (S28 to S31, E4).
+"""ProcessQueue: messages pulled from one queue and not consumed yet (S28 to S31, E4).
 
-A snapshot of one queue in consumption: offset -> message in order of offset, whatever order the messages
-came in. The offset to commit is the smallest one left, so nothing that is still in work is ever passed.
+A snapshot of one queue in consumption: offset -> message in order of offset, whatever the order of arrival.
+The offset to commit is the smallest one left, so no message in progress is ever skipped.
 
 1. `_messages` holds what waits or is being consumed; `_order` is a heap of its offsets, in which offsets
-   that have left `_messages` may still stand until they reach the top.
+   removed from `_messages` may remain until they reach the top.
 2. Orderly consumption moves messages from `_messages` to `_taken` and back; count and size include both.
-3. `remove` returns -1 when nothing was cached, one past the highest offset ever put when nothing is left,
-   else the smallest offset left.
+3. `remove` returns -1 if nothing was cached, one past the highest offset ever put if nothing is left, else
+   the smallest offset left.
 4. `held_pull` is the pull request that waits until enough messages have left (flow control).
-5. A dropped queue belongs to nobody here: who holds it commits nothing any more.
+5. A dropped queue is no longer this client's: nothing is committed for it any more.
 Owner: the consumer's event loop. Source: ProcessQueue, RocketMQ 4.9.8.
 """
 
@@ -31,7 +31,7 @@ _CONSUME_START = Property.CONSUME_START_TIME.value
 class ProcessQueue:
     """One queue in consumption.
 
-    `last_*_ms` are monotonic, so that a jump of the wall clock neither ends a lock nor drops a queue.
+    `last_*_ms` are monotonic, so that a jump of the wall clock neither expires a lock nor drops a queue.
     """
 
     __slots__ = (
@@ -76,9 +76,9 @@ class ProcessQueue:
     # ------------------------------------------------------------ both ways of consuming
 
     def put(self, messages: list[MessageExt]) -> bool:
-        """Cache what was pulled; body bytes are counted once for each offset.
+        """Cache pulled messages; body bytes are counted once for each offset.
 
-        Returns: whether an orderly consumer has to be started on this queue (it is not at work yet).
+        Returns: whether an orderly consumer must be started on this queue (none is running yet).
         """
         cached, order = self._messages, self._order
         size = 0
@@ -116,7 +116,7 @@ class ProcessQueue:
             self.accumulated = behind
 
     def remove(self, messages: Iterable[MessageExt], now_ms: int) -> int:
-        """Forget messages that are done; invariant 3 says what is returned."""
+        """Remove consumed messages; returns by invariant 3."""
         self.last_consume_ms = now_ms
         cached = self._messages
         if not cached:
@@ -137,7 +137,7 @@ class ProcessQueue:
         return first
 
     def _first(self) -> int | None:
-        """The smallest cached offset (invariant 1)."""
+        """Return the smallest cached offset (invariant 1)."""
         order, cached = self._order, self._messages
         while order:
             if order[0] in cached:
@@ -152,11 +152,11 @@ class ProcessQueue:
 
     @property
     def first_offset(self) -> int | None:
-        """The smallest cached offset; None when nothing is cached."""
+        """Return the smallest cached offset; None if nothing is cached."""
         return self._first()
 
     def span_exceeds(self, span_max: int) -> bool:
-        """Whether the distance between the smallest and the largest cached offset is beyond the limit."""
+        """Return True if the distance between smallest and largest cached offset exceeds the limit."""
         first = self._first()
         if first is None or self._offset_max - first <= span_max:
             return False
@@ -165,12 +165,12 @@ class ProcessQueue:
 
     @property
     def max_span(self) -> int:
-        """Largest minus smallest cached offset; 0 when nothing is cached."""
+        """Return largest minus smallest cached offset; 0 if nothing is cached."""
         first, last = self._first(), self._last()
         return 0 if first is None or last is None else last - first
 
     def oldest_expired(self, now_ms: int, consume_timeout_ms: int) -> MessageExt | None:
-        """The first message if its listener has been at it for longer than the limit, else None.
+        """Return the first message if its listener has processed it for longer than the limit, else None.
 
         now_ms by the wall clock, like the CONSUME_START_TIME that the message carries.
         """
@@ -190,7 +190,7 @@ class ProcessQueue:
         return now_ms - self.last_lock_ms > LOCK_LIVE_MS_MAX
 
     def clear(self) -> None:
-        """Forget everything that is cached."""
+        """Drop everything that is cached."""
         self._messages.clear()
         self._order.clear()
         self._taken.clear()
@@ -200,7 +200,7 @@ class ProcessQueue:
     # ------------------------------------------------------------ orderly
 
     def take(self, count_max: int, now_ms: int) -> list[MessageExt]:
-        """The next messages in order, which count as taken until commit, rollback or take_back.
+        """Take the next messages in order; they stay taken until commit, rollback or take_back.
 
         An empty list ends the turn: the next put starts a consumer again.
         """
@@ -218,7 +218,7 @@ class ProcessQueue:
         return found
 
     def commit(self) -> int:
-        """What was taken is done. Returns: the next offset, or -1 when nothing was taken."""
+        """Remove the taken messages as consumed. Returns: the next offset, or -1 if nothing was taken."""
         if not self._taken:
             return -1
         offset = max(self._taken)
@@ -228,7 +228,7 @@ class ProcessQueue:
         return offset + 1
 
     def take_back(self, messages: Iterable[MessageExt]) -> None:
-        """These messages, taken before, are to be consumed again."""
+        """Put taken messages back, to be consumed again."""
         for message in messages:
             offset = message.queue_offset
             self._taken.pop(offset, None)
@@ -238,11 +238,11 @@ class ProcessQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether messages wait that were not taken."""
+        """Return True if there are messages not taken yet."""
         return bool(self._messages)
 
     def running_info(self, wall_ahead_ms: int) -> dict[str, Any]:
-        """ProcessQueueInfo of GET_CONSUMER_RUNNING_INFO, but for the committed offset.
+        """Return ProcessQueueInfo of GET_CONSUMER_RUNNING_INFO, except for the committed offset.
 
         wall_ahead_ms: the wall clock minus the monotonic one, to show times of day.
         """

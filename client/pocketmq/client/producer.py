@@ -3,9 +3,8 @@
     async with Producer("my_producers", name_server="127.0.0.1:9876") as producer:
         result = await producer.send(Message("TopicTest", b"hello", tags="tagA", keys="k1"))
 
-`send` waits for the broker's answer; `submit` gives a future, so that one task can have many messages under
-way, at a third of the cost of a task for each. Source: DefaultMQProducer,
-RocketMQ 4.9.7.
+`send` waits for the broker's answer; `submit` returns a future, so that one task can have many messages in
+flight, at a third of the cost of a task for each. Source: DefaultMQProducer, RocketMQ 4.9.7.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
 class Producer(GroupClient[ProducerOptions, "Member"]):
     """A producer of one group; start it by `async with`, or by start() and shutdown().
 
-    group names this kind of producer; transactions are checked with any member of it. Options: see
+    group names this kind of producer; transactions may be checked with any member of it. Options: see
     ProducerOptions.
     """
 
@@ -50,7 +49,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
 
     @takes(ProducerOptions)
     def __init__(self, options: ProducerOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
 
     def _set_up(self, options: ProducerOptions, instance_name: str | None = None) -> None:
@@ -107,7 +106,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         """Send and wait until the broker has stored the message.
 
         queue, select or sharding_key choose one queue, which is tried once: messages with the same key go
-        to the same queue, as Java's SelectMessageQueueByHash has it. delay_level: 1 to 18 of the broker's
+        to the same queue, as in Java's SelectMessageQueueByHash. delay_level: 1 to 18 of the broker's
         table. deliver_at_ms: ms since 1970, brokers from 5.0 on.
 
         Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NoRoute, TopicNotExist, NoPermission,
@@ -132,11 +131,11 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
     ) -> "asyncio.Future[SendResult]":
         """Send without waiting for the answer: the future gets what send() returns or raises.
 
-        It waits while in_flight_max messages are under way, which is all the flow control that a loop
-        over `await producer.submit(...)` needs. Messages leave in the order of the calls and PocketMQ stores
-        them so; an Apache broker may store what is under way together in another order, and one that is
-        tried again comes behind later ones: where order matters, await each send().
-        Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NotRunning; all else is in the future.
+        It waits while in_flight_max messages are in flight, which is all the flow control that a loop over
+        `await producer.submit(...)` needs. Messages are sent in the order of the calls and PocketMQ stores
+        them so; an Apache broker may store concurrent ones in another order, and a retried message comes
+        behind later ones: where order matters, await each send().
+        Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NotRunning; other errors are in the future.
         """
         engine = self._running().engine
         check_send_topic(message.topic)
@@ -147,7 +146,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         return self._shown_later(future) if self.config.namespace else future
 
     def _shown_later(self, future: "asyncio.Future[SendResult]") -> "asyncio.Future[SendResult]":
-        """The future of the result without the namespace."""
+        """Return a future of the result without the namespace."""
         shown: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
         def settle(inner: "asyncio.Future[SendResult]") -> None:
@@ -177,9 +176,9 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         queue: MessageQueue | None = None,
         sharding_key: str | None = None,
     ) -> None:
-        """Send without waiting for an answer: it may be lost without a word.
+        """Send without an answer: the message may be lost silently.
 
-        Raises: what send() raises before anything leaves.
+        Raises: what send() raises before anything is sent.
         """
         engine = self._running().engine
         check_send_topic(message.topic)
@@ -197,7 +196,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
     ) -> list[SendResult]:
         """Send messages of one topic in as few requests as their sizes allow, in order.
 
-        Returns: one result a request; its msg_id holds the ids joined by commas. When a request fails, those
+        Returns: one result per request; its msg_id holds the ids joined by commas. If a request fails, those
         before it are stored. Raises: as send().
         """
         engine = self._running().engine
@@ -231,10 +230,10 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Take a message back before the time of its `deliver_at_ms` (brokers from 5.3 on). Returns: its id.
+        """Cancel a message before its `deliver_at_ms` (brokers from 5.3 on). Returns: its id.
 
-        recall_handle: of the SendResult. Raises: IllegalMessage for what is no handle; BrokerRefused when the
-        time is over or the broker does not allow it.
+        recall_handle: of the SendResult. Raises: IllegalMessage for a malformed handle; BrokerRefused if it
+        is too late or the broker does not allow it.
         """
         instance = self._running().instance
         inner = with_namespace(self.config.namespace, topic)
@@ -246,13 +245,13 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         return await instance.api.recall(address, inner, self.config.inner_group, recall_handle)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be sent to. Raises: NoRoute."""
+        """Return the writable queues of a topic. Raises: NoRoute."""
         engine = self._running().engine
         found = await engine.publish_queues(topic)
         return [queue._replace(topic=topic) for queue in found]
 
     def _result(self, result: SendResult) -> SendResult:
-        """The result as the caller names topics."""
+        """Return the result with the caller's topic names."""
         if not self.config.namespace:
             return result
         return replace(result, message_queue=self._shown(result.message_queue))
@@ -269,7 +268,7 @@ _BATCH_ROOM = 4096
 
 
 class Member:
-    """The producer as its instance sees it; start_check: called when a broker asks about a transaction."""
+    """The producer as its instance sees it; start_check: called when a broker checks a transaction."""
 
     def __init__(
         self,
@@ -287,7 +286,7 @@ class Member:
 
 
 def delayed(message: Message, delay_level: int | None, deliver_at_ms: int | None) -> Message:
-    """A copy of the message that is delivered later. Raises: IllegalMessage."""
+    """Return a copy of the message that is delivered later. Raises: IllegalMessage."""
     properties = dict(message.properties)
     if delay_level is not None:
         if deliver_at_ms is not None:
@@ -303,7 +302,7 @@ def delayed(message: Message, delay_level: int | None, deliver_at_ms: int | None
 
 
 def queue_index(sharding_key: str, count: int) -> int:
-    """Where Java's SelectMessageQueueByHash puts a key: its hash's remainder, made positive.
+    """Return the index that Java's SelectMessageQueueByHash gives a key: its hash's remainder, made positive.
 
     >>> queue_index("order-1", 4), queue_index("polygenelubricants", 7)
     (2, 2)
@@ -316,9 +315,9 @@ def queue_index(sharding_key: str, count: int) -> int:
 async def send_all(
     producer: Producer, messages: Iterable[Message], *, window: int = 1_000
 ) -> list[SendResult]:
-    """Send many messages with at most `window` of them under way; results in the order given.
+    """Send many messages with at most `window` in flight; return results in the given order.
 
-    Raises: an ExceptionGroup of the failures; messages behind the first are not sent.
+    Raises: an ExceptionGroup of the failures; messages behind the first one are not sent.
     """
     results: list[SendResult | None] = []
     failures: list[Exception] = []

@@ -1,4 +1,4 @@
-"""PullConsumer: pulls by hand: the caller chooses queue and offset of every pull.
+"""PullConsumer: explicit pulls: the caller chooses queue and offset of every pull.
 
     async with PullConsumer("my_group", name_server="127.0.0.1:9876") as consumer:
         for queue in await consumer.queues("TopicTest"):
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Member(ConsumerMember[MemberOptions]):
-    """Known to the brokers, without queues of its own."""
+    """Registered at the brokers, without queues of its own."""
 
     async def do_rebalance(self) -> None:
         pass
@@ -40,11 +40,11 @@ class _Member(ConsumerMember[MemberOptions]):
 
 
 class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
-    """Pulls where the caller says. Options: see ClientOptions."""
+    """Pulls from where the caller says. Options: see ClientOptions."""
 
     @takes(MemberOptions)
     def __init__(self, options: MemberOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
 
     async def _join(self, instance: "MQClientInstance") -> _Member:
@@ -68,7 +68,7 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
         count_max: int = 32,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages of a queue from an offset on; at most count_max, and as many as a broker gives at once.
+        """Pull messages of a queue from an offset on: at most count_max, and what a broker returns at once.
 
         wait_ms: how long the broker may hold the request while there is nothing new.
         Raises: IllegalArgument, BrokerRefused, Unreachable, AnswerTimeout.
@@ -98,7 +98,7 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
         return result
 
     async def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have the group get the message again, by its retry topic. Raises: BrokerRefused, ..."""
+        """Have the message redelivered to the group, through its retry topic. Raises: BrokerRefused, ..."""
         instance = self._running().instance
         topic = with_namespace(self.config.namespace, message.topic)
         address = await instance.master_address(topic, message.broker_name)
@@ -114,13 +114,13 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
     # ------------------------------------------------------------ offsets
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset at the broker; None if absent."""
+        """Return the group's offset at the broker; None if absent."""
         return await self._running().instance.query_offset(
             self.config.inner_group, self._inner(queue)
         )
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the next offset to read at the broker."""
+        """Commit the next offset to read at the broker."""
         instance, group = self._running().instance, self.config.inner_group
         await instance.update_offset(group, self._inner(queue), offset)
         # A connection is served in order: when this is answered, the commit is done.

@@ -1,4 +1,4 @@
-"""What a pull gives back: status, the next offset and messages."""
+"""The result of a pull: status, the next offset and messages."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,8 +9,9 @@ from pocketmq.remoting.message import MessageExt
 
 
 class PullStatus(StrEnum):
-    """FOUND: messages. NO_NEW_MSG: the end of the queue. NO_MATCHED_MSG: messages, but none for us.
-    OFFSET_ILLEGAL: outside the queue."""
+    """FOUND: messages. NO_NEW_MSG: the end of the queue. NO_MATCHED_MSG: messages, but none that match.
+    OFFSET_ILLEGAL: outside the queue.
+    """
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -30,7 +31,7 @@ STATUS_OF_CODE = {
 class PullResult:
     """Offsets in messages; min_offset and max_offset are the queue's at the broker, max exclusive.
 
-    suggest_broker_id: where the broker wants the next pull to go (0 the master).
+    suggest_broker_id: the broker to send the next pull to (0 the master).
     """
 
     status: PullStatus
@@ -43,7 +44,7 @@ class PullResult:
 
 
 def pull_answer(answer: RemotingCommand) -> PullResult | None:
-    """The result of an answer, its messages not decoded yet; None when it is a refusal."""
+    """Parse an answer, its messages not decoded yet; None if it is a refusal."""
     status = STATUS_OF_CODE.get(answer.code)
     ext = answer.ext
     if status is None or ext is None or "nextBeginOffset" not in ext:

@@ -1,7 +1,7 @@
 """PullMessageService: takes pull requests one after the other and starts their pulls (S1 to S4).
 
-A PullRequest is the right to pull one queue from one offset on. Rebalance makes it, a pull gives it back
-when its answer was handled, and there is one for each queue: so one pull a queue is under way at most.
+A PullRequest is the right to pull one queue from one offset on. Rebalance creates it, and a pull returns it
+once its answer is handled. There is one per queue, so at most one pull per queue is in flight.
 Source: PullMessageService, PullRequest, RocketMQ 4.9.7.
 """
 
@@ -36,13 +36,13 @@ class PullMessageService:
     """The queue of pull requests of one client instance. Owner: MQClientInstance's runner."""
 
     def __init__(self, runner: Runner, pull_of: Callable[[str], Pull | None]) -> None:
-        """pull_of: the pull of a group's consumer; None when the group has left."""
+        """pull_of: returns the pull of a group's consumer; None if the group has left."""
         self._runner = runner
         self._pull_of = pull_of
         self._requests: asyncio.Queue[PullRequest] = asyncio.Queue()
 
     def execute_immediately(self, request: PullRequest) -> None:
-        """Pull as soon as the requests before it were started."""
+        """Pull once the requests before it were started."""
         self._requests.put_nowait(request)
 
     def execute_later(self, request: PullRequest, delay_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""PushConsumer: gives the messages of a group to a listener (S32, S34).
+"""PushConsumer: delivers the messages of a group to a listener (S32, S34).
 
     async def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
         ...
@@ -40,7 +40,7 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
 
     @takes(PushConsumerOptions)
     def __init__(self, options: PushConsumerOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
         self._router = Router()
         self._tracer: TraceDispatcher | None = None
@@ -53,7 +53,7 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         *,
         codec: Codec[Any] | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Subscribe, and have the decorated function called with these messages: see `router`.
+        """Subscribe, and have the decorated function called with the messages: see `router`.
 
         For a consumer without a listener, before it starts. Raises: IllegalTopic, IllegalArgument.
         """
@@ -113,19 +113,19 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
     # ------------------------------------------------------------ while it runs
 
     def suspend(self) -> None:
-        """Pull nothing and rebalance nothing until resume(); what is cached is still consumed."""
+        """Stop pulling and rebalancing until resume(); cached messages are still consumed."""
         self._running().paused = True
 
     def resume(self) -> None:
-        """Go on after suspend()."""
+        """Continue after suspend()."""
         member = self._running()
         member.paused = False
         member.instance.rebalance_now()
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The next offset to read of a queue as it would be committed now; None: nothing consumed."""
+        """Return the offset of a queue as it would be committed now; None: nothing consumed."""
         return self._running().offsets.table.get(self._inner(queue))
 
     async def persist_offsets(self) -> None:
-        """Commit now instead of at the next turn."""
+        """Commit now instead of at the next interval."""
         await self._running().persist_offsets()

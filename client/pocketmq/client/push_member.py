@@ -1,13 +1,13 @@
-"""PushMember: a push consumer at work: pulls, has the listener called, hands over what failed (`GivingBack`).
+"""PushMember: a running push consumer: pulls, calls the listener, hands failures to `GivingBack`.
 
 One pull, from its request to the next one (S43 to S53):
 
-    why not now?          dropped, paused, too much cached, not locked, not subscribed any more
-    which broker?         the one that the last answer suggested, the master else
-    FOUND                 decode, filter by tag, cache, consume; pull on
-    NO_NEW, NO_MATCHED    nothing cached: the offset moves on to what the broker says; pull on
-    OFFSET_ILLEGAL        take the broker's offset and the queue anew
-    refused or failed     again after a while
+    why not now?          dropped, paused, too much cached, not locked, no longer subscribed
+    which broker?         the one that the last answer suggested, else the master
+    FOUND                 decode, filter by tag, cache, consume; pull again
+    NO_NEW, NO_MATCHED    if nothing is cached, advance the offset as the broker says; pull again
+    OFFSET_ILLEGAL        store the broker's offset and take the queue again
+    refused or failed     retry after a while
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 4.9.8.
 """
@@ -82,7 +82,7 @@ def why_wait(
     size_max: int,
     span_max: int,
 ) -> Wait | None:
-    """The pull's gate, without I/O: None lets it through. size_max in bytes."""
+    """Return why a pull must wait, without I/O; None lets it through. size_max in bytes."""
     if paused:
         return Wait.PAUSED
     if process_queue.message_count > count_max or process_queue.message_size > size_max:
@@ -103,7 +103,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         listener: Listener,
         around: Sequence[Around] = (),
     ) -> None:
-        """around: what is done besides before and after each call of the listener."""
+        """around: hooks before and after each call of the listener."""
         super().__init__(options, instance, offsets)
         self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
         self._clustering = options.message_model is MessageModel.CLUSTERING
@@ -179,7 +179,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         await super().changed(topic, all_queues, own)
 
     def _share_thresholds(self) -> None:
-        """A limit for a topic is shared out among its queues."""
+        """Divide the limits of a topic among its queues."""
         options = self.options
         queues = len(self.rebalance.table)
         if not queues:
@@ -190,7 +190,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             self._size_max = max(1, options.pull_threshold_mib_for_topic // queues) << 20
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
-        """Store the offset; in order: wait for the listener, then unlock, later if messages wait."""
+        """Store the offset; if orderly, wait for the listener, then unlock, later if messages wait."""
         self._pull_from.pop(queue, None)
         consume = self.consume
         if not isinstance(consume, ConsumeMessageOrderly) or not self._clustering:
@@ -220,7 +220,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
     # ------------------------------------------------------------ pull
 
     async def pull(self, request: PullRequest) -> None:
-        """One turn of a pull request; it is handed on in every case but a dropped queue."""
+        """Process a pull request once; it is passed on in every case but a dropped queue."""
         process_queue = request.process_queue
         if process_queue.dropped or self._leaving:
             return
@@ -267,7 +267,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self.runner.call_later(wait.value, lambda: self._take_up(request.process_queue, request))
 
     def _room(self, process_queue: ProcessQueue) -> None:
-        """Messages have left a queue whose pull is held."""
+        """Resume a held pull: messages have left its queue."""
         held = process_queue.held_pull
         if (
             isinstance(held, PullRequest)
@@ -286,7 +286,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self.instance.pulls.execute_later(request, delay_ms)
 
     async def _fix_offset(self, request: PullRequest) -> None:
-        """The first pull after the lock: another member may have committed until now."""
+        """Read the offset at the first pull after the lock: another member may have committed until now."""
         offset = await self.start_offset(request.queue)
         if offset is not None:
             if offset != request.next_offset:
@@ -331,7 +331,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
     def pull_fields(
         self, request: PullRequest, subscription: SubscriptionData, *, slave: bool
     ) -> dict[str, str]:
-        """The fields of PullMessageHeader for this pull."""
+        """Return the fields of PullMessageHeader for this pull."""
         options = self.options
         queue = request.queue
         flag = int(PullSysFlag.SUSPEND)
@@ -394,7 +394,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             self.instance.pulls.execute_immediately(request)
 
     def _restore_names(self, messages: list[MessageExt]) -> None:
-        """A message of the retry topic shows its own topic again, and none its namespace."""
+        """Restore the original topic of retry messages, and strip the namespace."""
         namespace = self.options.namespace
         retry = self._retry_topic
         for message in messages:
@@ -406,12 +406,12 @@ class PushMember(SharingMember[PushConsumerOptions]):
                 message.topic = without_namespace(namespace, topic)
 
     def _correct_tags_offset(self, request: PullRequest) -> None:
-        """What was filtered out needs no listener: its offset may be committed (S53)."""
+        """Let the offset advance past filtered-out messages, which need no listener (S53)."""
         if request.process_queue.message_count == 0:
             self.offsets.table.update(request.queue, request.next_offset, increase_only=True)
 
     async def _take_anew(self, request: PullRequest, result: PullResult) -> None:
-        """The offset is outside the queue: store the broker's and let the next round take the queue."""
+        """Store the broker's offset, as ours is outside the queue, and let the next round take the queue."""
         log.warning(
             "the pull request offset illegal, corrected queue=%s offset=%s to=%s",
             request.queue,
@@ -435,7 +435,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
     # ------------------------------------------------------------ around a listener call
 
     def before(self, call: Call) -> object:
-        """Called where the listener runs: note the start, and trace it."""
+        """Note the start in the message and call the hooks, where the listener runs."""
         started = str(self.clock.now_ms())
         for message in call.messages:
             message.properties[_CONSUME_START] = started
@@ -449,7 +449,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None
     ) -> dict[str, object]:
-        """CONSUME_MESSAGE_DIRECTLY: the listener gets this message now, whatever its offset."""
+        """CONSUME_MESSAGE_DIRECTLY: pass this message to the listener now, whatever its offset."""
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
         self._restore_names([message])
         finished: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
@@ -475,7 +475,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
 
 
 async def _locked_within(lock: asyncio.Lock, wait_ms: int) -> bool:
-    """Whether the lock becomes free in time; it is not kept."""
+    """Return True if the lock becomes free in time; it is not kept."""
     try:
         async with asyncio.timeout(wait_ms / 1000):
             async with lock:

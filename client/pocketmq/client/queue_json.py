@@ -7,7 +7,7 @@ from pocketmq.remoting.message import MessageQueue
 
 
 def message_queue(data: Any) -> MessageQueue:
-    """A queue from its JSON object or object key. Raises: FastjsonError."""
+    """Parse a queue from its JSON object or object key. Raises: FastjsonError."""
     try:
         return MessageQueue(
             str(data.get("topic")), str(data.get("brokerName")), int(data.get("queueId") or 0)
@@ -21,5 +21,5 @@ def queue_json(queue: MessageQueue) -> dict[str, Any]:
 
 
 def queue_key(queue: MessageQueue) -> ObjectKey:
-    """The queue as the key of a map (wire.md trap 1)."""
+    """Return the queue as the key of a map (wire.md trap 1)."""
     return ObjectKey.of(**queue_json(queue))

@@ -1,18 +1,18 @@
-"""Rebalance: which queues are ours, and what follows from a change (S8 to S15, S21 to S27).
+"""Rebalance: determines this consumer's queues and applies changes (S8 to S15, S21 to S27).
 
-For each subscribed topic: the queues from the route, the members of the group from a broker, both sorted,
-the strategy; then the table of ProcessQueues is brought in line with the result:
+For each subscribed topic the strategy gets the queues from the route and the group's members from a broker,
+both sorted; then the table of ProcessQueues is brought in line with its result:
 
     in the table, not allocated     dropped and removed, its offset stored          (red)
     in the table, allocated         kept; if its pull was lost, or it was dropped
-                                    before, removed and taken anew                  (green)
+                                    before, removed and taken again                 (green)
     allocated, not in the table     orderly: locked first; start offset; added      (yellow)
 
-1. A queue is in the table only between those two moments, and has one PullRequest at most.
-2. A queue whose start offset cannot be found is not added: the next round tries again.
+1. A queue is in the table only while it is allocated, and has at most one PullRequest.
+2. A queue whose start offset cannot be determined is not added: the next round tries again.
 3. After a change the subscription's version is set to now and every broker is told at once (S27), so that
    a pull with the new version does not meet an old subscription.
-4. One rebalance of a consumer at a time.
+4. Only one rebalance of a consumer runs at a time.
 Source: RebalanceImpl, RebalancePushImpl, RocketMQ 4.9.8.
 """
 
@@ -53,9 +53,9 @@ def plan_change(
     *,
     pushes: bool = True,
 ) -> Plan:
-    """Compare the table with what is allocated now; nothing is changed. now_ms: monotonic.
+    """Compare the table with the current allocation, changing nothing. now_ms: monotonic.
 
-    pushes: a push consumer's queue whose pull request got lost is taken anew.
+    pushes: a push consumer's queue whose pull request was lost is taken again.
     """
     wanted = set(allocated)
     plan = Plan()
@@ -73,20 +73,20 @@ def plan_change(
 
 
 class RebalanceEnvironment(Protocol):
-    """What a rebalance needs of its consumer."""
+    """The consumer as a rebalance needs it."""
 
     async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None: ...
 
     async def start_offset(self, queue: MessageQueue) -> int | None:
-        """Where to begin. None: not known now. Raises: PocketMQError."""
+        """Return the start offset; None: unknown for now. Raises: PocketMQError."""
         ...
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
-        """Store its offset, unlock it; False: its listener is still at work, try again next time."""
+        """Store its offset, unlock it; False: its listener is still running, try again next time."""
         ...
 
     def forget_offset(self, queue: MessageQueue) -> None:
-        """removeDirtyOffset: what was in memory is from an earlier time."""
+        """removeDirtyOffset: drop the outdated offset from memory."""
         ...
 
     def dispatch(self, request: PullRequest) -> None: ...
@@ -98,7 +98,7 @@ class RebalanceEnvironment(Protocol):
     async def lock_queues(
         self, broker_name: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
-        """Raises: PocketMQError."""
+        """Lock queues at a broker; return the granted ones. Raises: PocketMQError."""
         ...
 
     async def unlock_queues(self, broker_name: str, queues: Iterable[MessageQueue]) -> None: ...
@@ -136,7 +136,7 @@ class Rebalance:
     # ------------------------------------------------------------ rounds
 
     async def do_rebalance(self) -> None:
-        """One round over all topics; a topic that fails is logged, the others go on (S8)."""
+        """Run a round over all topics; one that fails is logged, the others continue (S8)."""
         async with self._one:
             for topic in list(self.subscriptions):
                 try:
@@ -156,7 +156,7 @@ class Rebalance:
             await self._truncate_not_my_topics()
 
     async def _rebalance_topic(self, topic: str) -> None:
-        """A round that is under way while the member leaves ends here: it is nobody's queue then."""
+        """Rebalance one topic, unless the member has left: queues it took then would have no owner."""
         if self._left:
             return
         all_queues = self.topic_queues.get(topic)
@@ -196,7 +196,7 @@ class Rebalance:
     async def _allocate(
         self, topic: str, all_queues: list[MessageQueue] | None
     ) -> list[MessageQueue] | None:
-        """Our share; None when it cannot be worked out now (S12, S13)."""
+        """Return our share; None if it cannot be computed now (S12, S13)."""
         client_ids = await self._environment.find_consumer_ids(topic, self.group)
         if self._left:
             return None
@@ -223,7 +223,7 @@ class Rebalance:
     async def _update_table(
         self, topic: str, own: Sequence[MessageQueue]
     ) -> tuple[bool, list[PullRequest]]:
-        """updateProcessQueueTableInRebalance. Returns: whether anything changed, pulls to begin."""
+        """updateProcessQueueTableInRebalance. Returns: whether anything changed, the pulls to begin."""
         plan = plan_change(self.table, topic, own, self._clock.monotonic_ms(), pushes=self._pushes)
         changed = False
         for queue in plan.drop:
@@ -250,7 +250,7 @@ class Rebalance:
         return True
 
     async def _add(self, queue: MessageQueue) -> PullRequest | None:
-        """Take a queue; None when it cannot be had now (invariant 2)."""
+        """Take a queue; None if that is not possible now (invariant 2)."""
         if queue in self.table:
             log.info("doRebalance, %s, mq already exists, %s", self.group, queue)
             return None
@@ -283,7 +283,7 @@ class Rebalance:
         return PullRequest(self.group, queue, process_queue, offset)
 
     async def _truncate_not_my_topics(self) -> None:
-        """Drop the queues of topics that are not subscribed any more (S9)."""
+        """Drop the queues of topics that are no longer subscribed (S9)."""
         for queue in [each for each in self.table if each.topic not in self.subscriptions]:
             process_queue = self.table[queue]
             process_queue.dropped = True
@@ -304,7 +304,7 @@ class Rebalance:
                 await self._environment.give_up(queue, process_queue)
 
     def destroy(self) -> None:
-        """Drop everything, for good; offsets were stored before."""
+        """Drop everything for good; offsets were stored before."""
         self._left = True
         for process_queue in self.table.values():
             process_queue.dropped = True
@@ -313,7 +313,7 @@ class Rebalance:
     # ------------------------------------------------------------ locks at the brokers
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Lock one queue at its broker; whether it is ours now."""
+        """Lock one queue at its broker; return whether it was granted."""
         try:
             locked = await self._environment.lock_queues(queue.broker_name, [queue])
         except PocketMQError as error:
@@ -323,7 +323,7 @@ class Rebalance:
         return queue in locked
 
     async def lock_all(self) -> None:
-        """Renew the locks of all queues; one that was not granted is not consumed meanwhile."""
+        """Renew the locks of all queues; one that is not granted is not consumed meanwhile."""
         await self._by_broker(self._lock_at)
 
     async def _lock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:

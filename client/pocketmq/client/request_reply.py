@@ -1,7 +1,7 @@
 """Request and reply: a message that waits for another one (wire.md 2.5, 4.7).
 
-The request carries CORRELATION_ID, REPLY_TO_CLIENT (who asks) and TTL. Who consumes it makes the answer by
-`reply_to` and sends it like any message; the broker pushes it to the asking client over its connection.
+The request carries CORRELATION_ID, REPLY_TO_CLIENT (the client id) and TTL. Its consumer makes the reply by
+`reply_to` and sends it like any message; the broker pushes it to the requesting client over its connection.
 Source: DefaultMQProducerImpl.request, MessageUtil, RequestFutureHolder, RocketMQ 4.9.7.
 """
 
@@ -17,11 +17,11 @@ from pocketmq.remoting.names import REPLY_SUFFIX
 
 
 class ReplyTimeout(OutcomeUnknown):
-    """The request was stored, but no reply came in time."""
+    """The request was stored, but no reply arrived in time."""
 
 
 class NoReplyWanted(CallerError):
-    """The message that was to be answered is no request."""
+    """The message to reply to is not a request."""
 
 
 async def exchange(
@@ -31,7 +31,7 @@ async def exchange(
     client_id: str,
     timeout_ms: int,
 ) -> MessageExt:
-    """Send the request, wait for its reply. Raises: ReplyTimeout, and what sending raises."""
+    """Send the request and wait for its reply. Raises: ReplyTimeout, and what sending raises."""
     correlation_id = str(uuid.uuid4())
     properties = {
         **message.properties,
@@ -58,7 +58,7 @@ async def exchange(
 
 
 def reply_to(request: Message, body: bytes) -> Message:
-    """The reply to a request that was consumed; send it with any producer. Raises: NoReplyWanted."""
+    """Return the reply to a consumed request; send it with any producer. Raises: NoReplyWanted."""
     names = (
         Property.CLUSTER.value,
         Property.CORRELATION_ID.value,

@@ -1,6 +1,6 @@
-"""TopicRoute: where the queues of a topic are, as the name server says.
+"""TopicRoute: where the queues of a topic are, according to the name server.
 
-From a route come three things: the queues to send to (write permission and a master), the queues to
+A route provides three things: the queues to send to (write permission and a master), the queues to
 consume from (read permission), and the addresses of the brokers. Source: TopicRouteData,
 MQClientInstance.topicRouteData2TopicPublishInfo, RocketMQ 4.9.7.
 """
@@ -37,7 +37,7 @@ class TopicRoute:
 
     @classmethod
     def parse(cls, body: bytes | bytearray | memoryview) -> "TopicRoute":
-        """Raises: FastjsonError when the body is not a route."""
+        """Parse the answer. Raises: FastjsonError if the body is not a route."""
         data = fastjson.loads(body)
         if not isinstance(data, Mapping):
             raise fastjson.FastjsonError("the answer to a route request is not an object")
@@ -61,7 +61,7 @@ class TopicRoute:
             raise fastjson.FastjsonError(f"a route cannot be read: {error!r}") from error
 
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues to consume from: every queue of a readable broker."""
+        """Return the queues to consume from: every queue of a readable broker."""
         return [
             MessageQueue(topic, each.broker_name, number)
             for each in self.queues
@@ -70,7 +70,7 @@ class TopicRoute:
         ]
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues to send to: those of the order configuration, else of writable masters."""
+        """Return the queues to send to: those of the order configuration, else of writable masters."""
         if self.order_conf:
             found = []
             for part in self.order_conf.split(";"):
@@ -86,7 +86,9 @@ class TopicRoute:
         ]
 
     def limited_to(self, queue_count: int) -> "TopicRoute":
-        """The same route with at most `queue_count` queues a broker: for a topic yet to be created."""
+        """Return the same route with at most `queue_count` queues per broker: for a topic yet to be
+        created.
+        """
         return TopicRoute(
             tuple(
                 QueueData(
@@ -117,7 +119,7 @@ class NoQueueToSendTo(PocketMQError):
 
 @dataclass(slots=True)
 class TopicPublishInfo:
-    """The queues to send to, taken in turn from a random start.
+    """The queues to send to, round robin from a random start.
 
     Attributes: order_topic (the queues come from an order configuration), next_index.
     """
@@ -141,7 +143,7 @@ class TopicPublishInfo:
         return bool(self.queues)
 
     def take(self) -> MessageQueue:
-        """The next queue in turn. Raises: NoQueueToSendTo."""
+        """Return the next queue. Raises: NoQueueToSendTo."""
         if not self.queues:
             raise NoQueueToSendTo("no queue can be written to: no master, or no write permission")
         index = self.next_index
@@ -149,7 +151,7 @@ class TopicPublishInfo:
         return self.queues[index % len(self.queues)]
 
     def take_where(self, accept: Callable[[MessageQueue], bool]) -> MessageQueue | None:
-        """The next queue in turn that is accepted; None after one round without."""
+        """Return the next queue that is accepted; None after one round without."""
         for _ in range(len(self.queues)):
             queue = self.take()
             if accept(queue):
@@ -158,7 +160,7 @@ class TopicPublishInfo:
 
 
 class BrokerAddresses:
-    """broker name -> broker id -> address, of all routes that are known; owner: MQClientInstance."""
+    """broker name -> broker id -> address, of all known routes; owner: MQClientInstance."""
 
     def __init__(self) -> None:
         self._table: dict[str, dict[int, str]] = {}
@@ -168,7 +170,7 @@ class BrokerAddresses:
             self._table[broker.broker_name] = dict(broker.addresses)
 
     def forget_except(self, live: set[str]) -> list[str]:
-        """Drop addresses that no route names any more (cleanOfflineBroker); returns those."""
+        """Drop addresses that no route names any more (cleanOfflineBroker); return them."""
         gone: list[str] = []
         for name, by_id in list(self._table.items()):
             for number, address in list(by_id.items()):
@@ -183,7 +185,7 @@ class BrokerAddresses:
         return self._table.get(broker_name, {}).get(MASTER_ID)
 
     def any_of(self, broker_name: str, broker_id: int, *, only_this: bool = False) -> str | None:
-        """The broker of that id; if there is none, the next slave, else any (unless only_this)."""
+        """Return the address of that id; if there is none, of the next slave, else any (unless only_this)."""
         by_id = self._table.get(broker_name)
         if not by_id:
             return None
@@ -198,7 +200,7 @@ class BrokerAddresses:
         return self.master(broker_name) != address
 
     def all(self) -> list[tuple[str, int, str]]:
-        """(broker name, broker id, address) of every known broker."""
+        """Return (broker name, broker id, address) of every known broker."""
         return [
             (name, number, address)
             for name, by_id in self._table.items()
@@ -206,7 +208,7 @@ class BrokerAddresses:
         ]
 
     def name_of(self, address: str) -> str | None:
-        """The broker's name for one of its addresses."""
+        """Return the broker's name for one of its addresses."""
         for name, by_id in self._table.items():
             if address in by_id.values():
                 return name

@@ -1,16 +1,16 @@
-"""Router: a consumer's messages to functions, by topic and tag.
+"""Router: dispatches a consumer's messages to functions, by topic and tag.
 
     consumer = PushConsumer("readers")
 
     @consumer.on("Orders", "paid || shipped", codec=JSON)
     async def moved(order: dict[str, Any]) -> None: ...
 
-1. A function is given the message, or with a codec the value of its body, and with a second parameter the
-   message, too. What it returns is a listener's answer: None is success; after an exception the message comes
-   again.
-2. The function of a tag goes before that of all messages of the topic. A message goes to one function.
-3. Of a batch the messages go one after the other; the first that fails, and those behind it, come again.
-4. A body that its codec cannot read never gets better: the message becomes a dead letter at once.
+1. A function gets the message, or with a codec the value of its body; a second parameter gets the message.
+   It returns a listener's result: None is success; after an exception the message is redelivered.
+2. The function of a tag takes precedence over that of all messages of the topic. A message goes to one
+   function.
+3. The messages of a batch are processed one by one; the first that fails and those behind it are redelivered.
+4. A body that its codec cannot read is dead-lettered at once, since retrying would not help.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _Route:
     is_async: bool
 
     def arguments(self, message: MessageExt) -> tuple[Any, ...]:
-        """Raises: ValueError for a body that the codec cannot read."""
+        """Return the function's arguments. Raises: ValueError for a body that the codec cannot read."""
         if self.codec is None:
             return (message,)
         value = self.codec.decode(message.body)
@@ -50,7 +50,7 @@ class _Route:
 
 
 class Asked(NamedTuple):
-    """What the routes of a topic ask for."""
+    """The combined subscription of a topic's routes."""
 
     expression: str
     expression_type: str
@@ -72,7 +72,7 @@ class Router:
         handler: Handler,
         codec: Codec[Any] | None,
     ) -> Asked:
-        """Returns: what the topic is subscribed with now. Raises: IllegalArgument."""
+        """Add a route. Returns: the topic's subscription now. Raises: IllegalArgument."""
         routes = self._routes.setdefault(topic, {})
         tags = parse_tags(expression) if expression_type == TAG else set[str]()
         taken = (tags or {ALL}) & routes.keys()
@@ -92,9 +92,9 @@ class Router:
         return self._asked[topic]
 
     def listener(self) -> Listener:
-        """A listener for what is routed now: a coroutine function as soon as one of them is.
+        """Return a listener for the current routes: a coroutine function if one of them is.
 
-        Raises: IllegalArgument when nothing is.
+        Raises: IllegalArgument if there are none.
         """
         routes = [route for each in self._routes.values() for route in each.values()]
         if not routes:
@@ -142,7 +142,7 @@ class Router:
     def _of(
         self, message: MessageExt, context: ConsumeContext, count: int
     ) -> tuple[_Route, tuple[Any, ...]]:
-        """The function of a message, and what it is given. Raises: ValueError, LookupError."""
+        """Return the function of a message, and its arguments. Raises: ValueError, LookupError."""
         routes = self._routes.get(message.topic, {})
         route = routes.get(message.tags or "") or routes.get(ALL)
         if route is None:
@@ -167,7 +167,7 @@ async def _awaited(route: _Route, arguments: tuple[Any, ...]) -> Any:
 
 
 def _ended(place: int, context: ConsumeContext, result: Any) -> ConsumeResult | None:
-    """What a listener answers whose message at `place` did not succeed (invariant 3)."""
+    """Return the listener's result after the message at `place` did not succeed (invariant 3)."""
     if not place:
         answer: ConsumeResult | None = result
         return answer

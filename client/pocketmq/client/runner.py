@@ -1,8 +1,8 @@
 """Runner: keeps a TaskGroup open between start() and stop().
 
 A client is started in one place and shut down in another, so no `async with` of the caller can hold its
-tasks. A Runner is the one task that does: it enters what it is given, opens the TaskGroup, and leaves
-both in reverse order when it is told to stop. This is the only module that makes a task outside a group.
+tasks. A Runner is the one task that does: it enters what it is given, opens the TaskGroup, and leaves both in
+reverse order when told to stop. This is the only module that creates a task outside a group.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Runner:
 
     @property
     def children(self) -> int:
-        """How many tasks are alive."""
+        """The number of running tasks."""
         return len(self._children)
 
     async def start(self, set_up: SetUp | None = None) -> None:
@@ -86,9 +86,9 @@ class Runner:
     def spawn(
         self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None
     ) -> "asyncio.Task[None] | None":
-        """Run a coroutine as a child; None when the runner stops already.
+        """Run a coroutine as a child; None if the runner is stopping.
 
-        An exception that it lets out is logged and ends that child only.
+        An exception in it is logged and ends that child only.
         """
         if self._group is None:
             coroutine.close()
@@ -133,9 +133,9 @@ class Runner:
         first_ms: int,
         name: str,
     ) -> None:
-        """Run an action again and again: first after first_ms, then interval_ms after its end.
+        """Run an action repeatedly: first after first_ms, then interval_ms after its end.
 
-        What it raises is logged; the next turn comes all the same.
+        What it raises is logged; the next run follows all the same.
         """
 
         async def repeat() -> None:

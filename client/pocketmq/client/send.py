@@ -1,10 +1,9 @@
-"""SendEngine: chooses a queue, sends, tries elsewhere when that may help.
+"""SendEngine: chooses a queue, sends, and tries another broker if that may help.
 
-Two ways, one rule (`SendAttempts`). A `Flight` is a first attempt when everything is known. What is not that
-simple goes `_attempts`: it asks for the route, connects, and tries other brokers; a flight that failed is the
-first attempt there.
+Two paths, one rule (`SendAttempts`). A `Flight` is a first attempt when everything is known. Otherwise
+`_attempts` queries the route, connects, and tries other brokers; a failed flight counts as its first attempt.
 
-What is under way has room (`in_flight.Room`); it is given back when the outcome is known.
+A send in flight takes room (`in_flight.Room`), which is returned when the outcome is known.
 Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class SendHook(Protocol):
-    """Called around each attempt: the trace of a producer is one."""
+    """Called around each attempt, e.g. to trace a producer."""
 
     def before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> object: ...
 
@@ -50,7 +49,7 @@ class SendHook(Protocol):
 
 
 class SendEngine:
-    """Sends for one producer group. Owner: a producer, or a consumer for what it gives back."""
+    """Sends for one producer group. Owner: a producer, or a consumer for what it sends back."""
 
     def __init__(
         self,
@@ -79,10 +78,11 @@ class SendEngine:
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose routes are kept fresh: those that were sent to, and the template of new ones.
+        """Return the topics whose routes are kept fresh: those that were sent to, and the template of new
+        ones.
 
-        The template's route keeps the brokers that it names known, and so told of this producer, when no
-        other route does: before the first send, and after one that created its topic.
+        The template's route keeps its brokers known, and so informed of this producer, when no other route
+        does: before the first send, and after one that created its topic.
         """
         return [self.options.create_topic_key, *self._infos]
 
@@ -104,9 +104,9 @@ class SendEngine:
         timeout_ms: int | None = None,
         retry_times: int | None = None,
     ) -> SendResult:
-        """Send, trying other brokers when that may help; a chosen queue is tried once.
+        """Send, trying other brokers if that may help; a chosen queue is tried once.
 
-        Waits while too much is under way. Raises: NoRoute, BrokerRefused, SendFailed, SendOutcomeUnknown.
+        Waits while too much is in flight. Raises: NoRoute, BrokerRefused, SendFailed, SendOutcomeUnknown.
         """
         size = len(outgoing.body)
         if not self.room.take(size):
@@ -130,8 +130,8 @@ class SendEngine:
     ) -> "asyncio.Future[SendResult]":
         """Send without waiting for the answer; the future gets what `send` returns or raises.
 
-        Waits while too much is under way, and for the route and the connection of a first message, so that
-        messages leave in the order of the calls.
+        Waits while too much is in flight, and for the route and the connection of a first message, so that
+        messages are sent in the order of the calls.
         """
         size = len(outgoing.body)
         if not self.room.take(size):
@@ -160,10 +160,10 @@ class SendEngine:
         future: "asyncio.Future[SendResult]",
         size: int | None,
     ) -> Flight | MessageQueue | None:
-        """Begin the first attempt if nothing has to be asked for before.
+        """Begin the first attempt if nothing must be looked up before.
 
-        Returns: else the queue whose turn it is, so that no turn is skipped; None when none is known.
-        size: the room that the flight gives back itself, and then it goes on by itself after a failure.
+        Returns: else the queue whose turn it is, so that no turn is skipped; None if none is known.
+        size: the room that the flight returns itself; it then also retries by itself after a failure.
         """
         instance = self.instance
         if queue is None:
@@ -202,7 +202,7 @@ class SendEngine:
         queue: MessageQueue | None,
         error: PocketMQError,
     ) -> SendResult:
-        """What follows a flight that failed: further attempts, or the error."""
+        """Handle a failed flight: make further attempts, or raise the error."""
         if queue is not None:
             if flight.result is not None:
                 return flight.result
@@ -256,7 +256,7 @@ class SendEngine:
         return result
 
     async def _follow(self, plan: SendAttempts, outgoing: Outgoing) -> SendResult:
-        """Make attempts until one succeeds or the plan says that it is enough."""
+        """Make attempts until one succeeds or the plan ends."""
         while True:
             target = self._next(plan, outgoing.topic)
             try:
@@ -278,7 +278,7 @@ class SendEngine:
             return result
 
     def stored_too_loosely(self, result: SendResult) -> bool:
-        """Whether another broker shall be tried, though this one has stored the message."""
+        """Return True if another broker should be tried although this one stored the message."""
         return result.status is not SendStatus.SEND_OK and self.options.retry_when_not_stored_ok
 
     def _next(self, plan: SendAttempts, topic: str) -> MessageQueue:
@@ -318,7 +318,7 @@ class SendEngine:
             hook.after(token, result, error)
 
     async def send_oneway(self, outgoing: Outgoing, *, queue: MessageQueue | None = None) -> None:
-        """Send without an answer. Raises: NoRoute, Unreachable; a refusal is never known."""
+        """Send without an answer. Raises: NoRoute, Unreachable; a refusal stays unknown."""
         if queue is None:
             info, _ = await self._publish_info(outgoing.topic)
             plan = SendAttempts(info, self.strategy, self.clock, attempts_max=1, timeout_ms=0)
@@ -330,14 +330,14 @@ class SendEngine:
     # ------------------------------------------------------------ where
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that can be written to. Raises: NoRoute."""
+        """Return the writable queues. Raises: NoRoute."""
         info, _ = await self._publish_info(with_namespace(self._namespace, topic))
         if not info.ok:
             raise NoRoute(topic, self.instance.api.name_servers, "no queue can be written to")
         return list(info.queues)
 
     async def _publish_info(self, topic: str) -> tuple[TopicPublishInfo, bool]:
-        """The queues of a topic, and whether they are a guess for a topic yet to be created."""
+        """Return the queues of a topic, and whether they are a guess for a topic yet to be created."""
         instance = self.instance
         route = instance.routes.get(topic)
         if route is not None:
@@ -353,7 +353,9 @@ class SendEngine:
         return info, False
 
     async def _guess(self, topic: str) -> TopicPublishInfo:
-        """The brokers that create topics by themselves. Raises: NoRoute of the topic itself."""
+        """Return the queues of brokers that create topics automatically. Raises: NoRoute of the topic
+        itself.
+        """
         instance = self.instance
         try:
             template = await instance.fetch_route(self.options.create_topic_key)

@@ -1,8 +1,8 @@
-"""SendAttempts: the attempts of one send, without I/O: where next, and whether a failure is final.
+"""SendAttempts: the attempts of one send, without I/O: the next queue, and whether a failure is final.
 
 1. All attempts together stay within the time-out.
-2. While no broker can be connected to, the attempts go on until the time-out, with pauses (ours;
-   `wait_for_broker`): a broker that restarts is back within a second or two.
+2. While no broker can be reached, attempts continue until the time-out, with pauses (ours;
+   `wait_for_broker`): a restarting broker is back within a second or two.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 4.9.7.
 """
 
@@ -40,7 +40,7 @@ _PAUSE_MAX_MS = 500
 
 
 class SendAttempts:
-    """The attempts of one send, without I/O: where next, and whether a failure is final."""
+    """See the head of the file."""
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class SendAttempts:
         first: MessageQueue | None = None,
         waits: bool = False,
     ) -> None:
-        """began_ms: monotonic, when the time-out began; by default now. first: chosen already.
-        waits: for a broker that cannot be reached."""
+        """began_ms: monotonic, when the time-out began; by default now. first: the first queue, if chosen
+        already. waits: whether to wait for a broker that cannot be reached.
+        """
         self._pause_ms = _PAUSE_MIN_MS if waits else 0
         began = clock.monotonic_ms() if began_ms is None else began_ms
         self.attempts: list[Attempt] = []
@@ -69,7 +70,7 @@ class SendAttempts:
         self._first = first
 
     def next_queue(self) -> MessageQueue:
-        """Where the next attempt goes. Raises: NoQueueToSendTo."""
+        """Return the queue of the next attempt. Raises: NoQueueToSendTo."""
         queue = self._first or self._strategy.choose(self._info, self._last_broker)
         self._first = None
         self._last_broker = queue.broker_name
@@ -77,12 +78,12 @@ class SendAttempts:
         return queue
 
     def went_to(self, broker_name: str) -> None:
-        """The first attempt was made already, when the time-out began."""
+        """Note that the first attempt was made already, when the time-out began."""
         self._last_broker = broker_name
 
     @property
     def left_ms(self) -> int:
-        """Time left for all further attempts."""
+        """Return the time left for all further attempts."""
         return self._deadline_ms - self._clock.monotonic_ms()
 
     def succeeded(self) -> None:
@@ -90,7 +91,7 @@ class SendAttempts:
         self._strategy.update(self._last_broker, self._cost_ms, isolate=False)
 
     def failed(self, error: PocketMQError) -> bool:
-        """Note a failure. Returns: whether another attempt is to be made."""
+        """Note a failure. Returns: whether to make another attempt."""
         assert self._last_broker is not None
         # What is tried while waiting for a broker is not told: it is the same again and again.
         if len(self.attempts) < self._attempts_max:
@@ -99,7 +100,7 @@ class SendAttempts:
         return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
 
     def pause_ms(self, error: PocketMQError) -> int:
-        """How long to wait before one more attempt; 0: there is none (rule 2)."""
+        """Return how long to wait before one more attempt; 0: there is none (rule 2)."""
         pause = min(self._pause_ms, self.left_ms - 1)
         if not isinstance(error, Unreachable) or pause <= 0:
             return 0
@@ -112,14 +113,14 @@ class SendAttempts:
 
 
 def may_retry(error: PocketMQError) -> bool:
-    """Whether another broker may take what this one did not."""
+    """Return True if another broker may accept what this one did not."""
     if isinstance(error, BrokerRefused):
         return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
     return isinstance(error, (RemotingError, TransientError))
 
 
 class NotStoredSafely(TransientError):
-    """Stored, but less safely than the producer wants."""
+    """Stored, but less safely than the producer requires."""
 
     def __init__(self, status: SendStatus) -> None:
         super().__init__(f"stored, but with status {status}")

@@ -1,4 +1,4 @@
-"""What a send gives back, and how the answer of SEND_MESSAGE becomes it."""
+"""The result of a send, parsed from the answer of SEND_MESSAGE."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pocketmq.remoting.message import MessageQueue
 
 
 class SendStatus(StrEnum):
-    """How safely the message is stored; only SEND_OK is what the broker promises by its configuration."""
+    """How safely the message is stored; only SEND_OK meets the broker's configured promise."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -31,7 +31,7 @@ class SendResult:
 
     Attributes: msg_id (the unique key; of a batch all, joined by commas), offset_msg_id (names host and
     position), queue_offset (of a batch the first), transaction_id, recall_handle (5.x, for delayed ones),
-    region_id and trace_on (what the broker says about traces).
+    region_id and trace_on (the broker's settings for traces).
     """
 
     status: SendStatus
@@ -46,9 +46,9 @@ class SendResult:
 
 
 def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -> SendResult | None:
-    """The result of an answer to a send of any kind; None when it is a refusal.
+    """Parse the answer to a send of any kind; None if it is a refusal.
 
-    queue: where it was sent; the answer's own queue id wins, since the broker may choose.
+    queue: where it was sent; the answer's own queue id takes precedence, since the broker may choose.
     """
     status = STATUS_OF_CODE.get(answer.code)
     ext = answer.ext

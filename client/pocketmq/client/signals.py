@@ -1,4 +1,4 @@
-"""Waiting for the signal that asks a service to stop, with or without an event loop."""
+"""Waiting for the signal that tells a service to stop, with or without an event loop."""
 
 import asyncio
 import signal
@@ -13,9 +13,9 @@ _STOPPING = [
 
 
 async def wait_for_signal() -> signal.Signals:
-    """Wait for SIGTERM or SIGINT; handlers are put back afterwards. Only in the main thread.
+    """Wait for SIGTERM or SIGINT; handlers are restored afterwards. Only in the main thread.
 
-    Returns: the signal that came.
+    Returns: the signal received.
     """
     loop = asyncio.get_running_loop()
     came: asyncio.Future[signal.Signals] = loop.create_future()
@@ -29,7 +29,7 @@ async def wait_for_signal() -> signal.Signals:
 
 
 def block_until_signal() -> signal.Signals:
-    """The same for a program without an event loop."""
+    """Like wait_for_signal, for a program without an event loop."""
     came = threading.Event()
     numbers: list[int] = []
 

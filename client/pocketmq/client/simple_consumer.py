@@ -1,4 +1,4 @@
-"""SimpleConsumer: messages by popping: the broker shares them out one by one, and each is acknowledged.
+"""SimpleConsumer: messages by popping: the broker distributes them singly, and each is acknowledged.
 
     async with SimpleConsumer("my_group", name_server="127.0.0.1:9876") as consumer:
         consumer.subscribe("TopicTest")
@@ -6,8 +6,8 @@
             ...
             await consumer.ack(message)
 
-No queue belongs to anybody, so more members than queues share the work, and a slow message holds up no other.
-What is not acknowledged in time comes again, up to the group's retries. Brokers: PocketMQ, RocketMQ 5.x.
+Queues have no owner, so more members than queues can share the work, and a slow message delays no other.
+A message not acknowledged in time is redelivered, up to the group's retries. Brokers: PocketMQ, RocketMQ 5.x.
 Source: SimpleConsumer of the 5.x SDKs; PopMessageProcessor, RocketMQ 5.3.3.
 """
 
@@ -27,11 +27,11 @@ _COUNT_MAX = 32
 
 
 class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
-    """Messages when the caller asks, done when the caller says so. Options: see SimpleConsumerOptions."""
+    """Messages on request, acknowledged one by one. Options: see SimpleConsumerOptions."""
 
     @takes(SimpleConsumerOptions)
     def __init__(self, options: SimpleConsumerOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
 
     async def _join(self, instance: "MQClientInstance") -> SimpleMember:
@@ -43,9 +43,9 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
     async def receive(
         self, count_max: int = 32, *, wait_ms: int = 15_000, invisible_ms: int | None = None
     ) -> list[MessageExt]:
-        """Some messages, at most count_max; [] when none came within wait_ms.
+        """Return some messages, at most count_max; [] if none came within wait_ms.
 
-        invisible_ms: instead of the option of that name. Raises: IllegalArgument, NoRoute, BrokerRefused,
+        invisible_ms: overrides the option of that name. Raises: IllegalArgument, NoRoute, BrokerRefused,
         Unreachable.
         """
         if not 1 <= count_max <= _COUNT_MAX:
@@ -58,14 +58,16 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         return found
 
     async def ack(self, message: MessageExt) -> None:
-        """The message is done and does not come again. Raises: BrokerRefused, AnswerTimeout, ..."""
+        """Acknowledge the message, so that it is not redelivered. Raises: BrokerRefused,
+        AnswerTimeout, ...
+        """
         topic = with_namespace(self.config.namespace, message.topic)
         await self._running().ack(topic, message)
 
     async def renew(self, message: MessageExt, invisible_ms: int) -> None:
-        """The message comes again so long after now, unless it is acknowledged before; 0: at once.
+        """Redeliver the message after that time from now, unless it is acknowledged before; 0: at once.
 
-        The message carries the new receipt. Raises: BrokerRefused, e.g. when it has come again already.
+        The message gets the new receipt. Raises: BrokerRefused, e.g. if it was redelivered already.
         """
         topic = with_namespace(self.config.namespace, message.topic)
         await self._running().renew(topic, message, invisible_ms)

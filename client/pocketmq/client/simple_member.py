@@ -1,9 +1,9 @@
-"""SimpleMember: a simple consumer at work: pops at the brokers of its topics, and shows receipts.
+"""SimpleMember: a running simple consumer: pops at the brokers of its topics, and uses their receipts.
 
-1. A topic at a broker is a place. All places are asked in turn without waiting; when none has anything, all
-   are asked at once to wait, and the first answer is what the caller gets.
-2. A pop that waits is never given up, for its messages would be gone until their time is over: what it still
-   brings is kept for the next call, as long as nobody else may have it.
+1. A topic at a broker is a place. All places are popped in turn without waiting; if none has anything, all
+   are popped concurrently with waiting, and the caller gets the first answer.
+2. A waiting pop is never cancelled, since its messages would be invisible until their time is over: what it
+   still brings is kept for the next call while it is invisible to others.
 """
 
 import asyncio
@@ -56,13 +56,13 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         self._news = asyncio.Event()
 
     async def do_rebalance(self) -> None:
-        """No queue belongs to anybody."""
+        """Do nothing: queues have no owner."""
 
     async def persist_offsets(self) -> None:
-        """The broker moves the group on."""
+        """Do nothing: the broker advances the group's offset."""
 
     async def shutdown(self) -> None:
-        """Unregister; what was not acknowledged comes again."""
+        """Unregister; messages not acknowledged are redelivered."""
         self._leaving = True
         await self.instance.unregister_consumer(self.group)
         await self.runner.stop()
@@ -108,7 +108,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         return found
 
     async def _places(self) -> list[Place]:
-        """Raises: IllegalArgument, NoRoute."""
+        """Return the places to pop from. Raises: IllegalArgument, NoRoute."""
         found = []
         for topic in self.subscribed_topics():
             route = await self.instance.route(topic)
@@ -207,7 +207,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         )
 
     async def _receipt(self, topic: str, message: MessageExt) -> tuple[Receipt, str]:
-        """Its words, and who gave it. Raises: IllegalArgument."""
+        """Return the parsed receipt, and the address of its broker. Raises: IllegalArgument."""
         text = message.properties.get(Property.POP_CK)
         if text is None:
             raise IllegalArgument(
@@ -220,7 +220,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 def _with_receipts(
     header: PopMessageResponseHeader, body: bytes, broker_name: str
 ) -> list[MessageExt]:
-    """The messages of a pop's answer; those that come again bring their receipts with them."""
+    """Return the messages of a pop's answer; redelivered ones carry their receipts already."""
     starts: dict[tuple[str, int], int] = {}
     for part in (header.start_offset_info or "").split(";"):
         flag, queue, first = part.split(" ")

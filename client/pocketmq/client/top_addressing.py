@@ -1,9 +1,9 @@
-"""TopAddressing: name servers found by HTTP, for sites that move them (wire.md 4.2).
+"""TopAddressing: name servers looked up by HTTP, for sites that move them (wire.md 4.2).
 
     name_server="http://config.example:8080/rocketmq/nsaddr"    ->  GET, answered by "a:9876;b:9876"
 
-The first line of the answer counts. It is asked for when the client is made and every two minutes from then
-on; where that fails the addresses that are known stay. Source: DefaultTopAddressing, MQClientInstance, 4.9.7.
+The first line of the answer counts. It is queried when the client is created and every two minutes from then
+on; if that fails, the known addresses stay. Source: DefaultTopAddressing, MQClientInstance, 4.9.7.
 """
 
 import urllib.parse
@@ -17,7 +17,7 @@ _ANSWER_SIZE_MAX = 65_536
 
 
 class NameServersNotFound(TransientError):
-    """The address of the name servers' addresses gave none."""
+    """The look-up URL returned no name server addresses."""
 
     def __init__(self, url: str, why: object) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class NameServersNotFound(TransientError):
 
 
 def is_lookup(name_server: str) -> bool:
-    """Whether this is where addresses are asked for, not an address itself.
+    """Return True if this is a URL to look up addresses, not an address itself.
 
     >>> is_lookup("http://config:8080/rocketmq/nsaddr"), is_lookup("http://host:9876")
     (True, False)
@@ -37,7 +37,7 @@ def is_lookup(name_server: str) -> bool:
 
 
 def look_up(url: str) -> str:
-    """The addresses, as one text. Blocks for three seconds at most. Raises: NameServersNotFound."""
+    """Return the addresses, as one text. Blocks for at most three seconds. Raises: NameServersNotFound."""
     # Imported here: who names an address needs no HTTP.
     import urllib.request
     from http.client import HTTPException

@@ -39,7 +39,7 @@ class ContextCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One record with the keys by which it can be found."""
+    """One record with the keys to find it by."""
 
     text: str
     keys: tuple[str, ...]
@@ -77,7 +77,7 @@ def pub(
     offset_msg_id: str,
     success: bool,
 ) -> TraceRecord:
-    """A message was sent; a batch has its ids joined by commas."""
+    """Return the record of a sent message; a batch has its ids joined by commas."""
     fields = (
         "Pub",
         time_ms,
@@ -101,7 +101,7 @@ def pub(
 
 
 def request_id() -> str:
-    """What ties SubBefore and SubAfter of one listener call together."""
+    """Return an id that connects SubBefore and SubAfter of one listener call."""
     return uuid.uuid4().hex.upper()
 
 
@@ -116,7 +116,7 @@ def sub_before(
     keys: str | None,
     topic: str,
 ) -> TraceRecord:
-    """A listener is about to get the message."""
+    """Return the record written before a listener gets the message."""
     text = _record("SubBefore", time_ms, region, group, request, msg_id, retry_times, keys)
     return TraceRecord(text, _keys(msg_id, keys), topic, region)
 
@@ -134,7 +134,7 @@ def sub_after(
     topic: str,
     region: str,
 ) -> TraceRecord:
-    """A listener has had the message."""
+    """Return the record written after a listener handled the message."""
     text = _record(
         "SubAfter",
         request,
@@ -164,7 +164,7 @@ def end_transaction(
     state: str,
     from_check: bool,
 ) -> TraceRecord:
-    """A transaction was committed, rolled back or left open."""
+    """Return the record of a transaction that was committed, rolled back or left open."""
     text = _record(
         "EndTransaction",
         time_ms,
@@ -192,7 +192,7 @@ class TraceMessage:
 
 
 def pack(records: Sequence[TraceRecord], size_max: int) -> list[TraceMessage]:
-    """Put records into messages of at most size_max bytes, in order; a larger record goes alone."""
+    """Pack records into messages of at most size_max bytes, in order; a larger record goes alone."""
     found: list[TraceMessage] = []
     texts: list[str] = []
     keys: dict[str, None] = {}
@@ -211,7 +211,7 @@ def pack(records: Sequence[TraceRecord], size_max: int) -> list[TraceMessage]:
 
 
 def parse(body: bytes) -> list[list[str]]:
-    """The fields of each record of a trace message; the inverse of `pack`."""
+    """Parse the fields of each record of a trace message; the inverse of `pack`."""
     return [
         record.split(FIELD) for record in body.decode("utf-8", "replace").split(RECORD) if record
     ]

@@ -1,7 +1,7 @@
 """TraceDispatcher: collects trace records and sends them to the trace topic (wire.md 4.9).
 
-Records are taken from any thread without waiting; what is beyond RECORDS_MAX is dropped and counted, since
-a trace must never hold up what it traces. A producer of its own sends them every FLUSH_INTERVAL_MS.
+Records are accepted from any thread without waiting; beyond RECORDS_MAX they are dropped and counted, since a
+trace must never delay what it traces. A separate producer sends them every FLUSH_INTERVAL_MS.
 Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, RocketMQ 4.9.7.
 """
 
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 
 class TraceDispatcher:
-    """Owner: the producer or consumer that is traced."""
+    """Owner: the traced producer or consumer."""
 
     def __init__(
         self, group: str, kind: str, config: ClientOptions, *, trace_topic: str | None = None
@@ -81,7 +81,7 @@ class TraceDispatcher:
         )
 
     def append(self, records: Iterable[trace.TraceRecord]) -> None:
-        """Take records; any thread."""
+        """Add records; from any thread."""
         for record in records:
             if len(self._records) >= RECORDS_MAX:
                 self.dropped += 1
@@ -91,7 +91,7 @@ class TraceDispatcher:
             self._records.append(record)
 
     async def flush(self) -> None:
-        """Send what was collected; a failure is logged and the records are lost."""
+        """Send the collected records; a failure is logged and the records are lost."""
         producer = self._producer
         if producer is None:
             return

@@ -1,13 +1,13 @@
 """TransactionProducer: a message that becomes visible when the local transaction commits (wire.md 3.8).
 
     def execute(message: Message) -> TransactionState: ...    # the local transaction
-    def check(message: MessageExt) -> TransactionState: ...   # asked later when that was UNKNOWN
+    def check(message: MessageExt) -> TransactionState: ...   # asked later if that was UNKNOWN
 
     async with TransactionProducer("group", check=check, name_server="127.0.0.1:9876") as producer:
         sent = await producer.send_in_transaction(Message("TopicTest", b"order 7"), execute)
 
-1. The half message is stored first; when that fails the local transaction is not run.
-2. END_TRANSACTION is one-way: where it gets lost, or the answer was UNKNOWN, the broker asks `check` of any
+1. The half message is stored first; if that fails, the local transaction is not run.
+2. END_TRANSACTION is one-way: if it gets lost, or the state was UNKNOWN, the broker asks `check` of any
    member of the group.
 Plain functions run in a thread, coroutine functions on the event loop. Source: TransactionMQProducer,
 DefaultMQProducerImpl.sendMessageInTransaction, RocketMQ 4.9.7.
@@ -70,18 +70,20 @@ class TransactionOptions(ProducerOptions):
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages can be part of a transaction. Options: see TransactionOptions."""
+    """A producer that can send messages in transactions. Options: see TransactionOptions."""
 
     @takes(TransactionOptions)
     def __init__(self, options: TransactionOptions) -> None:
-        """Raises: IllegalGroup, IllegalArgument."""
+        """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
         self._check = options.check
         self._runner = Runner(f"TransactionProducer {options.group}")
         self._known = False
 
     async def start(self) -> None:
-        """As Producer.start; the brokers learn of the group at once, so that they can ask it."""
+        """Like Producer.start; the brokers learn of the group at once, so that they can check
+        transactions.
+        """
         await self._runner.start()
         try:
             await super().start()
@@ -99,7 +101,7 @@ class TransactionProducer(Producer):
         """Store the half message, run the local transaction, tell the broker how it ended.
 
         An exception of `execute` counts as UNKNOWN and is logged: `check` decides later. A half message that
-        was not stored as safely as asked is rolled back without running it.
+        was stored less safely than required is rolled back without running it.
         Raises: what send() raises; then nothing was run.
         """
         engine = self._running().engine
@@ -140,7 +142,7 @@ class TransactionProducer(Producer):
             self._known = True
 
     async def _ask(self, function: Callable[[M], Any], message: M) -> TransactionState:
-        """The local transaction's state; an exception is UNKNOWN."""
+        """Return the local transaction's state; an exception is UNKNOWN."""
         try:
             if inspect.iscoroutinefunction(function):
                 state = await function(message)

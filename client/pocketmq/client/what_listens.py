@@ -1,6 +1,6 @@
-"""What listens at an address that did not answer as a name server: HTTP, TLS, or nobody knows.
+"""Detects what listens at an address that did not answer as a name server: HTTP, TLS, or unknown.
 
-Asked only after a failure, of the address that the user gave, to say what is wrong with it.
+Used only after a failure, on the address that the user gave, to say what is wrong with it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ _WITHIN_S = 1.0
 
 
 async def what_listens(address: str) -> str:
-    """`HTTP`, `TLS`, or nothing where neither is spoken."""
+    """Return `HTTP`, `TLS`, or an empty text for neither."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return ""
