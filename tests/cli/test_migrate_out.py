@@ -12,9 +12,13 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
-from pocketmq.cli.migrate import drained
 from pocketmq.cli.migration.inwards import Talk
-from pocketmq.cli.migration.outwards import Outwards, Successor
+from pocketmq.cli.migration.outwards import (
+    ANYTHING,
+    EMPTY_AGAIN,
+    Outwards,
+    Successor,
+)
 from pocketmq.cli.migration.source import Source
 from pocketmq.client import (
     ConsumeContext,
@@ -26,6 +30,7 @@ from pocketmq.client import (
     PushConsumer,
     SimpleConsumer,
 )
+from pocketmq.remoting.record import read_record
 
 
 class Moving:
@@ -46,10 +51,11 @@ class Moving:
                 await producer.send(Message("T", b"before %d" % number))
         return await self.again()
 
-    async def again(self) -> Outwards:
+    async def again(self, takes: str = ANYTHING) -> Outwards:
         source = await Source.found(self.admin, self.master.config.broker_name)
         conf = self._folder / "broker.conf"
-        successor = Successor(self.next.address, str(self._folder / "next"), conf, None)
+        store = str(self._folder / "next")
+        successor = Successor(self.next.address, store, conf, None, takes)
 
         async def confirm(what: str) -> None:
             self._say(what)
@@ -178,9 +184,44 @@ async def test_what_rocketmq_4_would_never_deliver_is_waited_for(tmp_path: Path)
             while not popped:
                 popped = list(await popper.receive(1, wait_ms=1_000))
             waiting = tasks.create_task(
-                drained(way.admin, way.master.config.broker_name, said.append)
+                (await Source.found(way.admin, way.master.config.broker_name)).drained(said.append)
             )
             await until(lambda: said)
             assert said == ["waiting for 0 timers and 1 popped messages"]
             assert not waiting.done()
             await popper.ack(popped[0])
+
+
+async def test_a_timer_that_comes_late_is_not_left_to_who_never_delivers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when clients go by the passage already, and nothing is delivered any more."""
+    async with moving(tmp_path) as way:
+        await way.start()
+        outwards = await way.again(EMPTY_AGAIN)
+        namesrv, said = way.admin.name_servers[0], list[str]()
+        way.at = said.append
+        settle = outwards.settle
+        async with Producer("late", name_server=namesrv, **QUICK) as producer:
+
+            async def settle_and_send() -> None:
+                await settle()
+                monkeypatch.setattr(outwards, "settle", settle)
+                due_ms = way.admin.clock.now_ms() + 1_000
+                await producer.send(Message("T", b"late"), deliver_at_ms=due_ms)
+
+            monkeypatch.setattr(outwards, "settle", settle_and_send)
+            source = await Source.found(way.admin, way.master.config.broker_name)
+            facts = await source.facts()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(way.restarted())
+                await outwards.run(facts)
+            assert sum(line.startswith("1 timers and 0 popped messages have") for line in said) == 1
+            assert said.count("clients wait now") == 2
+            store = way.master.parts.messages.store
+            found = [
+                read_record(store.record_at(entry[0]) or b"").body
+                for queue_id in range(4)
+                for entry in store.entries("T", queue_id, 0, 100)
+            ]
+            assert b"late" in found

@@ -114,10 +114,17 @@ def migrate(
         with_admin(namesrv, lambda admin: drained(admin, broker, print_line))
     found = with_admin(namesrv, lambda admin: before_out(admin, broker, version))
     if may_begin(found, check=check, yes=yes, as_json=as_json):
-        from pocketmq.cli.migration.outwards import Successor
+        from pocketmq.cli.migration.outwards import ANYTHING, EMPTY, EMPTY_AGAIN, Successor
 
         store = str(Path(data).absolute())
-        successor = Successor(f"{host}:{port}", store, Path(to).absolute(), restart_command)
+        empty = EMPTY_AGAIN if drain else EMPTY
+        successor = Successor(
+            f"{host}:{port}",
+            store,
+            Path(to).absolute(),
+            restart_command,
+            empty if version == "4.9" else ANYTHING,
+        )
         with_admin(namesrv, lambda admin: move_out(admin, broker, successor, route_ms, yes))
 
 
@@ -163,7 +170,7 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding
         if (row.get("attributes") or {}).get("group.mode") == "isolate"
     ]
     ours = Ours(
-        *await _pending(admin, source),
+        *await source.pending(),
         tuple(long_topics),
         tuple(isolated),
         facts.settings.get("aclEnable") == "true",
@@ -171,26 +178,11 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding
     return list(outward(ours, version))
 
 
-async def _pending(admin: "Admin", source: "Source") -> tuple[int, int]:
-    """Timers that are not due, and pops that are not acknowledged. Raises: PocketMQError."""
-    runtime = await admin.settings.runtime(source.address)
-    status = await admin.replicas.status(source.address)
-    return int(runtime.get("timerCongestNum", 0)), int(status.get("popped", 0))
-
-
 async def drained(admin: "Admin", broker: str, say: Callable[[str], None]) -> None:
     """Wait until nothing is pending that RocketMQ 4.9 would never deliver. Raises: PocketMQError."""
-    import asyncio
-
     from pocketmq.cli.migration.source import Source
 
-    source = await Source.found(admin, broker)
-    shown = (0, 0)
-    while any(left := await _pending(admin, source)):
-        if left != shown:
-            say(f"waiting for {left[0]} timers and {left[1]} popped messages")
-        shown = left
-        await asyncio.sleep(1)
+    await (await Source.found(admin, broker)).drained(say)
 
 
 async def move_out(

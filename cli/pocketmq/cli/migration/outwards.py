@@ -37,17 +37,21 @@ log = logging.getLogger(__name__)
 # Nobody consumes by this name: its offset says how fresh a slave's copy of the offsets is.
 _MARK = "pocketmq-migration"
 _ASKED_AT_ONCE = 16
+# What a successor takes over of timers and pops: also such; none; none, and what came late is waited for.
+ANYTHING, EMPTY, EMPTY_AGAIN = "anything", "empty", "empty again"
 Offsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The Apache broker. address: `ip:port`; store: its storePathRootDir; conf: its broker.conf."""
+    """The Apache broker. address: `ip:port`; store: its storePathRootDir; conf: its broker.conf; takes:
+    ANYTHING, EMPTY or EMPTY_AGAIN."""
 
     address: str
     store: str
     conf: Path
     restart_command: str | None
+    takes: str = ANYTHING
 
     def settings(self, facts: Facts, source: Source, name_servers: str) -> dict[str, str]:
         """Its broker.conf, but for its role."""
@@ -69,6 +73,10 @@ class Successor:
             "storePathRootDir": self.store,
             "storePathCommitLog": f"{self.store}/commitlog",
         }
+
+
+class StillPending(MigrationRefused):
+    """Clients have made timers or popped messages since it was looked, which RocketMQ 4.9 never delivers."""
 
 
 class Outwards:
@@ -101,6 +109,19 @@ class Outwards:
         await self._talk.confirm(
             f"{self._successor.address} is level with {self._source.address}, and takes its place now"
         )
+        while True:
+            try:
+                await self.take_over()
+                break
+            except StillPending:
+                if self._successor.takes != EMPTY_AGAIN:
+                    raise
+                await self._source.drained(self._talk.say)
+        self._talk.say(f"{self._successor.address} leads; clients waited for {self.pause_ms} ms")
+        await self.see_out()
+
+    async def take_over(self) -> None:
+        """From begin to hand to. Raises: MigrationRefused, PocketMQError; then all of it is undone."""
         async with AsyncExitStack() as undo:
             await self._change("begin")
             undo.push_async_callback(self._undo)
@@ -111,6 +132,7 @@ class Outwards:
             began_ms = self._monotonic_ms()
             self._talk.say("clients wait now")
             await self._change("hold")
+            await self._check_pending()
             offsets = await self._level()
             undo.callback(self._write, "SLAVE", self._number)
             await self.lead()
@@ -118,8 +140,6 @@ class Outwards:
             undo.pop_all()
             await self._change("hand-to", target=self._successor.address, broker_id=self._number)
             self.pause_ms = self._monotonic_ms() - began_ms
-        self._talk.say(f"{self._successor.address} leads; clients waited for {self.pause_ms} ms")
-        await self.see_out()
 
     async def _change(self, act: str, **how: object) -> None:
         await self._admin.replicas.change(self._source.address, act, **how)  # type: ignore[arg-type]
@@ -129,6 +149,19 @@ class Outwards:
         self._talk.say(
             "undone: clients are served here as before; stop the slave if it is not wanted"
         )
+
+    async def _check_pending(self) -> None:
+        """Nobody can add any now, and nothing was delivered since it began. Raises: StillPending."""
+        if self._successor.takes == ANYTHING:
+            return
+        timers, pops = await self._source.pending()
+        if timers or pops:
+            why = (
+                f"{timers} timers and {pops} popped messages have come meanwhile, which RocketMQ 4.9 would "
+                "never deliver: stop what makes them"
+            )
+            self._talk.say(why)
+            raise StillPending(why)
 
     def _write(self, role: str, number: int) -> None:
         conf = {**self._settings, "brokerRole": role, "brokerId": str(number)}

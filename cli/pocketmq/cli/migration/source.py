@@ -5,7 +5,8 @@ tables, and a send that still comes is stored). `startAcceptSendRequestTimeStamp
 answered with SYSTEM_ERROR and stored nowhere, from the moment on that the setting is taken.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from pocketmq.remoting.passage import members_of
 
 _C = RequestCode
 _ACCEPT_FROM = "startAcceptSendRequestTimeStamp"
+_LOOK_S = 1.0
 _TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 
@@ -84,6 +86,26 @@ class Source:
             groups["subscriptionGroupTable"],
             tuple(sorted(topics.get("topicQueueMappingDetailMap") or ())),
         )
+
+    async def pending(self) -> tuple[int, int]:
+        """Timers that are not delivered, and pops that are not acknowledged; of a broker of ours.
+
+        Raises: PocketMQError.
+        """
+        runtime = await self.admin.settings.runtime(self.address)
+        status = await self.admin.replicas.status(self.address)
+        # A timer that was stored just now is not among those that are taken in.
+        timers = int(runtime.get("timerCongestNum", 0)) + int(runtime.get("timerOffsetBehind", 0))
+        return timers, int(status.get("popped", 0))
+
+    async def drained(self, say: Callable[[str], None]) -> None:
+        """Wait until nothing is pending that RocketMQ 4.9 would never deliver. Raises: PocketMQError."""
+        shown = (0, 0)
+        while any(left := await self.pending()):
+            if left != shown:
+                say(f"waiting for {left[0]} timers and {left[1]} popped messages")
+            shown = left
+            await asyncio.sleep(_LOOK_S)
 
     async def is_there(self) -> bool:
         """Whether it answers at all."""
