@@ -14,6 +14,7 @@ neither broker here is, so it cannot be measured beside these.
 import argparse
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -42,8 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--uvloop", action="store_true", help="run the asyncio rows on uvloop")
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.row:
+        Stopwatch.counted = given.counted
         name, name_server, topic, count = given.row
         print(json.dumps(run_row(name, name_server, topic, int(count), uvloop=given.uvloop)))
         return 0
@@ -57,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with make_broker(given.broker, folder / "broker") as broker:
             for name in (
                 "send one by one",
+                "send 64 under way",
                 "send 1000 under way",
                 "send in batches of 100",
                 "blocking, begin_send",
@@ -103,6 +107,7 @@ def run_row(
 ) -> dict[str, float]:
     rows: dict[str, Callable[[str, str, int], Any]] = {
         "send one by one": send_one_by_one,
+        "send 64 under way": send_side_by_side,
         "send 1000 under way": send_many,
         "send in batches of 100": send_batches,
         "blocking, begin_send": send_blocking,
@@ -122,10 +127,21 @@ def run_row(
 
 
 class Stopwatch:
+    """counted: the process runs under callgrind, which counts between begin and end (instructions.py)."""
+
+    counted = False
+
     def __init__(self) -> None:
+        self._count("on")
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
+    def _count(self, switch: str) -> None:
+        if self.counted:
+            command = ["callgrind_control", "-i", switch, str(os.getpid())]
+            subprocess.run(command, check=True, capture_output=True)
+
     def read(self, messages: int) -> dict[str, float]:
+        self._count("off")
         return {
             "messages": messages,
             "seconds": time.perf_counter() - self._wall,
@@ -141,6 +157,23 @@ async def send_one_by_one(name_server: str, topic: str, count: int) -> dict[str,
         watch = Stopwatch()
         for _ in range(count):
             await producer.send(Message(topic, BODY))
+        return watch.read(count)
+
+
+async def send_side_by_side(name_server: str, topic: str, count: int) -> dict[str, float]:
+    """64 tasks, each of which awaits its answer before it sends again."""
+    from pocketmq.client import Message, Producer
+
+    async with Producer("bench", name_server=name_server) as producer:
+        await producer.send(Message(topic, BODY))
+        left = iter(range(count))
+
+        async def one_after_the_other() -> None:
+            for _ in left:
+                await producer.send(Message(topic, BODY))
+
+        watch = Stopwatch()
+        await asyncio.gather(*(one_after_the_other() for _ in range(64)))
         return watch.read(count)
 
 

@@ -6,9 +6,10 @@
     python -m benchmarks.instructions --keep FOLDER        and keep what callgrind_annotate reads
 
 The broker runs under `valgrind --tool=callgrind`, whole, with uvloop, and handles reads as a connection would
-bring them (counted_broker.py). A row is instructions of the process in user mode for one message (one pull,
-one commit), in thousands: the kernel's part is not in it, and an instruction that waits for memory counts as
-any other, so look at `bench_send` too. What the broker's timers do meanwhile is not counted.
+bring them (counted_broker.py); a client runs so, too, at a broker that is not counted. A row is instructions of
+the process in user mode for one message (one pull, one commit), in thousands: the kernel's part is not in it,
+and an instruction that waits for memory counts as any other, so look at `bench_send` and `bench_client` too.
+What the broker's timers do meanwhile is not counted.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from benchmarks import raw_load
 from benchmarks.grpc_calls import BATCH, Calls, receive_request, send_request
+from tests.interop.brokers import PocketBroker
 from tests.interop.processes import free_ports
 
 from pocketmq.remoting.codes import RequestCode
@@ -55,16 +57,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="where callgrind's files go")
     given = parser.parse_args(arguments)
     works = [work for work in all_works() if given.only in work.name]
+    clients = [name for name in CLIENT_WORK if given.only in name]
     with contextlib.ExitStack() as leave:
         trees = {"here": ROOT}
         if given.against:
             trees[given.against] = leave.enter_context(_checkout(given.against))
-        counts = {name: count(tree, works, given.keep) for name, tree in trees.items()}
+        counts = {
+            name: {
+                **(count(tree, works, given.keep) if works else {}),
+                **(count_clients(tree, clients, given.keep) if clients else {}),
+            }
+            for name, tree in trees.items()
+        }
     print(f"{'thousand instructions for one':34}" + "".join(f"{name:>14}" for name in trees))
-    for work in works:
-        row = [counts[name][work.name] / 1_000 for name in trees]
+    for work in (*(each.name for each in works), *clients):
+        row = [counts[name][work] / 1_000 for name in trees]
         ratio = f"{row[0] / row[1]:>8.3f} x" if len(row) > 1 else ""
-        print(f"{work.name:34}" + "".join(f"{value:>14.2f}" for value in row) + ratio)
+        print(f"{work:34}" + "".join(f"{value:>14.2f}" for value in row) + ratio)
     return 0
 
 
@@ -90,6 +99,58 @@ def all_works() -> list[Work]:
         Work("grpc send, 1 in a read", _grpc_sends(1024, 1), 1024, 1),
         Work("grpc receive and ack of 32", _grpc_receives(64), 64, BATCH),
     ]
+
+
+CLIENT_WORK = {
+    # name: the row of bench_client, and messages
+    "client, send, 64 under way": ("send 64 under way", 2_000),
+    "client, send one by one": ("send one by one", 500),
+    "client, consume by a coroutine": ("consume, coroutine listener", 4_000),
+}
+
+
+def count_clients(tree: Path, names: Sequence[str], keep: Path | None = None) -> dict[str, float]:
+    """Instructions of a client's process for one message of each work, at a broker that is not counted."""
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as place, PocketBroker(Path(place) / "broker") as broker:
+        subprocess.run(_row("send in batches of 100", broker, "Backlog", 4_000), check=True)
+        for name in names:
+            row, messages = CLIENT_WORK[name]
+            out = (keep or Path(place)) / f"{tree.name}-{name}.out".replace(",", "").replace(
+                " ", "-"
+            )
+            out.parent.mkdir(parents=True, exist_ok=True)
+            counting = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+            topic = "Backlog" if "consume" in name else "SendBench"
+            subprocess.run(
+                [
+                    *counting,
+                    f"--callgrind-out-file={out}",
+                    *_row(row, broker, topic, messages),
+                    "--counted",
+                ],
+                check=True,
+                capture_output=True,
+                cwd=ROOT,
+                env=_environment(tree),
+            )
+            found[name] = _total(out) / messages
+    return found
+
+
+def _row(name: str, broker: PocketBroker, topic: str, messages: int) -> list[str]:
+    words = ["--row", name, broker.namesrv, topic, str(messages)]
+    return [sys.executable, "-m", "benchmarks.bench_client", *words]
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    roots = sorted(str(found.parent) for found in tree.glob("*/pocketmq"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONHASHSEED": "0"}
+
+
+def _total(dump: Path) -> int:
+    with dump.open(encoding="utf-8", errors="replace") as lines:
+        return next(int(each.split()[1]) for each in lines if each.startswith("totals:"))
 
 
 def count(tree: Path, works: Sequence[Work], keep: Path | None = None) -> dict[str, float]:
@@ -140,7 +201,6 @@ class _Counted:
             *("--data", str(folder / "store"), "--host", "127.0.0.1"),
             *("-c", str(folder / "broker.conf")),
         ]
-        roots = sorted(str(found.parent) for found in tree.glob("*/pocketmq"))
         self._log = (folder / "valgrind.log").open("wb")
         self._process = subprocess.Popen(
             command,
@@ -149,7 +209,7 @@ class _Counted:
             stderr=self._log,
             text=True,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONHASHSEED": "0"},
+            env=_environment(tree),
         )
 
     def __enter__(self) -> "_Counted":
@@ -188,8 +248,7 @@ class _Counted:
         self._process.stdin.flush()
         self._wait_for(line.rstrip())
         self._dump()
-        with self.last_dump.open(encoding="utf-8", errors="replace") as lines:
-            return next(int(each.split()[1]) for each in lines if each.startswith("totals:"))
+        return _total(self.last_dump)
 
     def _wait_for(self, wanted: str) -> None:
         assert self._process.stdout is not None

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pocketmq.client.in_flight import Waiter
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -29,6 +28,7 @@ from pocketmq.remoting.record import (
     write_record,
 )
 from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.waiter import Waiter
 
 NAME_SERVER = "10.0.0.1:9876"
 RC = RequestCode

@@ -9,7 +9,6 @@ from typing import Any
 
 from pocketmq.client.asking import Asking
 from pocketmq.client.errors import BrokerRefused, NoRoute, from_remoting, refusal
-from pocketmq.client.in_flight import OpenConnection
 from pocketmq.client.pull_result import PullResult, pull_answer
 from pocketmq.client.queue_json import message_queue, queue_json
 from pocketmq.client.route import TopicRoute
@@ -142,15 +141,6 @@ class MQClientApi(Asking):
         if result is None:
             raise refusal(answer.code, answer.remark, address, _about_send(ext))
         return result
-
-    @property
-    def plain_frames(self) -> bool:
-        """Return True if frames may be assembled by hand: JSON headers, unsigned."""
-        return self._encoding == 0 and not self._remoting.signs
-
-    def open_connection(self, address: str) -> OpenConnection | None:
-        """Return the connection to a broker if it is already open and may be written to directly."""
-        return self._remoting.open_connection(address)
 
     def frame(self, code: int, ext: dict[str, str], body: bytes, opaque: int) -> bytes:
         """Encode a request as `send` does, for writing to a connection directly."""

@@ -61,7 +61,7 @@ class FaultStrategy:
         last_broker: where the previous attempt failed; None for the first.
         """
         if not self.enabled:
-            return self._other_than(info, last_broker)
+            return info.take() if last_broker is None else self._other_than(info, last_broker)
         queue = info.take_where(lambda each: self.is_available(each.broker_name))
         if queue is not None:
             return queue
@@ -74,9 +74,7 @@ class FaultStrategy:
         return info.take()
 
     @staticmethod
-    def _other_than(info: TopicPublishInfo, last_broker: str | None) -> MessageQueue:
-        if last_broker is None:
-            return info.take()
+    def _other_than(info: TopicPublishInfo, last_broker: str) -> MessageQueue:
         return info.take_where(lambda each: each.broker_name != last_broker) or info.take()
 
     def is_available(self, broker_name: str) -> bool:

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.waiter import Waiter
 
 _SWEEP_SIZE = 2_048
 
@@ -35,15 +34,13 @@ class Room:
 
     def take(self, size: int) -> bool:
         """Take room if there is some; return whether there was."""
-        if self._waiting or not self._fits(size):
+        if self._waiting or (self.count and not self._fits(size)):
             return False
         self.count += 1
         self.size += size
         return True
 
     def _fits(self, size: int) -> bool:
-        if not self.count:
-            return True
         return self.count < self._count_max and self.size + size <= self._size_max
 
     async def wait(self, size: int) -> None:
@@ -82,7 +79,7 @@ class Room:
             if turn.done():
                 waiting.popleft()
                 continue
-            if not self._fits(size):
+            if self.count and not self._fits(size):
                 return
             waiting.popleft()
             self.count += 1
@@ -95,16 +92,6 @@ class Room:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(done)
             await done
-
-
-class Waiter(Protocol):
-    """Waits for an answer."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: RemotingCommand, /) -> None: ...
-
-    def set_exception(self, exception: RemotingError, /) -> None: ...
 
 
 class OpenConnection(Protocol):

@@ -22,7 +22,7 @@ from pocketmq.remoting.command import RemotingCommand, encode_header
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageQueue, Property
 from pocketmq.remoting.message_codec import compress, properties_to_text
-from pocketmq.remoting.names import is_retry_topic
+from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.record import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.unique_key import UniqueKeys
 
@@ -53,7 +53,7 @@ class Outgoing:
 
     Attributes: topic (as it travels), code, body (compressed if large), sys_flag, flag, born_ms, properties
     (as text), more (further header fields), unique_key (of a batch all, joined by commas), message (the
-    caller's), body_size (uncompressed, bytes), message_type (of a trace).
+    caller's), body_size (uncompressed, bytes).
     """
 
     __slots__ = (
@@ -63,7 +63,6 @@ class Outgoing:
         "code",
         "flag",
         "message",
-        "message_type",
         "more",
         "properties",
         "sys_flag",
@@ -79,13 +78,11 @@ class Outgoing:
         properties: str,
         unique_key: str,
         message: Message,
-        *,
         body_size: int,
         born_ms: int,
         sys_flag: int = 0,
         flag: int = 0,
         more: dict[str, str] | None = None,
-        message_type: int = 0,
     ) -> None:
         self.topic = topic
         self.code = code
@@ -98,7 +95,14 @@ class Outgoing:
         self.sys_flag = sys_flag
         self.flag = flag
         self.more = more
-        self.message_type = message_type
+
+    @property
+    def message_type(self) -> int:
+        """Return MessageType of a trace: 0 normal, 1 transaction half, 3 delayed."""
+        if self.sys_flag & _PREPARED:
+            return 1
+        names = {pair.partition("\x01")[0] for pair in self.properties.split("\x02")}
+        return 0 if names.isdisjoint(_DELAYING) else 3
 
 
 class _Pieces(NamedTuple):
@@ -139,35 +143,33 @@ class Packer:
     def pack(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
         topic = message.topic
+        body = message.body
+        options = self.options
+        if body.__class__ is not bytes or not 0 < len(body) <= options.max_message_size:
+            self._check_body(body, topic)
         if self._namespace:
             topic = with_namespace(self._namespace, topic)
-        body = message.body
-        self._check_body(body, message.topic)
         properties = self._properties(message)
         body_size = len(body)
-        options = self.options
         if body_size >= options.compress_over:
             packed = compress(body, options.compression, COMPRESS_LEVEL)
             if len(packed) < body_size:
                 body = packed
                 sys_flag |= _COMPRESSED | int(options.compression) << 8
-        more: dict[str, str] | None = None
-        unique_key = properties[_UNIQ_KEY]
-        if is_retry_topic(topic):
-            more = _retry_fields(properties)
+        more = _retry_fields(properties) if topic.startswith(RETRY_PREFIX) else None
+        # By place: names cost a dictionary a call.
         return Outgoing(
             topic,
             _SEND_REPLY if properties.get(_MSG_TYPE) == REPLY else _SEND,
             body,
             _text(properties),
-            unique_key,
+            properties[_UNIQ_KEY],
             message,
-            body_size=body_size,
-            born_ms=self._clock.now_ms(),
-            sys_flag=sys_flag,
-            flag=message.flag,
-            more=more,
-            message_type=_message_type(properties, sys_flag),
+            body_size,
+            self._clock.now_ms(),
+            sys_flag,
+            message.flag,
+            more,
         )
 
     def pack_batch(self, messages: Sequence[Message]) -> Outgoing:
@@ -191,19 +193,20 @@ class Packer:
             properties_to_text(outer),
             ",".join(keys),
             members[0],
-            body_size=sum(len(member.body) for member in members),
-            born_ms=self._clock.now_ms(),
+            sum(len(member.body) for member in members),
+            self._clock.now_ms(),
             flag=messages[0].flag,
             more={"m": "true"},
         )
 
     def _properties(self, message: Message) -> dict[str, str]:
-        properties = dict(message.properties)
+        properties = message.properties.copy()
         # The attributes win: they are what the caller sees and may have changed.
-        if message.tags is not None:
-            properties[_TAGS] = message.tags
-        if message.keys is not None:
-            properties[_KEYS] = message.keys
+        tags, keys = message.tags, message.keys
+        if tags is not None:
+            properties[_TAGS] = tags
+        if keys is not None:
+            properties[_KEYS] = keys
         if _UNIQ_KEY not in properties:
             properties[_UNIQ_KEY] = self._keys.make()
         if self._namespace:
@@ -307,14 +310,3 @@ def _retry_fields(properties: dict[str, str]) -> dict[str, str]:
     if times_max is not None:
         more["l"] = times_max
     return more
-
-
-def _message_type(properties: dict[str, str], sys_flag: int) -> int:
-    """Return MessageType of a trace: 0 normal, 1 transaction half, 3 delayed (wire.md 4.9)."""
-    if sys_flag & _PREPARED:
-        return 1
-    if len(properties) > 1:
-        for name in _DELAYING:
-            if name in properties:
-                return 3
-    return 0

@@ -112,15 +112,15 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         Raises: IllegalTopic, IllegalMessage, MessageTooLarge, NoRoute, TopicNotExist, NoPermission,
         Unauthorised, SendFailed (nothing stored), SendOutcomeUnknown (may be stored).
         """
-        engine = self._running().engine
+        engine = (self._member or self._running()).engine
         check_send_topic(message.topic)
         if delay_level is not None or deliver_at_ms is not None:
             message = delayed(message, delay_level, deliver_at_ms)
-        outgoing = engine.outgoing(message)
+        outgoing = engine.packer.pack(message)
         if select is not None or sharding_key is not None:
             queue = self._choose(await self.queues(message.topic), select, sharding_key)
         result = await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms)
-        return self._result(result)
+        return self._result(result) if self.config.namespace else result
 
     async def submit(
         self,
@@ -254,7 +254,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         """Return the result with the caller's topic names."""
         if not self.config.namespace:
             return result
-        return replace(result, message_queue=self._shown(result.message_queue))
+        return result._replace(message_queue=self._shown(result.message_queue))
 
     def _start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
         log.warning(

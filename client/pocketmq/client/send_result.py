@@ -1,7 +1,7 @@
 """The result of a send, parsed from the answer of SEND_MESSAGE."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -25,8 +25,7 @@ STATUS_OF_CODE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Where a message was stored.
 
     Attributes: msg_id (the unique key; of a batch all, joined by commas), offset_msg_id (names host and
@@ -54,7 +53,8 @@ def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -
     ext = answer.ext
     if status is None or ext is None or "queueOffset" not in ext:
         return None
-    queue_id = int(ext.get("queueId", queue.queue_id))
+    get = ext.get
+    queue_id = int(get("queueId", queue.queue_id))
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     return SendResult(
@@ -62,9 +62,9 @@ def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -
         unique_key,
         queue,
         int(ext["queueOffset"]),
-        ext.get("msgId", ""),
-        ext.get("transactionId"),
-        ext.get("recallHandle"),
-        ext.get("MSG_REGION") or "DefaultRegion",
-        ext.get("TRACE_ON") != "false",
+        get("msgId", ""),
+        get("transactionId"),
+        get("recallHandle"),
+        get("MSG_REGION") or "DefaultRegion",
+        get("TRACE_ON") != "false",
     )

@@ -429,15 +429,17 @@ class Connection(asyncio.Protocol):
         What is alone leaves at once. Much that is sent in one turn of the loop leaves in several writes, so
         that the peer can begin.
         """
-        pending = self._pending
+        pending, outbox = self._pending, self._outbox
         pending[opaque] = waiter
-        if len(pending) == 1 and not (self._corked or self._flush_scheduled):
-            self._outbox.add(frame)
-            self._flush()
+        outbox.add(frame)
+        if self._corked:
             return
-        self.send(frame)
-        if self._outbox.size > JOIN_SIZE_MAX and not self._corked:
+        if outbox.size > JOIN_SIZE_MAX or (len(pending) == 1 and not self._flush_scheduled):
             self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            assert self._loop is not None
+            self._loop.call_soon(self._flush)
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for that answer any more."""

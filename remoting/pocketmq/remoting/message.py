@@ -62,6 +62,10 @@ class Property(StrEnum):
     DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 
+# Asking an enum member for its value costs as much as the look-up that it is for.
+_TAGS, _KEYS = Property.TAGS.value, Property.KEYS.value
+
+
 class MessageQueue(NamedTuple):
     """One queue of a topic on one broker. Order: topic, broker name, queue id (S11)."""
 
@@ -94,14 +98,15 @@ class Message:
     transaction_id: str | None = None
 
     def __post_init__(self) -> None:
+        properties = self.properties
         if self.tags is not None:
-            self.properties[Property.TAGS.value] = self.tags
-        else:
-            self.tags = self.properties.get(Property.TAGS.value)
+            properties[_TAGS] = self.tags
+        elif properties:
+            self.tags = properties.get(_TAGS)
         if self.keys is not None:
-            self.properties[Property.KEYS.value] = self.keys
-        else:
-            self.keys = self.properties.get(Property.KEYS.value)
+            properties[_KEYS] = self.keys
+        elif properties:
+            self.keys = properties.get(_KEYS)
 
 
 @dataclass(slots=True)

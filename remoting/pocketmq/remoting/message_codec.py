@@ -38,8 +38,9 @@ def properties_to_dict(text: bytes | str) -> dict[str, str]:
 
 def properties_to_text(properties: Mapping[str, str | None]) -> str:
     """`name 0x01 value 0x02 ...`, each pair closed; None values are left out."""
+    # A list: a generator is run by a call for each of its values.
     return "".join(
-        f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None
+        [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     )
 
 
