@@ -6,10 +6,10 @@
     python -m benchmarks.instructions --keep FOLDER        and keep what callgrind_annotate reads
 
 The broker runs under `valgrind --tool=callgrind`, whole, with uvloop, and handles reads as a connection would
-bring them (counted_broker.py); a client runs so, too, at a broker that is not counted. A row is instructions of
-the process in user mode for one message (one pull, one commit), in thousands: the kernel's part is not in it,
-and an instruction that waits for memory counts as any other, so look at `bench_send` and `bench_client` too.
-What the broker's timers do meanwhile is not counted.
+bring them (counted_broker.py); a client runs so, too, at a broker that is not counted. A row is instructions
+of the process in user mode for one message (one pull, one commit), in thousands. The kernel's part is not in
+it, and an instruction that waits for memory counts as any other, so look at `bench_send` and `bench_client`,
+too. What the broker's timers do meanwhile is not counted.
 """
 
 import argparse

@@ -38,7 +38,8 @@ from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import Timed
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
-from pocketmq.remoting.connection import Handler, not_supported
+from pocketmq.remoting.command import not_supported
+from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.server import RemotingServer

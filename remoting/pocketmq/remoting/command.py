@@ -24,7 +24,7 @@ except ImportError:  # Spark's executors need not have it: they speak JSON only.
     _msgpack = None
 
 from pocketmq.remoting import json_codec
-from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
+from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode, ResponseCode
 from pocketmq.remoting.errors import FrameError
 from pocketmq.remoting.flags import FrameFlag
 from pocketmq.remoting.header_shape import FIELDS_MAX, read_fields
@@ -182,6 +182,13 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
         )
     command.body = frame[end:]
     return command
+
+
+def not_supported(request: RemotingCommand, connection: object) -> RemotingCommand:
+    """RocketMQ's answer to a code that it does not know."""
+    return request.answer(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+    )
 
 
 REQUEST_HEADER_SIZE_MAX = 262_144

@@ -24,7 +24,13 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
-from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
+from pocketmq.remoting.command import (
+    REQUEST_HEADER_SIZE_MAX,
+    RemotingCommand,
+    decode,
+    encode,
+    not_supported,
+)
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
@@ -391,9 +397,12 @@ class Connection(asyncio.Protocol):
         if outbox.size > BUFFER_HIGH and not self._corked:
             self._flush()
         elif not (self._corked or self._flush_scheduled):
-            self._flush_scheduled = True
-            assert self._loop is not None
-            self._loop.call_soon(self._flush)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flush_scheduled = True
+        assert self._loop is not None
+        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -432,14 +441,13 @@ class Connection(asyncio.Protocol):
         pending, outbox = self._pending, self._outbox
         pending[opaque] = waiter
         outbox.add(frame)
-        if self._corked:
-            return
-        if outbox.size > JOIN_SIZE_MAX or (len(pending) == 1 and not self._flush_scheduled):
+        if self._flush_scheduled or self._corked:
+            if outbox.size > JOIN_SIZE_MAX and not self._corked:
+                self._flush()
+        elif len(pending) == 1:
             self._flush()
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
-            assert self._loop is not None
-            self._loop.call_soon(self._flush)
+        else:
+            self._flush_soon()
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for that answer any more."""
@@ -538,10 +546,3 @@ class Connection(asyncio.Protocol):
         if ended:
             self.close()
         return plain
-
-
-def not_supported(request: RemotingCommand, connection: Connection) -> RemotingCommand:
-    """RocketMQ's answer to a code that it does not know."""
-    return request.answer(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-    )
