@@ -1,4 +1,4 @@
-"""The two calls of bulk reading: what to read, and the batches. See pocketmq.bulk."""
+"""The two calls of bulk reading: plan a read, and read batches. See pocketmq.bulk."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,7 +21,7 @@ def plan(
     sizes: Sizes,
     loss: LossRule,
 ) -> list[Partition]:
-    """Partitions of a batch read of the stores as they are now."""
+    """Return the partitions of a batch read of the stores as they are now."""
     planner = Planner(list(roots), topics, loss)
     starts, ends = planner.starts(starting), planner.ends(ending)
     return planner.partitions(starts, ends, sizes) + planner.walk_partitions(starting, ending)
@@ -46,7 +46,7 @@ def scan(
     fail_on_data_loss: bool = True,
     batch_bytes: int = Sizes.batch_bytes,
 ) -> pa.RecordBatchReader:
-    """Messages of one or several stores, as a stream of Arrow batches in the order of the log.
+    """Read messages of one or several stores, as a stream of Arrow batches in the order of the log.
 
     path: folders, comma lists, globs. columns: names, "all", or None for the standard set.
     starting_ms, ending_ms: store time, ms since 1970; the end is not included.

@@ -1,8 +1,8 @@
-"""Copies what a broker has finished writing to any file system: what `pocketmq store archive` does.
+"""Copies finished files of a broker's log to any file system: the work of `pocketmq store archive`.
 
 A file of the log never changes once the next one has begun, so it is copied while the broker runs. See
-catalog.py for what lies in an archive. Files that are there already are left alone: run it again for the
-rest. A note in the store says how far the archive goes, for a broker whose retention waits for it.
+catalog.py for the layout of an archive. Files already there are left alone: run it again for the rest. A note
+in the store says how far the archive goes, for a broker whose retention waits for it.
 """
 
 import json
@@ -33,14 +33,14 @@ _PLACE = ("topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "st
 
 @dataclass(frozen=True)
 class Copied:
-    """One file of the log that is in the archive now."""
+    """One file of the log that was copied to the archive."""
 
     file: ArchivedFile
     topics: int
 
 
 class Archiver:
-    """Brings an archive up to what a store has finished. Raises: NotAStore."""
+    """Brings an archive up to the last finished file of a store. Raises: NotAStore."""
 
     def __init__(self, source: str, dest: str) -> None:
         self.store = Store(Root(source, ""))
@@ -55,7 +55,7 @@ class Archiver:
         self._end = finished[-1].end if finished else 0
 
     def run(self) -> Iterator[Copied]:
-        """Copies each file, then names it in the catalog. Raises: DataLoss for a file that is damaged."""
+        """Copy each file, then add it to the catalog. Raises: DataLoss for a damaged file."""
         for file in self.waiting:
             opened = self.store.open_log(file)
             _make_durable(self.store, file)
@@ -70,7 +70,7 @@ class Archiver:
         self._copy_config()
 
     def _note(self, position: int) -> None:
-        """In the store: what lies before is in the archive, and in its catalog."""
+        """Note in the store that everything before `position` is in the archive and its catalog."""
         if not isinstance(self.store.folders, LocalFolders) or not self.store.log_files:
             return
         log_folder = os.path.dirname(self.store.log_files[0].path)
@@ -104,7 +104,9 @@ class Archiver:
 
 
 def _parts_of(dest: str, source: Store) -> list[Part]:
-    """The catalog of what is there. Raises: IllegalArgument when it is another broker's, or a store."""
+    """Return the catalog of an existing archive. Raises: IllegalArgument if it is another broker's, or a
+    store.
+    """
     try:
         there = Store(Root(dest, ""))
     except NotAStore:
@@ -122,7 +124,7 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
 
 
 def described(data: pa.Buffer, first: int, path: str) -> tuple[ArchivedFile, pa.Table]:
-    """What a whole file of the log holds. Raises: DataLoss when its records do not go through to its end."""
+    """Describe a whole file of the log. Raises: DataLoss if its records do not reach its end."""
 
     def on_torn(position: int, reason: str) -> None:
         raise DataLoss(reason, path, position)
@@ -144,7 +146,7 @@ def described(data: pa.Buffer, first: int, path: str) -> tuple[ArchivedFile, pa.
 
 
 def _runs(first: int, keys: Int64s, topics: pa.Array, columns: dict[str, Any]) -> pa.Table:
-    """One row for each queue, and for each place where its offsets do not go on."""
+    """Return one row per queue, and one for each gap in a queue's offsets."""
     if not len(keys):
         return COLUMNS.empty_table()
     offsets, positions = columns["queueOffset"], columns["commitLogOffset"]
@@ -169,7 +171,7 @@ def _runs(first: int, keys: Int64s, topics: pa.Array, columns: dict[str, Any]) -
 
 
 def _finished(store: Store) -> list[FileSpan]:
-    """The files behind which another one has a record; a broker makes the next file before it needs it."""
+    """Return the files behind which another one has a record; a broker creates the next file in advance."""
     used = [f for f in store.log_files if any(store.peek(f, 0, 4).to_pybytes())]
     return used[:-1]
 
@@ -185,7 +187,7 @@ def _make_durable(store: Store, file: FileSpan) -> None:
 
 
 class _Target:
-    """Where an archive is written to."""
+    """The destination of an archive."""
 
     def __init__(self, dest: str) -> None:
         from pyarrow import fs
@@ -197,7 +199,7 @@ class _Target:
             self._base = os.path.abspath(self._base)
 
     def write(self, name: str, data: pa.Buffer) -> None:
-        """A whole file under its name; an object store shows it when it is whole."""
+        """Write a whole file under its name; an object store shows it once it is whole."""
         path = f"{self._base}/{name}"
         part = f"{path}.part" if self._is_local else path
         if self._is_local:

@@ -1,7 +1,7 @@
-"""Archives as a plan sees them: bounds of their queues from the catalog alone, ranges cut at its marks.
+"""Archives for planning: bounds of their queues from the catalog alone, ranges cut at its marks.
 
-An archive and the live store of one broker are one table: what the archive has is read there, what came later
-from the store. Retention may then take the store's files whenever it likes.
+An archive and the live store of one broker are one table: archived messages are read from the archive, later
+ones from the store. Retention may then delete the store's files at any time.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _PIECES_KEPT = 4
 
 
 class ArchivedLog(Store):
-    """The files of an archive, opened by name: a task asks for no list."""
+    """The files of an archive, opened by name: a task needs no listing."""
 
     def __init__(self, root: Root, files: Sequence[tuple[int, int]]) -> None:
         self.root = root
@@ -64,7 +64,7 @@ class ArchivedBounds:
         return int(self._rows["endPosition"][self.high - 1])
 
     def at_time(self, ms: int) -> int | None:
-        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        """Return the first offset whose message was stored at `ms` or later; None if all are older."""
         late = np.flatnonzero(self._rows["lastStoreMs"][self.low : self.high] >= ms)
         for row in (late + self.low).tolist():
             if self._rows["firstStoreMs"][row] >= ms:
@@ -75,13 +75,13 @@ class ArchivedBounds:
         return None
 
     def mean_size(self) -> int:
-        """Bytes of a record, about."""
+        """Return the mean size of a record, bytes, approximate."""
         size = int(self._rows["bytes"][self.low : self.high].sum())
         return max(1, size // max(1, self.max_offset - self.min_offset))
 
 
 class JoinedBounds:
-    """A queue that is in an archive up to `archived.max_offset`, and goes on in the live store."""
+    """A queue that is in an archive up to `archived.max_offset`, and continues in the live store."""
 
     __slots__ = ("archived", "key", "live")
 
@@ -99,7 +99,7 @@ class JoinedBounds:
         return self.live.max_offset
 
     def at_time(self, ms: int) -> int | None:
-        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        """Return the first offset whose message was stored at `ms` or later; None if all are older."""
         found = self.archived.at_time(ms)
         if found is not None:
             return found
@@ -107,12 +107,14 @@ class JoinedBounds:
         return None if later is None else max(later, self.archived.max_offset)
 
     def mean_size(self) -> int:
-        """Bytes of a record, about."""
+        """Return the mean size of a record, bytes, approximate."""
         return self.archived.mean_size()
 
 
 def join(archived: ArchivedBounds, live: FileBounds) -> "JoinedBounds | FileBounds":
-    """The two as one queue; the live one alone where the archive holds an earlier queue of the name."""
+    """Join the two as one queue; return the live one alone if the archive holds an earlier queue of that
+    name.
+    """
     end = archived.max_offset
     if live.max_offset < end:
         return live
@@ -126,7 +128,7 @@ def join(archived: ArchivedBounds, live: FileBounds) -> "JoinedBounds | FileBoun
 
 
 class Archive:
-    """The catalog of one archive, read whole; the log itself is not looked at."""
+    """The catalog of one archive, read whole; the log itself is not read."""
 
     def __init__(self, store: Store, wanted: Callable[[str], bool]) -> None:
         self.root = store.root
@@ -154,7 +156,7 @@ class Archive:
         self._pieces: dict[int, pa.RecordBatch] = {}
 
     def queues(self, loss: LossRule) -> Iterator[ArchivedBounds]:
-        """Each queue as it is since its topic was made last (catalog.py, invariant 2)."""
+        """Yield each queue as it is since its topic was last created (catalog.py, invariant 2)."""
         keys = self.rows["key"]
         if not len(keys):
             return
@@ -183,7 +185,7 @@ class Archive:
             yield bounds
 
     def first_at(self, row: int, key: QueueKey, ms: int) -> int | None:
-        """The first offset of a row of the catalog whose message was stored at `ms` or later."""
+        """Return the first offset of a row of the catalog whose message was stored at `ms` or later."""
         low, high = int(self.rows["firstPosition"][row]), int(self.rows["endPosition"][row])
         file = self._file_of(low)
         marks = file.marks
@@ -222,11 +224,11 @@ class Archive:
 
 
 def _ignore(place: int, reason: str) -> None:
-    """A plan looks for a place; what is damaged is met by the tasks that read it."""
+    """Ignore damage: a plan only looks for a place; the tasks that read there will report it."""
 
 
 class ArchivedWork:
-    """What is to be read from one archive."""
+    """What to read from one archive."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
@@ -236,7 +238,9 @@ class ArchivedWork:
         self._wanted.append((bounds, start, end))
 
     def cut(self, step: int) -> list[Partition]:
-        """Partitions of about `step` wanted bytes each, ranges between marks, in the order of the log."""
+        """Return partitions of about `step` wanted bytes each, ranges between marks, in the order of the
+        log.
+        """
         pieces = sorted(self._pieces(step))
         partitions: list[Partition] = []
         ranges: list[tuple[int, int]] = []
@@ -256,7 +260,9 @@ class ArchivedWork:
         return sum(int(sizes.sum()) for _, sizes in map(self._share, range(len(self._wanted))))
 
     def _share(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Rows of the catalog that hold what is wanted of a queue, and how many bytes of each."""
+        """Return the rows of the catalog that hold wanted messages of a queue, and the wanted bytes of
+        each.
+        """
         bounds, start, end = self._wanted[number]
         rows = self.archive.rows
         own = slice(bounds.low, bounds.high)
@@ -267,7 +273,7 @@ class ArchivedWork:
         return found + bounds.low, share
 
     def _pieces(self, step: int) -> Iterator[tuple[int, int, float]]:
-        """(first byte, end, wanted bytes) of each piece of each file that holds anything wanted."""
+        """Yield (first byte, end, wanted bytes) of each piece of each file that holds anything wanted."""
         rows = self.archive.rows
         found = [self._share(n) for n in range(len(self._wanted))]
         if not found:
@@ -307,7 +313,9 @@ class ArchivedWork:
 
 
 def _cuts(marks: Sequence[int], low: int, high: int, count: int) -> list[int]:
-    """Bounds of `count` pieces of about the same size, each at a mark, or at the first or last record."""
+    """Return the bounds of `count` pieces of about equal size, each at a mark, or at the first or last
+    record.
+    """
     inner: list[Any] = [low + (high - low) * n // count for n in range(1, count)]
     at = [marks[bisect_right(marks, p) - 1] for p in inner if bisect_right(marks, p)]
     return sorted({low, *(m for m in at if low < m < high), high})

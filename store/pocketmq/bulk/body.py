@@ -1,7 +1,7 @@
-"""The work that stays per record: packed bodies, checksums, inner batches. Only records that have them pay.
+"""The work that remains per record: compressed bodies, checksums, inner batches. Only records with them pay.
 
 Type bits 0x700 of sysFlag: 0 and 3 zlib, 1 LZ4 frame, 2 Zstandard frame. An inner batch (0xC0, 5.x) is one
-record that holds several messages; it becomes that many rows, with queue offsets from its own one on.
+record that holds several messages; it becomes that many rows, with queue offsets counting from its own.
 """
 
 import zlib
@@ -24,7 +24,7 @@ _ARROW_CODECS = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
 
 def unpack(body: pa.Buffer | bytes, sys_flag: int) -> bytes:
-    """One unpacked body. LZ4 and Zstandard go through pyarrow, so executors need no more packages.
+    """Decompress one body. LZ4 and Zstandard go through pyarrow, so executors need no more packages.
 
     Raises: MessageCodecError.
     """
@@ -51,7 +51,7 @@ class BadBody(NamedTuple):
 def unpack_bodies(
     bodies: pa.BinaryArray, sys_flags: Int64s
 ) -> tuple[pa.BinaryArray, list[BadBody]]:
-    """Bodies with the packed ones unpacked, and those that could not be (they become null)."""
+    """Decompress bodies; return them, and those that failed (they become null)."""
     packed = np.flatnonzero(sys_flags & COMPRESSED)
     if not len(packed):
         return bodies, []
@@ -70,7 +70,7 @@ def unpack_bodies(
 
 
 def wrong_crcs(data: pa.Buffer, starts: Int64s, ends: Int64s, crcs: Int64s) -> Bools:
-    """Rows whose stored body does not have the stored CRC (31 bits; empty bodies are not checked)."""
+    """Return the rows whose stored body does not match its CRC (31 bits; empty bodies are not checked)."""
     view = memoryview(data)
     crc32 = zlib.crc32
     actual = np.fromiter(
@@ -83,10 +83,10 @@ def wrong_crcs(data: pa.Buffer, starts: Int64s, ends: Int64s, crcs: Int64s) -> B
 
 
 class InnerRows(NamedTuple):
-    """The rows that records become when inner batches are opened.
+    """The rows that result when inner batches are opened.
 
-    record: (m,) the record of each row; place: (m,) the row's number within its record;
-    bodies, properties, flags: values of the rows of opened batches, `opened` says which rows.
+    record: (m,) the record of each row; place: (m,) the row's number within its record; bodies, properties,
+    flags: values of the rows of opened batches, `opened` says which rows.
     """
 
     record: Int64s
@@ -99,7 +99,7 @@ class InnerRows(NamedTuple):
 
 
 def open_batches(data: pa.Buffer, starts: Int64s, ends: Int64s, sys_flags: Int64s) -> InnerRows:
-    """Rows of records of which some are inner batches; a batch that cannot be read stays one row."""
+    """Open the inner batches among records; an unreadable batch stays one row."""
     counts = np.ones(len(starts), np.int64)
     opened_record = np.zeros(len(starts), np.bool_)
     bodies: list[bytes] = []

@@ -1,10 +1,9 @@
-"""The readable part of one queue of a store: from the first record that is still in the log to the last
-one that is whole.
+"""The readable part of one queue of a store: from the first record still in the log to the last whole one.
 
 The upper bound is what the ConsumeQueue points to: torn tails, stale bytes behind a truncation, and half
-messages have no entry. (A crashed store's log may hold more, see unindexed.py.) The last entry's
-record is looked at all the same: after a machine crash an index can be newer than its log, and a recovered
-broker leaves old entries behind the end until they are overwritten.
+messages have no entry. (A crashed store's log may hold more, see unindexed.py.) The last entry's record is
+checked all the same: after a machine crash an index can be newer than its log, and a recovered broker leaves
+old entries behind the end until they are overwritten.
 """
 
 from bisect import bisect_left
@@ -22,7 +21,7 @@ _SAMPLES = 16
 
 
 class FileBounds:
-    """Bounds of a queue, fixed when made; entry numbers and queue offsets differ in batch queues only."""
+    """Bounds of a queue, fixed on creation; entry numbers and queue offsets differ in batch queues only."""
 
     __slots__ = (
         "_times_behind",
@@ -58,11 +57,11 @@ class FileBounds:
         return self.indexed_end + len(self._times_behind)
 
     def move_to(self, offset: int) -> None:
-        """An empty queue whose first message has this offset."""
+        """Set the offset of an empty queue's first message."""
         self.low = self.high = self.min_offset = self.indexed_end = offset
 
     def add_behind(self, position: int, size: int, ms: int) -> None:
-        """One more message, which the index does not point to."""
+        """Add a message that the index does not point to."""
         first = self.span_behind[0] if self._times_behind else position
         self.span_behind = (first, position + size)
         if not isinstance(self._times_behind, list):
@@ -88,7 +87,7 @@ class FileBounds:
             self.high -= 1
 
     def at_time(self, ms: int) -> int | None:
-        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        """Return the first offset whose message was stored at `ms` or later; None if all are older."""
         index = self.index_at_time(ms)
         if index < self.high:
             offset = self.queue.offset_at(index, self.low, self.high)
@@ -98,7 +97,7 @@ class FileBounds:
         return self.indexed_end + behind if behind < len(self._times_behind) else None
 
     def index_at_time(self, ms: int) -> int:
-        """The first entry whose message was stored at `ms` or later, `high` when all are older.
+        """Return the first entry whose message was stored at `ms` or later, `high` if all are older.
 
         Store times grow along the log, so whole files are ruled out by their first record.
         """
@@ -119,7 +118,7 @@ class FileBounds:
         return low
 
     def indices(self, start: int, end: int) -> tuple[int, int]:
-        """Entry numbers that hold the offsets start <= o < end."""
+        """Return the entry numbers that hold the offsets start <= o < end."""
         low = self.queue.at_offset(start, self.low, self.high)
         if self.queue.batch:
             high = self.queue.at_offset(end - 1, low, self.high)
@@ -129,9 +128,10 @@ class FileBounds:
         return low, high
 
     def segments(self, low: int, high: int, samples: int) -> list[tuple[int, int, float]]:
-        """Where in the log the records of the entries low <= i < high lie: (first byte, end, their bytes).
+        """Return where in the log the records of the entries low <= i < high are: (first byte, end, their
+        bytes).
 
-        About `samples` segments of equally many records; a first look at how they are spread.
+        About `samples` segments of equally many records, to estimate their distribution.
         """
         indices = range(low, high, max(1, -(-(high - low) // samples)))
         entries = [self.queue.entry(i) for i in indices]
@@ -146,13 +146,15 @@ class FileBounds:
         ]
 
     def mean_size(self) -> int:
-        """Bytes of a record, about."""
+        """Return the mean size of a record, bytes, approximate."""
         if self.high <= self.low:
             return 1
         return max(1, self.span(self.low, self.high)[2] // (self.high - self.low))
 
     def span(self, low: int, high: int) -> tuple[int, int, int]:
-        """First byte and end in the log of the entries low <= i < high; bytes of their records, about."""
+        """Return first byte and end in the log of the entries low <= i < high; and about the bytes of their
+        records.
+        """
         first, last = self.queue.entry(low), self.queue.entry(high - 1)
         count = high - low
         sampled = range(low, high, max(1, count // _SAMPLES))
@@ -162,7 +164,7 @@ class FileBounds:
 
 
 def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str:
-    """(topic, queue, queue offset, position) of the record there, or why there is none."""
+    """Return (topic, queue, queue offset, position) of the record there, or why there is none."""
     file = store.log_file_of(entry.position)
     if file is None:
         return "its commit log file is missing"
@@ -181,7 +183,7 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
 
 
 def store_ms(store: Store, position: int) -> int:
-    """Store time of the record at a position; 0 when its file is gone."""
+    """Return the store time of the record at a position; 0 if its file is gone."""
     file = store.log_file_of(position)
     if file is None:
         return 0
@@ -195,7 +197,7 @@ def store_ms(store: Store, position: int) -> int:
 
 
 def _first_file_reaching(store: Store, ms: int) -> int | None:
-    """Position of the first file whose first record is at `ms` or later; None if absent."""
+    """Return the position of the first file whose first record is at `ms` or later; None if absent."""
     low, high = 0, len(store.log_files)
     while low < high:
         middle = (low + high) // 2
@@ -210,6 +212,6 @@ def _first_file_reaching(store: Store, ms: int) -> int | None:
 
 
 def _file_before(store: Store, position: int | None) -> FileSpan | None:
-    """The file before that position; the last file for None."""
+    """Return the file before that position; the last file for None."""
     files = [f for f in store.log_files if position is None or f.first < position]
     return files[-1] if files else None

@@ -1,16 +1,16 @@
-"""The catalog of an archive: which queues, offsets and times each of its files holds.
+"""The catalog of an archive: which queues, offsets and times each of its files contains.
 
     DEST/commitlog/{first byte, 20 digits}     a whole file of the log, byte for byte
-    DEST/catalog/{number, 8 digits}.arrow      what stands in up to 32 of them, an Arrow file
-    DEST/config/                               topics and consumer offsets, as they were the last time
+    DEST/catalog/{number, 8 digits}.arrow      the content of up to 32 of them, an Arrow file
+    DEST/config/                               topics and consumer offsets, as of the last run
 
-One row for each queue of each file, and one more where the offsets of a queue do not go on (COLUMNS). The
-files themselves stand in the schema's metadata, key `files`, as JSON: first byte, size, records, and `marks`,
+One row for each queue of each file, and one more where a queue's offsets have a gap (COLUMNS). The files
+themselves are in the schema's metadata, key `files`, as JSON: first byte, size, records, and `marks`,
 positions where records begin, about 8 MiB apart, so that a reader can begin in the middle.
 
-1. A file belongs to the archive when a catalog names it; what lies there besides is being written.
-2. Rows of one queue are in the order of the log. An offset that is not behind the one before means that the
-   topic was deleted and made again: what lies before is no longer its own.
+1. A file belongs to the archive once a catalog names it; other files are still being written.
+2. Rows of one queue are in the order of the log. An offset that is not greater than the previous one means
+   that the topic was deleted and created again: everything before belongs to the old topic.
 """
 
 import json
@@ -41,7 +41,7 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """One file of the log: its first byte in the log, its size, how many records, where records begin."""
+    """One file of the log: its first byte in the log, its size, its record count, where records begin."""
 
     first: int
     size: int
@@ -57,7 +57,7 @@ class Part:
     rows: pa.Table
 
     def to_bytes(self) -> pa.Buffer:
-        """An Arrow file, readable by anything that reads Arrow."""
+        """Encode as an Arrow file, readable by anything that reads Arrow."""
         metadata = {"version": str(_VERSION), "files": json.dumps([asdict(f) for f in self.files])}
         table = self.rows.replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
@@ -77,7 +77,7 @@ class Part:
 
 
 def read_parts(folders: Folders, paths: Iterable[str]) -> list[Part]:
-    """Parts of the catalog in order; two requests for each."""
+    """Read parts of the catalog in order; two requests for each."""
     parts = []
     for path in paths:
         opened = folders.open(path)

@@ -4,8 +4,8 @@
     starts   where records begin in data, ascending
     known    what a ConsumeQueue said of them (queue, offset, size, code), if it was read
 
-Only what the columns need is touched: columns of part "queue" cost no byte of the log when `known` is there.
-A record that is not what it should be goes to `on_bad`, which raises or says that the row is left out.
+Only what the columns need is read: columns of part "queue" read no byte of the log if `known` is given. A bad
+record is passed to `on_bad`, which raises or has the row left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ _TIME_OF = {"bornTimestamp": "born_ms", "storeTimestamp": "store_ms"}
 
 
 class Known(NamedTuple):
-    """What a ConsumeQueue said of the records, row by row.
+    """What a ConsumeQueue says about the records, row by row.
 
     queue: index into topics and queue_ids. table: entries, dtype ENTRY. offsets: queue offsets.
     """
@@ -64,7 +64,7 @@ class Known(NamedTuple):
     offsets: Int64s
 
     def take(self, rows: Any) -> "Known":
-        """The same for some rows: a slice, a mask or indices."""
+        """Return the same for some rows: a slice, a mask or indices."""
         if isinstance(rows, slice):
             table = self.table[rows]
         else:
@@ -102,7 +102,7 @@ def decode(
     unpack: bool = True,
     verify_crc: bool = False,
 ) -> pa.RecordBatch:
-    """The wanted columns of the records at `starts`.
+    """Decode the wanted columns of the records at `starts`.
 
     may_hold_batches: also look at sysFlag for inner batches when only "queue" columns are wanted.
     verify_crc: compare every body with its checksum (per record, so slower).
@@ -114,7 +114,9 @@ def decode(
 
 
 def _fields_of(columns: Sequence[str], parts: frozenset[str], verify_crc: bool) -> list[str] | None:
-    """Fields of the fixed part that the columns need; None for all, since lengths are needed too."""
+    """Return the fields of the fixed part that the columns need; None for all, since lengths are needed
+    too.
+    """
     if verify_crc or parts & {"body", "props"}:
         return None
     fields = [_FIELD_OF.get(c) or _TIME_OF.get(c) for c in columns]
@@ -277,7 +279,7 @@ class _Decoder:
         return self._rows(bodies, None if self._inner is None else self._inner.bodies), bad
 
     def _rows(self, of_records: pa.Array, of_inner: Sequence[Any] | None = None) -> pa.Array:
-        """Values of records -> values of rows; rows of opened batches take theirs from of_inner."""
+        """Turn values of records into values of rows; rows of opened batches take theirs from of_inner."""
         if self._record_of is None:
             return of_records
         if of_inner is None:

@@ -1,11 +1,12 @@
-"""What bulk reading raises: a folder that is no store, and data that is not (any longer) there."""
+"""Errors of bulk reading: a folder that is not a store, and data that is missing."""
 
 from pocketmq.remoting.errors import PocketMQError
 
 
 class BulkError(PocketMQError):
-    """Everything that bulk reading raises on purpose, but for the caller's own bad input
-    (`IllegalArgument`)."""
+    """Base of all errors that bulk reading raises deliberately, except for the caller's bad input
+    (`IllegalArgument`).
+    """
 
 
 class NotAStore(BulkError):
@@ -24,8 +25,9 @@ class NotAStore(BulkError):
 
 
 class OtherStore(BulkError):
-    """A task found another store, or none, at the path that was planned. Never read on: the rows would be
-    those of another broker."""
+    """A task found another store, or none, at the planned path. Never read on: its rows would be those of
+    another broker.
+    """
 
     def __init__(self, path: str, broker_name: str, host: str, reason: str) -> None:
         super().__init__(
@@ -40,10 +42,10 @@ class OtherStore(BulkError):
 
 
 class DataLoss(BulkError):
-    """Records that should be there are not: a file is gone, a tail is torn, a checksum is wrong.
+    """Records are missing: a file is gone, a tail is torn, or a checksum is wrong.
 
-    `file` and `position` (bytes, in the whole commit log) say where; `failOnDataLoss` false reads on
-    behind the gap and warns.
+    `file` and `position` (bytes, in the whole commit log) say where; `failOnDataLoss` false reads on behind
+    the gap and warns.
     """
 
     def __init__(self, reason: str, file: str = "", position: int = -1) -> None:

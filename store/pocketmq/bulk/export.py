@@ -1,6 +1,6 @@
-"""Stores to Parquet files without Spark: what `pocketmq store export --format parquet` does.
+"""Exports stores to Parquet files without Spark: the work of `pocketmq store export --format parquet`.
 
-One file for all, or one per topic and part, written as the log is walked once; several topics are open at the
+One file for all, or one per topic and part, written in one pass over the log; several topics are open at the
 same time. A file appears under its name when it is whole.
 """
 
@@ -26,14 +26,14 @@ COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote. files: path -> rows."""
+    """The result of an export. files: path -> rows."""
 
     rows: int
     files: dict[str, int]
 
 
 class _TopicFile:
-    """The Parquet file of one topic that is being written; rows are gathered to row groups."""
+    """The Parquet file of one topic that is being written; rows are collected into row groups."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
         self.path = path
@@ -74,7 +74,7 @@ def export_parquet(
     compression: str = "zstd",
     **selection: Any,
 ) -> Exported:
-    """Writes the messages of stores to `out`/TOPIC-NNNNN.parquet, or to the file `out`.
+    """Write the messages of stores to `out`/TOPIC-NNNNN.parquet, or to the file `out`.
 
     by_topic: false makes `out` one file.
     selection: what bulk.scan takes (topics, tags, starting_ms ...).
@@ -128,5 +128,5 @@ def _by_topic(batch: pa.RecordBatch) -> Iterable[tuple[str, pa.RecordBatch]]:
 
 
 def _file_name(topic: str) -> str:
-    """Topics may hold characters that a shell or a file system gives a meaning."""
+    """Escape characters of a topic that have a meaning to a shell or file system."""
     return "".join(c if c.isalnum() or c in "_-%." else f"={ord(c):x}=" for c in topic)

@@ -1,8 +1,8 @@
-"""Where the bytes come from: a local folder, or an object store through pyarrow.fs.
+"""Byte access: a local folder, or an object store through pyarrow.fs.
 
 Two calls are all that bulk reading needs: list a folder, and read a range of a file. A local file that is
-read through is mapped, and ranges are slices of the map (an open map survives the file's deletion, so a
-reader that has begun is not cut off by retention). Elsewhere a range is one request.
+read through is mapped, and ranges are slices of the map (an open map survives the file's deletion, so
+retention does not interrupt a running read). Elsewhere a range is one request.
 """
 
 import mmap
@@ -34,33 +34,33 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, start: int, end: int) -> pa.Buffer:
-        """Bytes start <= b < end, without a copy where that is possible."""
+        """Return the bytes start <= b < end, without a copy if possible."""
         ...
 
     def look(self, start: int, end: int) -> bytes:
-        """As read(), for a few bytes: without Arrow's buffer around them."""
+        """Like read(), for a few bytes: without Arrow's buffer around them."""
         ...
 
     def advise(self, *, sequential: bool) -> None:
-        """Says how the file will be read; a hint only."""
+        """Hint how the file will be read."""
         ...
 
     def close(self) -> None:
-        """Gives the file back; what was read stays valid."""
+        """Close the file; buffers read from it stay valid."""
         ...
 
 
 class Folders(Protocol):
-    """A file system, as far as bulk reading needs it. Missing folders raise FileNotFoundError."""
+    """The part of a file system that bulk reading needs. Missing folders raise FileNotFoundError."""
 
     def list(self, path: str) -> list[Listed]: ...
 
     def open(self, path: str) -> File:
-        """For reading through."""
+        """Open a file to read it through."""
         ...
 
     def peek(self, path: str) -> File:
-        """For a look at a few places; close it soon."""
+        """Open a file to look at a few places; close it soon."""
         ...
 
 
@@ -100,7 +100,7 @@ class LocalFile:
             self._map.madvise(mmap.MADV_SEQUENTIAL if sequential else mmap.MADV_NORMAL)
 
     def close(self) -> None:
-        """The map goes with its last slice."""
+        """Do nothing: the map goes with its last slice."""
 
 
 class LocalFolders(LocalFiles):
@@ -172,9 +172,9 @@ class ArrowFolders:
 
 
 def file_system_of(path: str) -> tuple[Any, str]:
-    """The pyarrow file system of a URI and the path inside it; None and the path for a local one.
+    """Return the pyarrow file system of a URI and the path inside it; None and the path for a local one.
 
-    What pyarrow does not know goes through fsspec, where that is installed. Raises: NotAStore.
+    What pyarrow does not support goes through fsspec, if installed. Raises: NotAStore.
     """
     scheme = path.partition(":")[0].lower()
     if scheme in _HINTS and re.match(r"^[a-z0-9]+:/", path):
@@ -209,6 +209,6 @@ def _by_fsspec(path: str) -> tuple[Any, str] | None:
 
 
 def folders_of(path: str) -> tuple[Folders, str]:
-    """The file system of `path` and the path inside it; see file_system_of()."""
+    """Return the file system of `path` and the path inside it; see file_system_of()."""
     file_system, inner = file_system_of(path)
     return (LocalFolders() if file_system is None else ArrowFolders(file_system)), inner

@@ -1,4 +1,4 @@
-"""Fields out of a buffer at many places at once, with numpy and Arrow; no Python per message.
+"""Extracts fields from many places of a buffer at once, with numpy and Arrow; no Python per message.
 
 windows()  a fixed number of bytes at each place: an overlapping view of the buffer, indexed
 gather()   byte ranges of any length: offsets [s0, e0, s1, e1, ...] over the raw buffer describe wanted
@@ -22,7 +22,7 @@ _EVENS: dict[str, pa.Array] = {"even": pa.array([], pa.int32())}
 
 
 def windows(data: pa.Buffer, places: Int64s, width: int) -> npt.NDArray[Any]:
-    """`width` bytes at each place, as a (n,) array of void; a copy.
+    """Return `width` bytes at each place, as a (n,) array of void; a copy.
 
     The caller has checked 0 <= place <= size - width.
     """
@@ -33,18 +33,18 @@ def windows(data: pa.Buffer, places: Int64s, width: int) -> npt.NDArray[Any]:
 
 
 def bytes_at(data: pa.Buffer, places: Int64s) -> npt.NDArray[np.uint8]:
-    """One byte at each place."""
+    """Return one byte at each place."""
     return np.frombuffer(data, np.uint8)[places]
 
 
 def uint16_at(data: pa.Buffer, places: Int64s) -> Int64s:
-    """Big-endian unsigned 16 bits at each place."""
+    """Return the big-endian unsigned 16 bits at each place."""
     view: npt.NDArray[Any] = np.ndarray((data.size - 1,), ">u2", data, strides=(1,))
     return view[places].astype(np.int64)
 
 
 def even_indices(count: int) -> pa.Array:
-    """0, 2, 4 ... as an Arrow array; the longest one is kept and sliced."""
+    """Return 0, 2, 4 ... as an Arrow array; the longest one is kept and sliced."""
     kept = _EVENS["even"]
     if len(kept) < count:
         kept = _EVENS["even"] = pa.array(np.arange(0, 2 * max(count, 1 << 16), 2, dtype=np.int32))
@@ -52,7 +52,7 @@ def even_indices(count: int) -> pa.Array:
 
 
 def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
-    """The array of 2n - 1 ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps."""
+    """Return the array of 2n - 1 ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps."""
     base = int(starts[0])
     span = int(ends[-1]) - base
     if span > SPAN_MAX:
@@ -68,16 +68,16 @@ def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray
 
 
 def gather(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
-    """data[starts[i]:ends[i]] for each i, copied once."""
+    """Return data[starts[i]:ends[i]] for each i, copied once."""
     if not len(starts):
         return pa.array([], pa.binary())
     return pc.take(interleaved(data, starts, ends), even_indices(len(starts)), boundscheck=False)
 
 
 def gather_at(data: pa.Buffer, starts: Int64s, ends: Int64s, rows: Int64s, count: int) -> Any:
-    """`count` values: range i goes to row rows[i], rows that no range goes to are null.
+    """Return `count` values: range i goes to row rows[i]; rows without a range are null.
 
-    A row that two ranges go to gets the last one.
+    Of two ranges for one row the last one counts.
     """
     if not len(starts):
         return pa.nulls(count, pa.binary())
@@ -89,14 +89,14 @@ def gather_at(data: pa.Buffer, starts: Int64s, ends: Int64s, rows: Int64s, count
 
 
 def offsets_and_data(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """The int32 offsets (n + 1) and the value bytes of a binary or string array."""
+    """Return the int32 offsets (n + 1) and the value bytes of a binary or string array."""
     _, offsets, data = array.buffers()
     first = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     return first, data if data is not None else pa.py_buffer(b"")
 
 
 def to_text(array: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as strings; what is not UTF-8 becomes U+FFFD, as in Java."""
+    """Return the same bytes as strings; invalid UTF-8 becomes U+FFFD, as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -107,10 +107,10 @@ def to_text(array: pa.BinaryArray) -> pa.StringArray:
 
 
 def integers(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """A numpy column as Arrow, in native byte order."""
+    """Return a numpy column as Arrow, in native byte order."""
     return pa.array(values.astype(type_.to_pandas_dtype(), copy=False), type_)
 
 
 def constant_text(value: str, count: int) -> pa.StringArray:
-    """One string `count` times."""
+    """Return one string `count` times."""
     return pa.repeat(pa.scalar(value, pa.string()), count)

@@ -18,14 +18,14 @@ Hosts = npt.NDArray[Any]
 
 
 def host_texts(short: Hosts, is_v6: Bools | None, long: Hosts | None) -> pa.StringArray:
-    """`ip:port` of each row: V8 values, but the V20 ones where is_v6."""
+    """Return `ip:port` of each row: from the V8 values, or from the V20 ones where is_v6."""
     if is_v6 is None or long is None:
         return _texts_of(short)
     return _merge(_texts_of(short[~is_v6]), _texts_of(long), is_v6)
 
 
 def _texts_of(hosts: Hosts) -> pa.StringArray:
-    """Few hosts in many rows: each different one is formatted once."""
+    """Format each distinct host once, since many rows have few hosts."""
     if not len(hosts):
         return pa.array([], pa.string())
     if (hosts == hosts[0]).all():
@@ -54,7 +54,7 @@ def _host_text(host: bytes) -> str:
 def offset_ids(
     positions: Int64s, short: Hosts, is_v6: Bools | None, long: Hosts | None
 ) -> pa.StringArray:
-    """The offset id of each row."""
+    """Return the offset id of each row."""
     places = positions.astype(">i8").view("V8")
     if is_v6 is None or long is None:
         return _hex(short, places)

@@ -1,5 +1,5 @@
-"""What plans of the same roots leave to the next one, and how the roots are looked into: several at a time
-where that waits for disks or a network, one by one where it is work.
+"""What a plan of some roots keeps for the next one, and the inspection of roots: in parallel where it waits
+for disks or a network, one by one where it computes.
 """
 
 import time
@@ -35,7 +35,7 @@ Looked = LiveStore | ArchivedStore | Store
 
 
 class Kept:
-    """Belongs to one selection of topics."""
+    """State of one selection of topics."""
 
     def __init__(self) -> None:
         self._looked: dict[Root, Looked] = {}
@@ -50,7 +50,7 @@ class Kept:
         loss: LossRule,
         say: Callable[[], None] = lambda: None,
     ) -> list[Looked]:
-        """The stores as they are now; roots that are no longer wanted are forgotten. Raises: NotAStore.
+        """Inspect the stores as they are now; drop roots that are no longer wanted. Raises: NotAStore.
 
         say: called after each store, by several threads.
         """
@@ -68,7 +68,7 @@ class Kept:
         return found
 
     def joined(self, archived: ArchivedBounds, live: FileBounds) -> JoinedBounds | FileBounds:
-        """archived.join(), once for the same two."""
+        """archived.join(), computed once per pair."""
         known = self._joined.get(live.key)
         if known is None or known[0] is not archived or known[1] is not live:
             known = self._joined[live.key] = (archived, live, join(archived, live))

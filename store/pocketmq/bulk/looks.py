@@ -1,12 +1,12 @@
-"""Live stores looked at again and again, as a stream does: what has not changed is kept.
+"""Live stores inspected repeatedly, as by a stream: what has not changed is kept.
 
-1. A queue gains nothing that does not stand in the log before. So the log is followed from a place that it
-   had reached before the queues were looked into: its records name the queues to look into again.
-2. A record whose queue does not point to it yet is waited for: its queue is looked into each time until then.
-3. Topics come and go with their folders: a folder whose inode or time is another one is looked into anew. A
+1. A record is in the log before its queue points to it. So the log is followed from a position that it had
+   reached before the queues were inspected: its records name the queues to inspect again.
+2. A queue that does not point to its new record yet is inspected each time until it does.
+3. Topics come and go with their folders: a folder whose inode or time has changed is inspected again. A
    folder that changed within the last seconds may change once more at the same time, so it is not trusted.
-4. All is looked into again when the log begins elsewhere, when the last record seen is no longer there, when
-   it grew by more than a look can follow, and when a crashed store changes, which no broker indexes.
+4. Everything is inspected again if the log begins elsewhere, if the last record seen is gone, if the log grew
+   by more than a look can follow, and if a crashed store changes, which no broker indexes.
 """
 
 import os
@@ -32,7 +32,7 @@ _UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANS
 
 
 class LiveStore:
-    """The wanted queues of one store, and how far its log was seen."""
+    """The wanted queues of one store, and the position up to which its log was seen."""
 
     def __init__(self, store: Store, topics: Topics) -> None:
         self.store = store
@@ -46,7 +46,7 @@ class LiveStore:
         self._unattended = False
 
     def look(self, loss: LossRule) -> None:
-        """Into every wanted queue."""
+        """Inspect every wanted queue."""
         self.store.close()
         self.bounds, self._folders = {}, {}
         for folder in self.store.topic_folders(self._topics.has):
@@ -63,7 +63,7 @@ class LiveStore:
             self._last = (position, self.store.head_at(position) or b"")
 
     def look_again(self, loss: LossRule) -> None:
-        """Into what may have changed since the last look. Raises: NotAStore."""
+        """Inspect what may have changed since the last look. Raises: NotAStore."""
         store = self.store
         log_start, files = store.log_start, len(store.log_files)
         store.close()
@@ -118,7 +118,7 @@ class LiveStore:
                 del self._awaited[key]
 
     def _look_into(self, folder: TopicFolder, loss: LossRule) -> None:
-        """Into all queues of a topic."""
+        """Inspect all queues of a topic."""
         # Before the look, so that what changes meanwhile is seen the next time.
         stamp = _stamp_of(folder.path) if isinstance(self.store.folders, LocalFolders) else None
         keys: list[QueueKey] = []
@@ -130,7 +130,7 @@ class LiveStore:
         self._folders[folder] = _Folder(stamp, keys)
 
     def _changed_folders(self) -> tuple[list[TopicFolder], list[TopicFolder]]:
-        """Folders of topics that are gone, and those that are new or other ones."""
+        """Return the folders of topics that are gone, and those that are new or changed."""
         there = list(self.store.topic_folders(self._topics.has))
         known = self._folders
         changed = [
@@ -168,7 +168,7 @@ class _Folder(NamedTuple):
 
 
 def _stamp_of(path: str) -> tuple[int, int] | None:
-    """Inode and time of a folder; None when it is gone, or changed just now (invariant 3)."""
+    """Return inode and time of a folder; None if it is gone, or changed just now (invariant 3)."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def _stamp_of(path: str) -> tuple[int, int] | None:
 
 
 class _FollowedLog:
-    """A log from the end of its last indexed record on."""
+    """A log, followed from the end of its last indexed record on."""
 
     def __init__(self, store: Store, bounds: Iterable[FileBounds]) -> None:
         """bounds: of the queues, at a time before now."""
@@ -195,7 +195,7 @@ class _FollowedLog:
         self.is_at_end = False
 
     def advance(self) -> list[Entry]:
-        """The records that came since, up to a limit."""
+        """Return the new records, up to a limit."""
         self.is_at_end = False
         found: list[Entry] = []
         begin = self._next
@@ -208,7 +208,7 @@ class _FollowedLog:
         return found
 
     def _has_next_file(self) -> bool:
-        """Steps from the end of a file to the next one, if that is there."""
+        """Step from the end of a file to the next one, if it exists."""
         file = self._store.log_file_of(self._next)
         if file is None or self._next == file.first:
             return False
@@ -220,7 +220,7 @@ class _FollowedLog:
         return self._store.log_file_of(self._next) is not None
 
     def _read_piece(self, found: list[Entry]) -> bool:
-        """Appends the next records; False when something else is there."""
+        """Append the next records; False if the bytes are not the expected log."""
         file = self._store.log_file_of(self._next)
         if file is None:
             return self._next == self._store.log_end

@@ -1,4 +1,4 @@
-"""Offsets of many queues as JSON, and how starting and ending positions are found from them.
+"""Offsets of many queues as JSON, and the positions to start and end at.
 
     {"TopicA": {"broker-a": {"0": 23, "1": -2}}}     topic -> broker -> queue -> next offset to read
 
@@ -32,7 +32,7 @@ class QueueKey(NamedTuple):
 
 
 class Bounds(Protocol):
-    """What is known of a queue when a read is planned, from files or from a broker."""
+    """What is known of a queue when planning a read, from files or from a broker."""
 
     @property
     def key(self) -> QueueKey: ...
@@ -44,15 +44,15 @@ class Bounds(Protocol):
     def max_offset(self) -> int: ...
 
     def at_time(self, ms: int) -> int | None:
-        """The first offset whose message was stored at `ms` or later; None when all are older."""
+        """Return the first offset whose message was stored at `ms` or later; None if all are older."""
         ...
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Where to begin or to end: a word, offsets, or times (which win), for all queues or each.
+    """Where to begin or end: a word, offsets, or times (which take precedence), for all queues or each.
 
-    word: "earliest" or "latest". strategy: what happens when no message is as late as the wanted time,
+    word: "earliest" or "latest". strategy: what happens if no message is as late as the wanted time,
     "error" or "latest".
     """
 
@@ -63,14 +63,14 @@ class Positions:
     strategy: str = "error"
 
     def ms_of(self, key: QueueKey) -> int | None:
-        """The time that is wanted of a queue."""
+        """Return the time wanted of a queue."""
         own = lookup(self.ms_by_queue, key)
         return self.ms if own is None else own
 
     def of_brokers(self, names: Collection[str]) -> "Positions":
-        """The same with the broker's name where it was left out.
+        """Return the same with the broker's name filled in where it was left out.
 
-        Raises: IllegalArgument when there is not just one.
+        Raises: IllegalArgument if there is not exactly one.
         """
         if not (_leaves_out(self.offsets) or _leaves_out(self.ms_by_queue)):
             return self
@@ -102,19 +102,19 @@ def _with_name(offsets: Offsets | None, name: str) -> Offsets | None:
 
 
 def lookup(offsets: Offsets | None, key: QueueKey) -> int | None:
-    """The value for a queue, None when it is not named."""
+    """Return the value for a queue, None if it is not named."""
     if offsets is None:
         return None
     return offsets.get(key.topic, {}).get(key.broker_name, {}).get(key.queue_id)
 
 
 def store_at(offsets: Offsets, key: QueueKey, value: int) -> None:
-    """Puts a value into the nested maps."""
+    """Put a value into the nested maps."""
     offsets.setdefault(key.topic, {}).setdefault(key.broker_name, {})[key.queue_id] = value
 
 
 def each(offsets: Offsets) -> Iterable[tuple[QueueKey, int]]:
-    """All queues and values, in a fixed order."""
+    """Yield all queues and values, in a fixed order."""
     for topic in sorted(offsets):
         for broker in sorted(offsets[topic]):
             for queue_id in sorted(offsets[topic][broker]):
@@ -122,7 +122,7 @@ def each(offsets: Offsets) -> Iterable[tuple[QueueKey, int]]:
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
-    """Plain JSON values with sorted keys, since Spark compares offsets as text."""
+    """Return plain JSON values with sorted keys, since Spark compares offsets as text."""
     result: dict[str, Any] = {}
     for key, value in each(offsets):
         result.setdefault(key.topic, {}).setdefault(key.broker_name, {})[str(key.queue_id)] = value
@@ -130,7 +130,7 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
 
 
 def parse_offsets(text: str, option: str, *, minimum: int = EARLIEST) -> Offsets:
-    """Offsets from JSON text or a parsed object. Raises: IllegalArgument that names the option."""
+    """Parse offsets from JSON text or a parsed object. Raises: IllegalArgument that names the option."""
     shape = '{"topic":{"broker":{"queue":offset}}}'
     try:
         raw = json.loads(text)
@@ -142,7 +142,7 @@ def parse_offsets(text: str, option: str, *, minimum: int = EARLIEST) -> Offsets
 
 
 def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
-    """Offsets from parsed JSON. Raises: IllegalArgument that names the option and the bad place."""
+    """Read offsets from parsed JSON. Raises: IllegalArgument that names the option and the bad place."""
     result: Offsets = {}
 
     def fail(where: str) -> IllegalArgument:
@@ -175,7 +175,7 @@ def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
 
 
 def starting_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
-    """Where to begin in this queue, within its bounds."""
+    """Return where to begin in this queue, within its bounds."""
     key = bounds.key
     ms = wanted.ms_of(key)
     if ms is not None:
@@ -201,7 +201,7 @@ def starting_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
 
 
 def checked_start(bounds: Bounds, offset: int, loss: "LossRule") -> int:
-    """A wanted start, or what LossRule makes of one outside of the queue."""
+    """Return a wanted start, or what LossRule makes of one outside the queue."""
     key = bounds.key
     what = f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}"
     if offset < bounds.min_offset:
@@ -220,7 +220,7 @@ def checked_start(bounds: Bounds, offset: int, loss: "LossRule") -> int:
 
 
 def ending_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
-    """Where to end (not included) in this queue, within its bounds."""
+    """Return where to end (exclusive) in this queue, within its bounds."""
     key = bounds.key
     ms = wanted.ms_of(key)
     if ms is not None:
@@ -242,7 +242,7 @@ def ending_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:
 
 @dataclass
 class LossRule:
-    """failOnDataLoss: raise at once, or remember what was missing and go on."""
+    """failOnDataLoss: raise at once, or record the loss and continue."""
 
     fail: bool = True
 
@@ -250,7 +250,7 @@ class LossRule:
         self.losses: list[str] = []
 
     def lost(self, reason: str, file: str = "", position: int = -1) -> None:
-        """Raises: DataLoss, or notes it."""
+        """Record a loss. Raises: DataLoss if `fail`."""
         error = DataLoss(reason, file, position)
         if self.fail:
             raise error

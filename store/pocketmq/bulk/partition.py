@@ -1,4 +1,6 @@
-"""What a read selects, and the work of one task: strings and numbers only, it travels to executors."""
+"""The selection of a read, and the work of one task: strings and numbers only, since it travels to
+executors.
+"""
 
 import pickle
 import re
@@ -18,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Topics:
-    """Which queues: names, a regular expression, or exact queues; nothing named means every topic.
+    """Which queues to read: names, a regular expression, or exact queues; none given means every topic.
 
     System topics are left out unless they are named or `system` is true.
     """
@@ -29,7 +31,7 @@ class Topics:
     system: bool = False
 
     def has(self, topic: str) -> bool:
-        """Whether any queue of the topic may be wanted."""
+        """Return True if any queue of the topic may be wanted."""
         if self.assign is not None:
             return topic in self.assign
         if self.names:
@@ -39,19 +41,19 @@ class Topics:
         return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
 
     def has_queue(self, key: QueueKey) -> bool:
-        """Whether this queue is wanted."""
+        """Return True if this queue is wanted."""
         if self.assign is not None:
             return key.queue_id in self.assign.get(key.topic, {}).get(key.broker_name, ())
         return self.has(key.topic)
 
     def named(self) -> Iterable[str]:
-        """Topics that must exist."""
+        """Return the topics that must exist."""
         return self.assign if self.assign is not None else self.names
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Rows wanted among those of the queues. Empty: all. Times: start_ms <= storeTimestamp < end_ms."""
+    """Conditions on rows. Empty: all. Times: start_ms <= storeTimestamp < end_ms."""
 
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -78,12 +80,12 @@ class QueueRange:
 class Partition:
     """Work for one task. ranges: (first byte, end) in the commit log, each within one file.
 
-    walk: there is no index to go by: the ranges are walked record by record. `queues` decides what is wanted,
-    or `topics` and the positions where no queue is known.
-    dense: most bytes of the ranges are wanted. identity: of the store that the plan was made with.
-    by_log: the ranges begin at records and hold few of each queue, so the queues need not be looked into.
-    renewed: (topic, queue id, position) of queues that were made again: what lies before is another's.
-    files: (first byte, size) of the files of an archive, which no task has to list.
+    walk: there is no index: the ranges are walked record by record. `queues` says what is wanted, or
+    `topics` and the positions where no queue is known. dense: most bytes of the ranges are wanted.
+    identity: of the store that the plan was made for. by_log: the ranges begin at records and hold few of
+    each queue, so the queues need not be read. renewed: (topic, queue id, position) of queues that were
+    created again: what is before belongs to another. files: (first byte, size) of the files of an archive,
+    which no task has to list.
     """
 
     root: Root
@@ -108,7 +110,7 @@ class Partition:
 
 
 def _packed(queues: Sequence[QueueRange]) -> bytes:
-    """Queues column by column, compressed; nothing for none."""
+    """Pack queues column by column, compressed; nothing for none."""
     if not queues:
         return b""
     topics = list(dict.fromkeys(q.topic for q in queues))
@@ -136,7 +138,7 @@ def _unpacked(packed: bytes) -> tuple[QueueRange, ...]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How work is cut."""
+    """How to divide the work."""
 
     partition_bytes: int = 256 * MIB
     partitions_min: int = 1

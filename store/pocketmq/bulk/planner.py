@@ -1,8 +1,8 @@
 """From a selection to partitions: which ranges of which commit log files, and which queues in them.
 
-A partition is a set of ranges of the log, each inside one file, plus the queues wanted: reading goes through
-the log once, in the order of the disk, whatever number of queues there is (one queue at a time would read the
-whole log once per queue). Partitions hold strings and numbers only and go to executors as they are.
+A partition is a set of ranges of the log, each inside one file, plus the wanted queues: the log is read once,
+in the order of the disk, whatever the number of queues (one queue at a time would read the whole log once per
+queue). Partitions hold strings and numbers only and travel to executors as they are.
 """
 
 import gc
@@ -35,7 +35,9 @@ from pocketmq.remoting.names import is_system_topic
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """A plan's values stay, by the hundred thousand: looking for garbage in them costs a third of the CPU."""
+    """Disable garbage collection: a plan keeps its values, by the hundred thousand, and scanning them costs
+    a third of the CPU.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -59,8 +61,9 @@ class Planner:
         kept: Kept | None = None,
         say: Callable[[], None] = lambda: None,
     ) -> None:
-        """must_exist: raises IllegalArgument for a named topic that is not there. kept: of earlier plans.
-        say: called for each store that was looked into, by several threads."""
+        """must_exist: raises IllegalArgument for a named topic that does not exist. kept: from earlier
+        plans. say: called for each inspected store, by several threads.
+        """
         self.loss = loss
         self.topics = topics
         self._brokers = {root.broker_name for root in roots}
@@ -99,7 +102,7 @@ class Planner:
 
     @_without_collector()
     def starts(self, wanted: Positions) -> Offsets:
-        """Where each queue begins."""
+        """Return where each queue begins."""
         wanted = wanted.of_brokers(self._brokers)
         self._check_known(wanted, "startingOffsets")
         result: Offsets = {}
@@ -109,7 +112,7 @@ class Planner:
 
     @_without_collector()
     def ends(self, wanted: Positions) -> Offsets:
-        """Where each queue ends, not included."""
+        """Return where each queue ends, exclusive."""
         wanted = wanted.of_brokers(self._brokers)
         self._check_known(wanted, "endingOffsets")
         result: Offsets = {}
@@ -129,7 +132,7 @@ class Planner:
 
     @_without_collector()
     def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
-        """Partitions that hold the offsets starts <= o < ends of all queues."""
+        """Return partitions that contain the offsets starts <= o < ends of all queues."""
         archived: dict[Archive, ArchivedWork] = {}
         wanted: dict[Store, list[tuple[FileBounds, int, int]]] = {}
         for key, one in self.bounds.items():
@@ -151,7 +154,7 @@ class Planner:
         return [p for w in work for p in w.cut(step)]
 
     def walk_partitions(self, starting: Positions, ending: Positions) -> list[Partition]:
-        """One partition a file for the stores without queues."""
+        """Return one partition per file for the stores without queues."""
         if self.walked:
             starting = starting.of_brokers(self._brokers)
             ending = ending.of_brokers(self._brokers)
@@ -192,7 +195,7 @@ def _parts(
     end: int | None,
     loss: LossRule,
 ) -> Iterator[tuple[FileBounds | ArchivedBounds, int, int]]:
-    """Where the offsets start <= o < end of a queue are read."""
+    """Yield where the offsets start <= o < end of a queue are read."""
     if start is None or end is None or start >= end:
         return
     if not isinstance(one, JoinedBounds):
@@ -227,7 +230,7 @@ _ASKED_FOR_CUTS = 4
 
 
 class _StoreWork:
-    """What is to be read from one store."""
+    """What to read from one store."""
 
     def __init__(
         self, store: Store, wanted: Sequence[tuple[FileBounds, int, int]], sizes: Sizes
@@ -274,18 +277,18 @@ class _StoreWork:
             self.remember(high - low, one)
 
     def remember(self, entries: int, bounds: FileBounds) -> None:
-        """Keeps the longest queues: near any place of the log they have a record."""
+        """Keep the longest queues: they have a record near any place of the log."""
         self.largest.append((entries, bounds))
         if len(self.largest) > 2 * _ASKED_FOR_CUTS:
             self.largest.sort(key=lambda one: one[0], reverse=True)
             del self.largest[_ASKED_FOR_CUTS:]
 
     def cut(self, step: int) -> list[Partition]:
-        """Partitions of about `step` wanted bytes each; a range never crosses a file."""
+        """Return partitions of about `step` wanted bytes each; a range never crosses a file."""
         return self._cut_indexed(step) + self._cut_behind()
 
     def _cut_behind(self) -> list[Partition]:
-        """One partition a file: a walk begins at a record."""
+        """Return one partition per file: a walk begins at a record."""
         if not self.behind:
             return []
         low = min(first for _, first, _ in self.behind)
@@ -315,7 +318,7 @@ class _StoreWork:
         return partitions
 
     def _records_near(self, positions: list[int]) -> list[int]:
-        """Where records begin, at each position or not far behind it."""
+        """Return where records begin, at each position or shortly behind it."""
         firsts = np.sort(np.array([first for first, _, _ in self.segments], np.int64))
         found: list[int] = []
         for position in positions:
@@ -331,7 +334,7 @@ class _StoreWork:
         return found
 
     def _cuts(self, pieces: int) -> list[int]:
-        """Positions of the log between which lie equally many wanted bytes, by the segments."""
+        """Return positions of the log that divide the wanted bytes evenly, by the segments."""
         first, after, size = (np.array(c, np.float64) for c in zip(*self.segments, strict=True))
         rates = size / np.maximum(1, after - first)
         at = np.concatenate([first, after])
@@ -345,7 +348,7 @@ class _StoreWork:
     def _partition(
         self, ranges: list[tuple[int, int]], size: float, *, by_log: bool
     ) -> list[Partition]:
-        """size: bytes of wanted records in the ranges."""
+        """Return the partition of some ranges. size: bytes of wanted records in them."""
         low, high = ranges[0][0], ranges[-1][1]
         queues = tuple(q for q, first, end in self.queues if first < high and end > low)
         if not queues:

@@ -1,4 +1,4 @@
-"""Properties of many records: where names and values lie, then single properties or whole maps.
+"""Properties of many records: locates names and values, then extracts single properties or whole maps.
 
 Text: `name 0x01 value 0x02 ...`; 4.9 leaves out the last 0x02, 5.x writes it. All properties of a batch are
 one run of bytes; both separators are found at once. As long as they alternate within every record, pair i
@@ -34,7 +34,7 @@ class PropertyTable:
             self._split_each(texts)
 
     def _split(self) -> bool:
-        """The fast way; False when the separators do not alternate."""
+        """Split the fast way; False if the separators do not alternate."""
         raw = np.frombuffer(self.data, np.uint8)[: int(self._ends[-1])]
         begin = int(self._ends[0])
         places = np.flatnonzero(raw[begin:] < 3) + begin
@@ -68,7 +68,7 @@ class PropertyTable:
         return True
 
     def _first_pairs(self, ends: Int64s) -> Int64s:
-        """A pair belongs to the record in which it ends; a virtual 0x02 lies on the record's end."""
+        """Assign each pair to the record in which it ends; a virtual 0x02 is at the record's end."""
         pairs = len(self.value_end)
         if self.count and pairs and pairs % self.count == 0:
             # Messages of one kind have the same number of pairs: then no search is needed.
@@ -80,7 +80,7 @@ class PropertyTable:
         return first_pair
 
     def _split_each(self, texts: pa.StringArray) -> None:
-        """Java's rules, a record at a time."""
+        """Split by Java's rules, one record at a time."""
         pieces: list[bytes] = []
         sizes: list[int] = []
         first_pair = np.zeros(self.count + 1, np.int64)
@@ -98,13 +98,13 @@ class PropertyTable:
         self.first_pair = first_pair
 
     def rows(self) -> Int64s:
-        """The record of each pair."""
+        """Return the record of each pair."""
         return np.repeat(np.arange(self.count), np.diff(self.first_pair))
 
     def find_layout(self) -> bool:
-        """Looks whether all records have the same names in the same order, as one producer's do.
+        """Check whether all records have the same names in the same order, as one producer's do.
 
-        Then names need no search. Worth its cost when more than one thing is asked of the table.
+        Names then need no search. Worth its cost if more than one property is read.
         """
         pairs = len(self.name_start)
         if not self.count or not pairs or pairs % self.count:
@@ -127,13 +127,13 @@ class PropertyTable:
         return True
 
     def _words(self, starts: Int64s, size: int) -> npt.NDArray[Any]:
-        """`size` bytes at each start, as something that compares quickly with _word()."""
+        """Return `size` bytes at each start, in a form that compares quickly with _word()."""
         places = self.data.size - size + 1
         view: npt.NDArray[Any] = np.ndarray((places,), _kind(size), self.data, strides=(1,))
         return view[starts]
 
     def get(self, name: str) -> pa.StringArray:
-        """One property of every record, null where it is missing; no string is made of other names."""
+        """Return one property of every record, null if missing; no strings are made of other names."""
         wanted = name.encode()
         if self._layout is not None:
             if wanted not in self._layout:
@@ -152,14 +152,14 @@ class PropertyTable:
         return values.view(pa.string())
 
     def _rows_of(self, pairs: Int64s) -> Int64s:
-        """The records of some pairs, given in order."""
+        """Return the records of some pairs, given in order."""
         first = self.first_pair
         if len(pairs) == self.count and bool(((pairs >= first[:-1]) & (pairs < first[1:])).all()):
             return np.arange(self.count)
         return np.searchsorted(first, pairs, side="right") - 1
 
     def maps(self) -> pa.MapArray:
-        """All properties of every record as a map; of equal names the last one stays."""
+        """Return all properties of every record as a map; of equal names the last one stays."""
         pairs = len(self.name_start)
         if not pairs:
             empty = pa.array([], pa.string())
@@ -188,7 +188,7 @@ class PropertyTable:
         return array if array.type == STRING_MAP else array.cast(STRING_MAP)
 
     def _tiled_names(self) -> pa.StringArray:
-        """The names of the layout, once for each record."""
+        """Return the names of the layout, once for each record."""
         assert self._layout is not None
         sizes = np.array([len(n) for n in self._layout], np.int32)
         offsets = np.zeros(self.count * len(sizes) + 1, np.int32)
@@ -199,7 +199,7 @@ class PropertyTable:
         )
 
     def _last_of_equals(self, names: pa.StringArray) -> pa.Array | None:
-        """Pairs to keep, or None when no record has a name twice.
+        """Return the pairs to keep, or None if no record has a name twice.
 
         Each name is a bit: a record without repeats has the same sum and union of its bits.
         """
@@ -220,10 +220,10 @@ class PropertyTable:
 
 
 def _kind(size: int) -> str:
-    """Numbers compare faster than strings; most names that are asked for have 4 or 8 bytes."""
+    """Return the dtype for a name: numbers compare faster than strings, and most names have 4 or 8 bytes."""
     return {2: "<u2", 4: "<u4", 8: "<u8"}.get(size, f"S{size}")
 
 
 def _word(name: bytes) -> Any:
-    """The name as PropertyTable._words gives it."""
+    """Return the name in the form of PropertyTable._words."""
     return np.frombuffer(name, _kind(len(name)))[0]

@@ -36,7 +36,7 @@ class Queue(QueueFiles):
     __slots__ = ()
 
     def entries(self, low: int, high: int) -> Entries:
-        """Entries [low, high); what lies outside of the files is left out."""
+        """Return entries [low, high); those outside the files are left out."""
         dtype = BATCH_ENTRY if self.batch else ENTRY
         pieces: list[npt.NDArray[Any]] = []
         starts: list[Int64s] = []
@@ -64,7 +64,7 @@ class Queue(QueueFiles):
         return Entries(table, np.concatenate(starts) if len(starts) > 1 else starts[0])
 
     def _resolve(self, codes: Int64s) -> Int64s:
-        """Addresses of ext units -> the tags codes in them; an address without a file stays."""
+        """Replace addresses of ext units by their tags codes; an address without a file stays."""
         resolved = codes.copy()
         addressed = codes <= EXT_ADDRESS_MAX
         # Two's complement: subtracting Long.MIN_VALUE is flipping the sign bit.
@@ -85,9 +85,9 @@ class Queue(QueueFiles):
 
 
 def joined(tables: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Tables of one dtype behind each other.
+    """Concatenate tables of one dtype.
 
-    As opaque bytes: numpy would compare the fields of each of thousands of tables, and turn their byte order.
+    As opaque bytes: numpy would compare the fields of thousands of tables, and change their byte order.
     """
     if len(tables) == 1:
         return tables[0]

@@ -1,10 +1,10 @@
-"""The fixed part of many records at once, and where their variable parts lie.
+"""The fixed part of many records at once, and the places of their variable parts.
 
 Record layout: remoting.record. With IPv4 hosts the part up to the body has one size and one strided view
 reads it; if any record of a batch has an IPv6 host, the same fields are gathered from computed places.
 
-Judge: every record must have a magic, its own position, the size that its ConsumeQueue entry says, and
-lengths that add up. What fails is reported by place, never decoded.
+Checks: every record must have a magic, its own position, the size that its ConsumeQueue entry says, and
+lengths that add up. Records that fail are reported by place, never decoded.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _LAYOUTS = (_HEAD, _TO_STORE_TIME, _V4)
 
 
 class FixedPart:
-    """Fields of records that start at `starts` in `data`; columns are read when asked for.
+    """Fields of records that start at `starts` in `data`; columns are read on demand.
 
     starts: ascending, each at least RECORD_SIZE_MIN bytes before the end of data.
     """
@@ -52,7 +52,7 @@ class FixedPart:
     def __init__(
         self, data: pa.Buffer, starts: Int64s, fields: Iterable[str] | None = None
     ) -> None:
-        """fields: those that will be asked for; None means any. The head's are always there."""
+        """fields: those that will be used; None means any. The head's are always included."""
         self.data = data
         self.starts = starts
         self._columns: dict[str, npt.NDArray[Any]] = {}
@@ -89,7 +89,7 @@ class FixedPart:
         self._columns["body_start"] = tail_at + TAIL.size
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One field in native byte order; `body_start` is a place in data."""
+        """Return one field in native byte order; `body_start` is a place in data."""
         found = self._columns.get(name)
         if found is None:
             if name == "body_start":
@@ -119,7 +119,7 @@ class FixedPart:
         )
 
     def sound(self, sizes: npt.NDArray[Any] | None, positions: npt.NDArray[Any] | None) -> Bools:
-        """Rows whose fixed part is that of a record, of the expected size and place (any byte order)."""
+        """Return the rows whose fixed part is a record's, of the expected size and place (any byte order)."""
         view = self._view
         size = self.column("size")
         good: Bools = (view["magic"] == MAGIC_V1) | (view["magic"] == MAGIC_V2)
@@ -132,7 +132,7 @@ class FixedPart:
 
 
 class VariableParts:
-    """Where body, topic and properties of sound records lie in the data; all places are int64."""
+    """Places of body, topic and properties of sound records in the data; all are int64."""
 
     def __init__(self, fixed: FixedPart) -> None:
         data = fixed.data

@@ -1,4 +1,4 @@
-"""Records whose places are known -> rows: cut into batches, decoded, filtered."""
+"""Turns records with known places into rows: cut into batches, decoded, filtered."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ Exact = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Read:
-    """How records become rows."""
+    """Options for turning records into rows."""
 
     columns: tuple[str, ...]
     filters: Filters = field(default_factory=Filters)
@@ -33,7 +33,7 @@ class Read:
 
 
 def needed(read: Read) -> list[str]:
-    """Columns that have to be decoded: the wanted ones and those that filters look at."""
+    """Return the columns to decode: the wanted ones and those that filters need."""
     extra: list[str] = []
     if read.filters.tags:
         extra.append("tags")
@@ -45,7 +45,7 @@ def needed(read: Read) -> list[str]:
 
 
 def cut(positions: Int64s, sizes: Int64s, read: Read, span_max: int) -> Iterator[tuple[int, int]]:
-    """Rows begin <= i < end of each batch: by bytes when bodies are copied, else by rows."""
+    """Yield rows begin <= i < end of each batch: by bytes if bodies are copied, else by rows."""
     heavy = "body" in read.columns
     total = np.cumsum(sizes)
     begin = 0
@@ -74,7 +74,7 @@ def decode_filtered(
     exact: Exact | None = None,
     extra: Sequence[str] = (),
 ) -> pa.RecordBatch:
-    """Decodes and filters records of a commit log file.
+    """Decode and filter records of a commit log file.
 
     first: position in the log of data's first byte, where `known` does not say it.
     """
@@ -112,7 +112,7 @@ def decode_filtered(
 def decode_joined(
     data: pa.Buffer, starts: Int64s, read: Read, loss: LossRule, broker_name: str, exact: Exact
 ) -> pa.RecordBatch:
-    """Decodes and filters records that a broker sent: replies to pulls, one behind the other."""
+    """Decode and filter records that a broker sent: replies to pulls, concatenated."""
 
     def on_bad(place: int, reason: str) -> None:
         loss.lost(f"a record sent by broker {broker_name} is bad: {reason}", "reply", place)
@@ -163,8 +163,9 @@ class Wanted:
         self._keys, self._starts, self._ends = table.T.copy()
 
     def find(self, batch: pa.RecordBatch) -> tuple[Int64s, Bools]:
-        """For each row of topic, queueId and queueOffset: the queue's number in key order, or -1 for one that
-        is not named; and whether the offset is within its bounds."""
+        """Return for each row of topic, queueId and queueOffset: the queue's number in key order, or -1 if
+        it is not named; and whether the offset is within its bounds.
+        """
         topics = pc.index_in(batch.column("topic"), self._topics).fill_null(-1).to_numpy()
         keys = topics.astype(np.int64) << 32 | batch.column("queueId").to_numpy()
         places = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
@@ -177,15 +178,15 @@ class Wanted:
 
 
 def _inside(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
-    """Rows whose offset is within the bounds of their queue, or whose queue has none."""
+    """Return the rows whose offset is within the bounds of their queue, or whose queue has none."""
     places, inside = Wanted(exact).find(batch)
     return pa.array(inside | (places < 0))
 
 
 def _holds_one(texts: pa.StringArray, wanted: Sequence[str]) -> Bools:
-    """Whether a text holds one of the wanted ones; perhaps also some that do not.
+    """Return True for texts that contain a wanted one; some others may be included.
 
-    A search through all texts at once costs a fraction of taking the keys out of each.
+    Searching all texts at once costs a fraction of extracting the keys from each.
     """
     found = np.zeros(len(texts), np.bool_)
     _, places, data = texts.buffers()
@@ -202,7 +203,7 @@ def _holds_one(texts: pa.StringArray, wanted: Sequence[str]) -> Bools:
 
 
 def _has_key(keys: pa.StringArray, wanted: Sequence[str]) -> pa.Array:
-    """Whether one of the space-separated keys is wanted."""
+    """Return True where one of the space-separated keys is wanted."""
     padded = pc.binary_join_element_wise("", keys, "", " ")
     found = None
     for key in wanted:

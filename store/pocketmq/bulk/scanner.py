@@ -1,4 +1,4 @@
-"""A partition -> Arrow batches: index entries of its ranges, sorted by position, some MiB at a time."""
+"""Reads a partition as Arrow batches: index entries of its ranges, sorted by position, some MiB at a time."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ _REMOTE_SPAN_MAX = 1 << 26
 
 
 def read_partition(partition: Partition, read: Read, loss: LossRule) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition in the order of the log; queues keep their own order.
+    """Yield the rows of a partition in the order of the log; queues keep their own order.
 
-    Raises: DataLoss (see LossRule) for records and files that are not there; OtherStore.
+    Raises: DataLoss (see LossRule) for missing records and files; OtherStore.
     """
     store = _planned_store(partition)
     try:
@@ -56,7 +56,7 @@ def read_partition(partition: Partition, read: Read, loss: LossRule) -> Iterator
 
 
 def _is_cheaper_by_log(partition: Partition, read: Read) -> bool:
-    """Whether the records tell all that is wanted, for less than a page of each queue would cost."""
+    """Return True if the records contain all that is wanted, at less than a page read per queue."""
     if not partition.by_log or "tagsCode" in read.columns:
         return False
     size = sum(high - low for low, high in partition.ranges)
@@ -64,7 +64,7 @@ def _is_cheaper_by_log(partition: Partition, read: Read) -> bool:
 
 
 def _planned_store(partition: Partition) -> Store:
-    """The store of a partition. Raises: OtherStore when this host has another one at its path, or none."""
+    """Open the store of a partition. Raises: OtherStore if this host has another one at its path, or none."""
     root = partition.root
     if partition.files:
         return ArchivedLog(root, partition.files)
@@ -131,7 +131,7 @@ def _entries(
     tags: tuple[str, ...],
     loss: LossRule,
 ) -> Known:
-    """Index entries of all queues whose records begin in [low, high), in the order of the log."""
+    """Return the index entries of all queues whose records begin in [low, high), in the order of the log."""
     codes = np.array(sorted({tag_code(t) for t in tags}), np.int64)
     tables: list[npt.NDArray[Any]] = []
     offsets: list[Int64s] = []
@@ -161,7 +161,7 @@ def _entries(
 
 
 def _entries_of(wanted: QueueRange, queue: Queue, low: int, high: int, loss: LossRule) -> Entries:
-    """The wanted entries of one queue whose records begin in [low, high)."""
+    """Return the wanted entries of one queue whose records begin in [low, high)."""
     end = queue.end_index()
     first = queue.at_offset(wanted.start, queue.first_index, end)
     last = end if wanted.batch else queue.at_offset(wanted.end, first, end)
@@ -186,7 +186,7 @@ def _is_one_of(values: npt.NDArray[Any], codes: Int64s) -> Bools:
 
 
 def _read_index_only(store: Store, known: Known, read: Read) -> Iterator[pa.RecordBatch]:
-    """All columns come from the ConsumeQueue: the log is not opened."""
+    """Read all columns from the ConsumeQueue, without opening the log."""
     empty = pa.py_buffer(b"")
     for begin in range(0, len(known.table), _INDEX_ROWS_MAX):
         piece = known.take(slice(begin, begin + _INDEX_ROWS_MAX))

@@ -1,9 +1,9 @@
-"""The columns of a bulk read, as one table: name, Arrow type, where the value comes from.
+"""The columns of a bulk read, as one table: name, Arrow type, source of the value.
 
 Arrow types are Spark's own (binary, string, timestamp[us, UTC], map<string, string>), everything is
 nullable, so that a batch goes into Spark, pandas, DuckDB or Polars as it is.
 
-    part     what has to be touched for the column
+    part     what has to be read for the column
     queue    the ConsumeQueue alone: no byte of the commit log is read
     record   the fixed part of the record (up to 124 bytes)
     body     the fixed part and the body
@@ -24,7 +24,7 @@ STRING_MAP = pa.map_(pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `standard`: part of the set that is read when no columns are named."""
+    """One column. `standard`: part of the set that is read if no columns are named."""
 
     name: str
     type: pa.DataType
@@ -84,9 +84,9 @@ ALL = tuple(COLUMNS)
 
 
 def resolve(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Column names of `None` (the standard set), "all", a comma list or a list of names.
+    """Return the column names of `None` (the standard set), "all", a comma list or a list of names.
 
-    Raises: IllegalArgument that lists the names, for one that does not exist or comes twice.
+    Raises: IllegalArgument that lists the names, for one that does not exist or occurs twice.
     """
     if names is None:
         return STANDARD
@@ -110,10 +110,10 @@ def resolve(names: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns, all nullable."""
+    """Return the Arrow schema of these columns, all nullable."""
     return pa.schema([pa.field(name, COLUMNS[name].type) for name in columns])
 
 
 def parts_of(columns: Iterable[str]) -> frozenset[str]:
-    """Which parts of the records these columns need."""
+    """Return the parts of the records that these columns need."""
     return frozenset(COLUMNS[name].part for name in columns)

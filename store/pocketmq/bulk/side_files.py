@@ -10,9 +10,9 @@ from pocketmq.files.side_file import SideFileBroken, read_or_backup
 
 
 def read_side_file(store: Store, name: str) -> Any:
-    """The parsed content of config/`name`, {} when there is none.
+    """Return the parsed content of config/`name`, {} if it does not exist.
 
-    Raises: BulkError when there is one that cannot be read.
+    Raises: BulkError if it exists but cannot be read.
     """
 
     def read(path: str) -> bytes:
@@ -26,7 +26,7 @@ def read_side_file(store: Store, name: str) -> Any:
 
 
 def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
-    """(group, topic, queue id, next offset to consume) of config/consumerOffset.json."""
+    """Yield (group, topic, queue id, next offset to consume) of config/consumerOffset.json."""
     table = read_side_file(store, "consumerOffset.json").get("offsetTable") or {}
     for name, queues in sorted(table.items()):
         topic, separator, group = name.partition("@")
@@ -36,7 +36,7 @@ def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
 
 
 def group_offsets(stores: Iterable[Store], group: str, wanted: Callable[[str], bool]) -> Offsets:
-    """Where a group stands in each queue, by the stores' files.
+    """Return a group's next offset in each queue, by the stores' files.
 
     Raises: BulkError when no store knows the group.
     """

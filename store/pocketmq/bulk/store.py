@@ -29,9 +29,9 @@ CATALOG = "catalog"
 
 
 class Identity(NamedTuple):
-    """The newest log file that holds a record: its position, and the bytes that it begins with.
+    """The newest log file that holds a record: its position, and its first bytes.
 
-    They never change while the file is there, and retention takes the newest file last.
+    They never change while the file exists, and retention deletes the newest file last.
     """
 
     first: int
@@ -40,14 +40,14 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where a store is and whose it is; primitives only, so that it travels to executors."""
+    """The path of a store and its broker; primitives only, so that it travels to executors."""
 
     path: str
     broker_name: str
 
 
 class Store(StoreFiles[Queue]):
-    """A store as it was when it was opened. Raises: NotAStore."""
+    """A store as of its opening. Raises: NotAStore."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -58,7 +58,7 @@ class Store(StoreFiles[Queue]):
         super().__init__(self.folders, base, Queue)
 
     def list_again(self) -> None:
-        """Raises: NotAStore."""
+        """List the files again. Raises: NotAStore."""
         super().list_again()
         self.__dict__.pop("catalog", None)
         if self.why_not:
@@ -79,18 +79,18 @@ class Store(StoreFiles[Queue]):
 
     @property
     def is_archive(self) -> bool:
-        """Whether a catalog says what its files hold."""
+        """Return True if a catalog describes its files."""
         return bool(self.catalog)
 
     def open_log(self, file: FileSpan) -> File:
-        """The opened file; kept open until `close`. Raises: FileNotFoundError when it is gone."""
+        """Return the opened file; it stays open until `close`. Raises: FileNotFoundError if it is gone."""
         opened = self._open.get(file.path)
         if opened is None:
             opened = self._open[file.path] = self.folders.open(file.path)
         return opened
 
     def peek(self, file: FileSpan, start: int, end: int) -> pa.Buffer:
-        """A few bytes of a log file. Raises: FileNotFoundError when it is gone."""
+        """Return a few bytes of a log file. Raises: FileNotFoundError if it is gone."""
         opened = self._peeked.get(file.path)
         if opened is None:
             if len(self._peeked) >= _PEEKED_MAX:
@@ -99,7 +99,7 @@ class Store(StoreFiles[Queue]):
         return opened.read(start, end)
 
     def identity(self) -> Identity | None:
-        """What tells this store from others, also while it grows; None for one without a record."""
+        """Return what identifies this store, even while it grows; None for one without a record."""
         for file in reversed(self.log_files):
             head = self.head(file)
             if head is not None and any(head[:4]):
@@ -107,16 +107,16 @@ class Store(StoreFiles[Queue]):
         return None
 
     def is_the(self, planned: Identity) -> bool:
-        """Whether this is the store that a plan was made with."""
+        """Return True if this is the store that a plan was made for."""
         file = self.log_file_of(planned.first)
         return file is not None and file.first == planned.first and self.head(file) == planned.head
 
     def head(self, file: FileSpan) -> bytes | None:
-        """The bytes that a file of the log begins with; None when it is gone."""
+        """Return the first bytes of a log file; None if it is gone."""
         return self.head_at(file.first)
 
     def head_at(self, position: int) -> bytes | None:
-        """The bytes that a record of the log begins with, not of the next one; None when its file is gone."""
+        """Return the first bytes of a record, not reaching into the next one; None if its file is gone."""
         file = self.log_file_of(position)
         if file is None:
             return None
@@ -128,7 +128,7 @@ class Store(StoreFiles[Queue]):
         return head[: max(4, int.from_bytes(head[:4], "big", signed=True))]
 
     def close(self) -> None:
-        """Forget the open files; slices that were handed out stay valid."""
+        """Close the files; slices handed out stay valid."""
         self._open.clear()
         for file in self._peeked.values():
             file.close()
@@ -138,11 +138,11 @@ class Store(StoreFiles[Queue]):
 def find_roots(
     path: str | Iterable[str], broker_names: dict[str, str] | str | None = None
 ) -> list[Root]:
-    """The stores that `path` means: one folder, a comma list, globs, or several of these.
+    """Return the stores that `path` names: one folder, a comma list, globs, or several of these.
 
-    broker_names: root -> name for files that do not say it, or one name when there is one root; else
+    broker_names: root -> name for files that do not tell it, or one name if there is one root; else
     the folder above `store` (`/data/broker-a/store` is broker-a), or the folder itself.
-    Raises: NotAStore, IllegalArgument when two roots would have one name.
+    Raises: NotAStore, IllegalArgument if two roots would have the same name.
     """
     parts = (
         path.split(",") if isinstance(path, str) else [p for one in path for p in one.split(",")]
@@ -180,7 +180,7 @@ def find_roots(
 
 
 def _are_archives(*paths: str) -> list[bool]:
-    """Whether each is an archive, those that are none first: one and a live store are one broker."""
+    """Return whether each is an archive, sorted: an archive and a live store may be one broker."""
 
     def is_one(path: str) -> bool:
         try:
@@ -192,7 +192,7 @@ def _are_archives(*paths: str) -> list[bool]:
 
 
 def _local(path: str) -> str:
-    """A file URI as a path; Spark's catalog keeps the folder of a table as file:/data/store."""
+    """Turn a file URI into a path; Spark's catalog keeps the folder of a table as file:/data/store."""
     return re.sub(r"^file:/+", "/", path)
 
 

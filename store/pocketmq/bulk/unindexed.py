@@ -1,13 +1,13 @@
-"""What a crashed store's log holds and its ConsumeQueues do not (yet) point to.
+"""Records in a crashed store's log that its ConsumeQueues do not point to (yet).
 
-1. `abort` lies in a store while a broker runs, and after one that did not stop. A broker that runs indexes at
-   once and its pages are shared with us, so only a store that nobody holds open here is looked at.
+1. `abort` exists in a store while a broker runs, and after a crash. A running broker indexes at once and
+   shares its pages with us, so only a store that no process here holds open is examined.
 2. What was stored before the checkpoint's times, less 3 s, is in the queues. Recovery dispatches everything
-   from there anew; so do we. Source: StoreCheckpoint.getMinTimestamp, CommitLog.recoverAbnormally, RocketMQ
+   from there again; so do we. Source: StoreCheckpoint.getMinTimestamp, CommitLog.recoverAbnormally, RocketMQ
    4.9.7 and 5.5.0.
-3. The walk ends at the first thing that is no record, as recovery's does, and at a record that is older than
-   those before it: it was left behind the end by an earlier truncation.
-4. A record's queue offset goes on where its queue ends; what lies between is lost.
+3. The walk ends at the first thing that is not a record, as recovery's does, and at a record that is older
+   than those before it: it was left behind the end by an earlier truncation.
+4. A record's queue offset continues where its queue ends; offsets in between are lost.
 """
 
 import os
@@ -34,7 +34,7 @@ _COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "commitLogOffse
 
 
 def is_held(store: Store) -> bool:
-    """Whether a process of this machine has the store open, by the lock on its file `lock`.
+    """Return True if a process of this machine has the store open, by the lock on its file `lock`.
 
     The file is not opened: closing it would drop the lock of a broker in this very process.
     """
@@ -54,9 +54,9 @@ def find_tails(
     wanted: Callable[[str, int], bool],
     loss: LossRule,
 ) -> None:
-    """Gives the bounds of a crashed store's queues what the log holds behind their index.
+    """Add what the log holds behind the index to the bounds of a crashed store's queues.
 
-    bounds: by topic and queue id; queues that only the log knows are added.
+    bounds: by topic and queue id; queues known only to the log are added.
     """
     start = _walk_start(store, list(bounds.values()))
     newest_ms = 0
@@ -86,7 +86,9 @@ def find_tails(
 
 
 def _up_to_older(rows: pa.RecordBatch, newest_ms: int) -> tuple[int, int]:
-    """(newest store time, rows before the first that is older than one before it), see invariant 3."""
+    """Return the newest store time, and the rows before the first that is older than a previous one
+    (invariant 3).
+    """
     if not rows.num_rows:
         return newest_ms, 0
     times = _ms(rows)
@@ -101,7 +103,7 @@ def _behind(
     ends: Mapping[tuple[str, int], int],
     wanted: Callable[[str, int], bool],
 ) -> Int64s:
-    """Rows of wanted queues at or behind their ends: few of many, so the others cost no Python."""
+    """Return the rows of wanted queues at or behind their ends, filtering without Python per row."""
     topics = rows.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()
     queue_ids = rows.column("queueId").to_numpy().astype(np.int64)
@@ -127,7 +129,7 @@ def _never(place: int, reason: str) -> None:
 
 
 def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: LossRule) -> None:
-    """Puts a record behind the end of its queue, unless the queue has it (invariant 4)."""
+    """Add a record behind the end of its queue, unless the queue has it (invariant 4)."""
     topic, queue_id, offset = row["topic"], row["queueId"], row["queueOffset"]
     position = row["commitLogOffset"]
     if offset < one.max_offset:
@@ -155,7 +157,7 @@ def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: Loss
 
 
 def _walk_start(store: Store, bounds: list[FileBounds]) -> int:
-    """A record's position that everything unindexed lies behind (invariant 2)."""
+    """Return a record's position before everything unindexed (invariant 2)."""
     try:
         opened = store.folders.open(f"{store.base}/checkpoint")
         times = CHECKPOINT_TIMES.unpack(opened.read(0, CHECKPOINT_TIMES.size).to_pybytes())

@@ -1,8 +1,8 @@
-"""Walks a commit log file by the records' sizes, for stores whose ConsumeQueue is not there.
+"""Walks a commit log file by the records' sizes, for stores without ConsumeQueue.
 
-Without an index the reader drops what an index would not point to: prepared and rolled-back transaction
-records. The walk ends at the end mark of the file, or at the first thing that is no record: the end of the
-log, behind which stale bytes may lie.
+Without an index the reader drops what an index would not point to: half and rolled-back transaction records.
+The walk ends at the end mark of the file, or at the first thing that is not a record: the end of the log,
+behind which there may be stale bytes.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ _UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANS
 
 
 def record_starts(data: pa.Buffer) -> Int64s:
-    """Where records begin in joined records, such as pull replies.
+    """Return where records begin in joined records, such as pull replies.
 
-    Raises: MessageCodecError when something in between is no record.
+    Raises: MessageCodecError if anything in between is not a record.
     """
     starts: list[int] = []
     at, end = 0, data.size
@@ -47,10 +47,10 @@ def record_starts(data: pa.Buffer) -> Int64s:
 
 
 def walk(data: pa.Buffer, first: int, on_torn: Callable[[int, str], None]) -> tuple[Int64s, Int64s]:
-    """Starts and sizes of the records that a consumer could see, in the log's order.
+    """Return starts and sizes of the records that a consumer could see, in the log's order.
 
-    data: the log from position `first` to the end of a file, beginning with a record. on_torn: is told the
-    position and what is wrong, when the walk ends at something else than an end mark or zeros.
+    data: the log from position `first` to the end of a file, beginning with a record. on_torn: called with
+    the position and the reason if the walk ends at anything but an end mark or zeros.
     """
     starts, sizes, _ = walk_piece(data, first, on_torn, is_last=True)
     return starts, sizes
@@ -59,9 +59,9 @@ def walk(data: pa.Buffer, first: int, on_torn: Callable[[int, str], None]) -> tu
 def walk_piece(
     data: pa.Buffer, first: int, on_torn: Callable[[int, str], None], *, is_last: bool
 ) -> tuple[Int64s, Int64s, int]:
-    """As walk(), for a piece of a file. is_last: nothing comes behind it.
+    """Like walk(), for a piece of a file. is_last: it is the last piece.
 
-    Returns: also where the next piece begins, in bytes of this one; -1 when the walk has ended.
+    Returns: also where the next piece begins, in bytes of this one; -1 if the walk has ended.
     """
     starts: list[int] = []
     sizes: list[int] = []
@@ -100,7 +100,7 @@ def _drop_torn_end(
     first: int,
     on_torn: Callable[[int, str], None],
 ) -> None:
-    """The last record before the end of the log may have its size but not all of its bytes."""
+    """Drop the last record before the end of the log if its size is there but not all of its bytes."""
     while starts:
         at = starts[-1]
         try:

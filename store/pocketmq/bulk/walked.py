@@ -1,12 +1,12 @@
-"""Partitions that are read by the log alone: the records say topic, queue and offset.
+"""Partitions read from the log alone: the records themselves give topic, queue and offset.
 
-1. Stores without queues, and what lies behind the queues of a crashed store: there is nothing else to go by.
-2. Archives: their index says which queues and offsets a file holds.
-3. Many queues with a few messages each, when most of the log is wanted (`by_log`): a look into each queue
-   costs as much as a hundred records. The planner has put the bounds of such a partition at records. What is
-   read must be what the queues would have said: every queue goes on without a gap, and the walk reaches the
-   end. A topic that was deleted and made again, records that hold several messages, and damage do not pass;
-   then the queues are read after all.
+1. Stores without queues, and records behind the queues of a crashed store: there is nothing else to read.
+2. Archives: their index says which queues and offsets a file contains.
+3. Many queues with a few messages each, if most of the log is wanted (`by_log`): reading a queue's index
+   costs as much as a hundred records. The planner has put the bounds of such a partition at records. The
+   result must equal that of the queues: every queue continues without a gap, and the walk reaches the end. A
+   topic that was deleted and created again, records with several messages, and damage fail this check; then
+   the queues are read after all.
 Ranges begin at a record.
 """
 
@@ -37,7 +37,7 @@ _PLACE = ("topic", "queueId", "queueOffset")
 def read_walked(
     store: Store, partition: Partition, read: Read, loss: LossRule
 ) -> Iterator[pa.RecordBatch]:
-    """Walks the files; topics, offsets and times are looked at in the rows."""
+    """Walk the files, selecting rows by topic, offset and time."""
     helpers = [*_PLACE, "storeTimestamp", "commitLogOffset"]
     for low, high in partition.ranges:
         file = store.log_file_of(low)
@@ -59,7 +59,7 @@ def read_walked(
 def read_by_log(
     store: Store, partition: Partition, read: Read, loss: LossRule
 ) -> Iterator[pa.RecordBatch] | None:
-    """The rows of a partition of kind 3; None when its queues have to be looked into."""
+    """Yield the rows of a partition of kind 3; None if its queues must be read."""
     queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
     wanted = Wanted(queues)
     seen: list[tuple[FileSpan, int, pa.Buffer, Int64s, Int64s]] = []
@@ -103,14 +103,14 @@ def _decoded(
 
 
 def _without_gaps(places: Int64s, offsets: Int64s) -> bool:
-    """Whether the offsets of each queue grow by one from row to row."""
+    """Return True if the offsets of each queue grow by one from row to row."""
     order = np.argsort(places, kind="stable")
     steps = np.diff(offsets[order])[np.diff(places[order]) == 0]
     return bool((steps == 1).all())
 
 
 def _opened(store: Store, file: FileSpan | None, low: int, loss: LossRule) -> File | None:
-    """The opened file; None, and a loss, when it is gone."""
+    """Return the opened file; None, with a loss recorded, if it is gone."""
     if file is not None:
         try:
             return store.open_log(file)
@@ -124,7 +124,9 @@ def _opened(store: Store, file: FileSpan | None, low: int, loss: LossRule) -> Fi
 def _pieces(
     opened: File, file: FileSpan, low: int, high: int, loss: LossRule
 ) -> Iterator[tuple[int, pa.Buffer, Int64s, Int64s]]:
-    """(position of the first byte, data, starts, sizes) of the range; some MiB at a time from far away."""
+    """Yield (position of the first byte, data, starts, sizes) of the range; remote files some MiB at a
+    time.
+    """
     on_torn = partial(_report_torn, loss, file)
     if isinstance(opened, LocalFile):
         data = opened.read(low - file.first, high - file.first)
@@ -152,7 +154,7 @@ def _report_torn(loss: LossRule, file: FileSpan, position: int, reason: str) -> 
 
 
 def _walk_mask(batch: pa.RecordBatch, partition: Partition) -> pa.Array:
-    """Rows of the wanted topics, offsets and times."""
+    """Return the rows of the wanted topics, offsets and times."""
     if partition.queues:
         queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
         mask = Wanted(queues).find(batch)[1]
@@ -193,7 +195,7 @@ def _within(
     offsets: Int64s,
     ms: Int64s,
 ) -> Bools:
-    """Rows behind a start, or before an end. A start "latest" leaves nothing."""
+    """Return the rows behind a start, or before an end. A start "latest" leaves nothing."""
     inside: Bools = np.ones(len(codes), np.bool_)
     by_time = positions.ms is not None or positions.ms_by_queue is not None
     if positions.ms is not None:

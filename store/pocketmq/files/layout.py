@@ -1,4 +1,4 @@
-"""What lies where in a store, and what an entry of a queue looks like.
+"""The layout of a store's folders and of queue entries.
 
     commitlog/%020d                             the number is the position of the file's first byte
     consumequeue/{topic}/{queue id}/%020d       ENTRY, 20 bytes; so do the two below
@@ -14,7 +14,7 @@
 
 1. Entry i of a ConsumeQueue has queue offset i; of a batch queue base .. base + messages - 1.
 2. Used entries are a prefix of the files; the first one with size 0 is the end.
-3. Entries without a record are (0, 2147483647, 0): a queue that began at an offset > 0, or lost records.
+3. Entries without a record are (0, 2147483647, 0): the queue began at an offset > 0, or lost records.
 4. Positions grow along a queue.
 5. A code <= EXT_ADDRESS_MAX is the address of a unit in consumequeue_ext, less EXT_ADDRESS_BASE.
 Source: ConsumeQueue, BatchConsumeQueue, ConsumeQueueExt, StoreCheckpoint, RocketMQ 4.9.7 and 5.5.0.
@@ -55,7 +55,7 @@ class Listed(NamedTuple):
 
 
 class FileSpan(NamedTuple):
-    """One file of a row of files: number of its first byte, size in bytes, path."""
+    """One file of a sequence: position of its first byte, size in bytes, path."""
 
     first: int
     size: int
@@ -67,12 +67,12 @@ class FileSpan(NamedTuple):
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file of this name belongs to a row of files; anything else is not ours."""
+    """Return True if this is the name of a file of a sequence; other files are not ours."""
     return len(name) == 20 and name.isdecimal()
 
 
 def row_of_files(listed: Iterable[Listed], folder: str) -> list[FileSpan]:
-    """The files of a sorted folder that hold something, in order."""
+    """Return the non-empty files of a sorted folder, in order."""
     return [
         FileSpan(int(name), size, f"{folder}/{name}")
         for name, size in listed
@@ -81,7 +81,7 @@ def row_of_files(listed: Iterable[Listed], folder: str) -> list[FileSpan]:
 
 
 def surely_indexed_ms(log_ms: int, queue_ms: int) -> int:
-    """What was stored before this was in the log and in the queues on the disk, by a checkpoint's times.
+    """Return the time before which everything stored is on disk in log and queues, by a checkpoint's times.
 
     Source: StoreCheckpoint.getMinTimestamp, RocketMQ 4.9.7.
     """
@@ -89,7 +89,7 @@ def surely_indexed_ms(log_ms: int, queue_ms: int) -> int:
 
 
 def partition(low: int, high: int, reached: Callable[[int], bool]) -> int:
-    """The first index in [low, high) for which `reached` is true, and from there on; else `high`."""
+    """Return the first index in [low, high) from which on `reached` is true; else `high`."""
     while low < high:
         middle = (low + high) // 2
         if reached(middle):

@@ -1,4 +1,4 @@
-"""Files of this machine, looked into here and there.
+"""Small reads of files of this machine.
 
 A look is one pread of a block: a map costs more than the few bytes, and a plan looks into each of 200,000
 queues.
@@ -11,7 +11,7 @@ from pocketmq.files.layout import Listed
 
 
 class Looked(Protocol):
-    """An open file for a look at a few places."""
+    """An open file for reading a few places."""
 
     def look(self, start: int, end: int) -> bytes: ...
 
@@ -19,12 +19,12 @@ class Looked(Protocol):
 
 
 class Lookup(Protocol):
-    """A file system, as far as an index is looked into. Missing ones raise FileNotFoundError."""
+    """A file system, as far as reading an index needs it. Missing files raise FileNotFoundError."""
 
     def list(self, path: str) -> list[Listed]: ...
 
     def peek(self, path: str) -> Looked:
-        """For a look at a few places; close it soon."""
+        """Open a file to look at a few places; close it soon."""
         ...
 
 
@@ -44,7 +44,7 @@ class LookedFile:
         return os.fstat(self._descriptor).st_size
 
     def look(self, start: int, end: int) -> bytes:
-        """Bytes start <= b < end; fewer at the end of the file."""
+        """Return the bytes start <= b < end; fewer at the end of the file."""
         if end - start > self._BLOCK // 4:
             return os.pread(self._descriptor, max(0, end - start), start)
         at = start - self._base
@@ -68,7 +68,7 @@ class LocalFiles:
     """The machine's own files (or anything mounted there)."""
 
     def list(self, path: str) -> list[Listed]:
-        """Names in order. Raises: FileNotFoundError."""
+        """Return names in order. Raises: FileNotFoundError."""
         with os.scandir(path) as entries:
             return sorted([Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries])
 
@@ -84,7 +84,7 @@ def _size_or_zero(entry: os.DirEntry[str]) -> int:
 
 
 def list_or_empty(files: Lookup, path: str) -> list[Listed]:
-    """The entries of a folder, none when it is missing."""
+    """Return the entries of a folder, none if it is missing."""
     try:
         return files.list(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""QueueFiles: the index of one queue, ConsumeQueue or 5.x batch queue, looked into by binary search.
+"""QueueFiles: the index of one queue, ConsumeQueue or 5.x batch queue, read by binary search.
 
 Layout and invariants: layout.py. An index is an entry's number, not its queue offset; they differ in batch
 queues only. Read only; the broker's store writes these files.
@@ -35,9 +35,9 @@ class IndexEntry(NamedTuple):
 
 
 class QueueFiles:
-    """Bounds are looked up once and then stand, whatever a broker appends.
+    """Bounds are looked up once and stay fixed, whatever a broker appends.
 
-    Files are opened when they are looked into; close() after a look, since a store has many queues.
+    Files are opened on demand; close() after a look, since a store has many queues.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class QueueFiles:
         return self._firsts[0] if self._files else 0
 
     def end_index(self) -> int:
-        """One behind the last used entry."""
+        """Return the index behind the last used entry."""
         for number in range(len(self._files) - 1, -1, -1):
             file = self._files[number]
             first = self._firsts[number]
@@ -89,7 +89,7 @@ class QueueFiles:
         return self.first_index
 
     def _used_at_the_head(self, file: FileSpan, count: int) -> int | None:
-        """Used entries of a file that has only a few; None for one with more."""
+        """Return the number of used entries of a file with only a few; None if there are more."""
         seen = min(count, _HEAD_SIZE // self.width)
         layout = BATCH_ENTRY if self.batch else ENTRY
         head = self._file(file.path).look(0, seen * self.width)
@@ -106,7 +106,7 @@ class QueueFiles:
         return self.entry(index).size <= 0
 
     def entry(self, index: int) -> IndexEntry:
-        """One entry. Raises: IndexError outside of the files."""
+        """Return one entry. Raises: IndexError outside the files."""
         at = (index - self._kept_from) * self.width
         if 0 <= at < len(self._kept):
             raw = self._kept[at : at + self.width]
@@ -125,12 +125,12 @@ class QueueFiles:
         return IndexEntry(position, size, code, index, 1)
 
     def bounds(self, log_start: int) -> tuple[int, int]:
-        """Entry numbers [first with a record in the log, end); equal when nothing is left."""
+        """Return entry numbers [first with a record in the log, end); equal if nothing is left."""
         end = self.end_index()
         return self.at_position(log_start, self.first_index, end), end
 
     def at_position(self, position: int, low: int, high: int) -> int:
-        """First entry in [low, high) whose record is at or behind `position`."""
+        """Return the first entry in [low, high) whose record is at or behind `position`."""
 
         def reached(index: int) -> bool:
             entry = self.entry(index)
@@ -140,7 +140,7 @@ class QueueFiles:
         return low if low < high and reached(low) else partition(low, high, reached)
 
     def at_offset(self, offset: int, low: int, high: int) -> int:
-        """First entry in [low, high) that holds `offset` or a later one."""
+        """Return the first entry in [low, high) that holds `offset` or a later one."""
         if not self.batch:
             return min(max(offset, low), high)
 
@@ -151,7 +151,7 @@ class QueueFiles:
         return partition(low, high, reached)
 
     def offset_at(self, index: int, low: int, high: int) -> int:
-        """The queue offset of entry `index`; behind the last one that of the next message."""
+        """Return the queue offset of entry `index`; behind the last one, that of the next message."""
         if not self.batch:
             return index
         if low == high:
@@ -168,7 +168,7 @@ class QueueFiles:
         return file
 
     def close(self) -> None:
-        """Gives the open files back; entries that were handed out stay valid."""
+        """Close the files; entries handed out stay valid."""
         if self._open:
             for file in self._open.values():
                 file.close()

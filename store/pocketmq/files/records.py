@@ -1,4 +1,4 @@
-"""One record of the log: is it whole, and where does the next one begin. Layout: remoting.record."""
+"""One record of the log: checks it, and finds the next one. Layout: remoting.record."""
 
 import mmap
 import zlib
@@ -23,7 +23,7 @@ from pocketmq.remoting.record import (
 
 
 class Entry(NamedTuple):
-    """What the rest of the store wants to know of a record in the log; topic and properties in bytes."""
+    """The fields of a record that the rest of the store needs; topic and properties in bytes."""
 
     position: int
     size: int
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes of the log that are no record: where, how many (0: unknown), and why."""
+    """Bytes of the log that are not a record: where, how many (0: unknown), and why."""
 
     position: int
     size: int
@@ -47,9 +47,9 @@ class Damage(NamedTuple):
 def check_record(
     view: memoryview, at: int, end: int, position: int, *, check_crc: bool = True
 ) -> Entry | str | None:
-    """The record at byte `at` of a file's view, whose bytes end at `end`.
+    """Check the record at byte `at` of a file's view, whose bytes end at `end`.
 
-    Returns: the record; None where nothing was written yet; else in words what is wrong with it.
+    Returns: the record; None where nothing was written yet; else a text that says what is wrong with it.
     """
     if end - at < RECORD_SIZE_MIN:
         return None if not any(view[at:end]) else "the bytes left are too few for a record"
@@ -94,12 +94,12 @@ def check_record(
 
 
 def ends_here(view: memoryview, at: int, end: int) -> bool:
-    """Whether no record of this file is behind `at`: its end mark stands there, or has no room."""
+    """Return True if no record of this file is behind `at`: its end mark is there, or has no room."""
     return end - at < SIZE_AND_MAGIC.size or SIZE_AND_MAGIC.unpack_from(view, at)[1] == MAGIC_BLANK
 
 
 def next_record(data: mmap.mmap, view: memoryview, at: int, end: int, start: int) -> int | None:
-    """Where in a file the next record that checks out begins, from byte `at` on.
+    """Return where in a file the next valid record begins, from byte `at` on.
 
     data, view: the file; end: of its bytes to be searched; start: its position in the log.
     """

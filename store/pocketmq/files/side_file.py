@@ -1,6 +1,6 @@
-"""config/NAME.json: the content, or that of NAME.json.bak. fastjson's dialect.
+"""Reads config/NAME.json, or else NAME.json.bak, in fastjson's dialect.
 
-A file that is missing, empty or no JSON falls back to its .bak. Source: ConfigManager.load, RocketMQ 4.9.7.
+If the file is missing, empty or not JSON, its .bak is read. Source: ConfigManager.load, RocketMQ 4.9.7.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ class SideFileBroken(ValueError):
 
 
 def read_or_backup(path: str, read: Callable[[str], bytes]) -> tuple[Any, str | None]:
-    """(the value, integer keys as str; the path that it came from); (None, None) when there is none.
+    """Return (the value, integer keys as str; the path it came from), or (None, None) if absent.
 
     read: raises FileNotFoundError. Raises: SideFileBroken.
     """

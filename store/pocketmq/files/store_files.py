@@ -1,4 +1,4 @@
-"""StoreFiles: what lies in a store's folder as it was when it was opened; file lists are taken once.
+"""StoreFiles: the files of a store's folder as of its opening; folders are listed once.
 
 The folder is the broker's storePathRootDir (it holds `commitlog`), or a commitlog folder itself when only the
 log was copied.
@@ -22,7 +22,7 @@ class TopicFolder(NamedTuple):
 
 
 class StoreFiles(Generic[QueueT]):
-    """See the head of the file. QueueT: how a queue's files are read."""
+    """See the head of the file. QueueT: the class that reads a queue's files."""
 
     def __init__(self, folders: Lookup, base: str, queue_class: type[QueueT]) -> None:
         self.base = base
@@ -32,7 +32,7 @@ class StoreFiles(Generic[QueueT]):
         self.list_again()
 
     def list_again(self) -> None:
-        """What lies in the folder now."""
+        """List the folder again."""
         top = {e.name: e for e in list_or_empty(self._folders, self.base)}
         self._log_folder = f"{self.base}/commitlog" if "commitlog" in top else self.base
         self.list_log()
@@ -50,30 +50,30 @@ class StoreFiles(Generic[QueueT]):
     # ------------------------------------------------------------ the log
 
     def list_log(self) -> None:
-        """Look again which files there are."""
+        """List the log's files again."""
         listed = list_or_empty(self._folders, self._log_folder)
         self.log_files = row_of_files(listed, self._log_folder)
 
     @property
     def log_start(self) -> int:
-        """Position of the first byte that is still there."""
+        """Return the position of the first byte still there."""
         return self.log_files[0].first if self.log_files else 0
 
     @property
     def log_end(self) -> int:
-        """Position behind the last file; the used part ends before."""
+        """Return the position behind the last file; the used part ends before."""
         return self.log_files[-1].end if self.log_files else 0
 
     def log_file_of(self, position: int) -> FileSpan | None:
-        """The file that holds `position`."""
+        """Return the file that holds `position`."""
         files = self.log_files
         number = partition(0, len(files), lambda n: files[n].end > position)
         return files[number] if number < len(files) and files[number].first <= position else None
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """(first byte, byte behind the last) of every file and of every gap between two files.
+        """Yield (first byte, byte behind the last) of every file and of every gap between two files.
 
-        Retention deletes from the front and never cuts a file off: records in a gap are lost.
+        Retention deletes from the front and never truncates a file: records in a gap are lost.
         """
         at = self.log_start
         for file in self.log_files:
@@ -83,7 +83,7 @@ class StoreFiles(Generic[QueueT]):
             at = file.end
 
     def missing_file(self, position: int) -> str:
-        """Where the file would be that holds `position`: behind the one before it."""
+        """Return the path of the missing file that would hold `position`: behind the one before it."""
         behind = [f for f in self.log_files if f.first <= position]
         folder = os.path.dirname(behind[-1].path) if behind else f"{self.base}/commitlog"
         return f"{folder}/{behind[-1].end if behind else position:020d}"
@@ -91,31 +91,31 @@ class StoreFiles(Generic[QueueT]):
     # ------------------------------------------------------------ queues
 
     def has_queues(self) -> bool:
-        """Whether any ConsumeQueue is there; if not, the log has to be walked."""
+        """Return True if there is any ConsumeQueue; if not, the log has to be walked."""
         return any(
             list_or_empty(self._folders, f"{self.base}/{name}") for name, _ in self._queue_folders
         )
 
     def queues(self, wanted: Callable[[str], bool] = lambda topic: True) -> Iterator[QueueT]:
-        """The queues of the topics that `wanted` says yes to, by topic and queue id."""
+        """Yield the queues of the topics accepted by `wanted`, by topic and queue id."""
         for folder in self.topic_folders(wanted):
             yield from self.queues_in(folder)
 
     def topic_folders(self, wanted: Callable[[str], bool]) -> Iterator[TopicFolder]:
-        """Where the queues of the topics are that `wanted` says yes to."""
+        """Yield the queue folders of the topics accepted by `wanted`."""
         for kind, batch in self._queue_folders:
             for topic in list_or_empty(self._folders, f"{self.base}/{kind}"):
                 if topic.size < 0 and wanted(topic.name):
                     yield TopicFolder(topic.name, f"{self.base}/{kind}/{topic.name}", batch)
 
     def queues_in(self, folder: TopicFolder) -> Iterator[QueueT]:
-        """The queues of a topic in order; none when its folder is gone."""
+        """Yield the queues of a topic in order; none if its folder is gone."""
         listed = list_or_empty(self._folders, folder.path)
         for queue_id in sorted(int(e.name) for e in listed if e.name.isdecimal()):
             yield self.queue(folder.topic, queue_id, batch=folder.batch)
 
     def queue(self, topic: str, queue_id: int, *, batch: bool = False) -> QueueT:
-        """One queue; a missing one is empty."""
+        """Return one queue; a missing one is empty."""
         kind = "batchconsumequeue" if batch else "consumequeue"
         return self._queue_class(
             self._folders,
