@@ -1,4 +1,4 @@
-"""Files of one broker: commit log, consume queues, index, as RocketMQ lays them out. Knows no socket."""
+"""The files of one broker: commit log, consume queues, index, in RocketMQ's layout. No sockets."""
 
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.delay import DelayService

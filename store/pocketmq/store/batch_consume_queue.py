@@ -3,9 +3,9 @@
 The entry's layout: files.layout.
 
 1. Queue offsets count messages, entries count records; the next entry's base is base + messages.
-2. A read at any offset inside a batch gives the whole record.
-A topic has such queues when its attribute queue.type is BatchCQ. PocketMQ reads and continues them; it
-makes no such topics. Source: BatchConsumeQueue, RocketMQ 5.5.0.
+2. A read at any offset inside a batch returns the whole record.
+A topic has such queues if its attribute queue.type is BatchCQ. PocketMQ reads and continues them, but creates
+no such topics. Source: BatchConsumeQueue, RocketMQ 5.5.0.
 """
 
 from pocketmq.files.layout import BATCH_ENTRY, BATCH_ENTRY_SIZE
@@ -17,7 +17,7 @@ INNER_BATCH = 0x80
 
 
 def messages_in(sys_flag: int, properties: bytes) -> int:
-    """How many messages a record holds."""
+    """Return the number of messages in a record."""
     if not sys_flag & INNER_BATCH:
         return 1
     value = get_property(properties, b"INNER_NUM")
@@ -25,7 +25,7 @@ def messages_in(sys_flag: int, properties: bytes) -> int:
 
 
 class BatchConsumeQueue(ConsumeQueue):
-    """As ConsumeQueue, but for invariant 1; `entry_count` counts entries from the queue's first on."""
+    """Like ConsumeQueue, except for invariant 1; `entry_count` counts from the queue's first entry on."""
 
     __slots__ = ("_first_entry", "entry_count")
 
@@ -52,7 +52,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.release()
 
     def _at(self, index: int) -> tuple[int, ...] | None:
-        """The entry number `index`, all fields."""
+        """Return all fields of entry number `index`."""
         byte = index * BATCH_ENTRY_SIZE
         file = self.files.file_at(byte) if index >= 0 else None
         if file is None or index >= self.entry_count:
@@ -60,7 +60,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return BATCH_ENTRY.unpack(file.read(byte - file.start, BATCH_ENTRY_SIZE))
 
     def _index_of(self, offset: int) -> int:
-        """Number of the last entry whose base is at or before `offset`; -1 when there is none."""
+        """Return the number of the last entry whose base is at or before `offset`; -1 if there is none."""
         low, high = self.files.min_position // BATCH_ENTRY_SIZE, self.entry_count
         first = low
         while low < high:
@@ -73,7 +73,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return low - 1 if low > first else -1
 
     def records(self, offset: int, count: int) -> list[tuple[int, int, int, int, int]]:
-        """(position, size, tags code, base offset, messages) of up to `count` records from `offset`."""
+        """Return (position, size, tags code, base offset, messages) of up to `count` records
+        from `offset`.
+        """
         index = self._index_of(offset)
         found: list[tuple[int, int, int, int, int]] = []
         while index >= 0 and len(found) < count:
@@ -91,7 +93,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return None if found is None else (found[0], found[1], found[2])
 
     def entries(self, offset: int, count: int) -> memoryview | None:
-        """None: these entries have another shape; use records()."""
+        """Return None: these entries have another layout; use records()."""
         return None
 
     def min_offset(self, log_min: int) -> int:

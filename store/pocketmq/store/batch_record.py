@@ -1,13 +1,13 @@
-"""The records of a batch, from the body of a SEND_BATCH_MESSAGE to what the log and the queue hold.
+"""The records of a batch: from the body of a SEND_BATCH_MESSAGE to the bytes of log and queue.
 
     per message of the body: int32 size, magic 0, crc 0, flag, int32 n + body, int16 n + properties
 
-A pure function over bytes. MessageStore.append_batch writes what it gives.
+A pure function over bytes. MessageStore.append_batch writes its result.
 
-1. What a producer puts into a batch is mostly alike: bodies of one size, and properties that differ in the
-   value of UNIQ_KEY and in what stands behind it. One call cuts such a batch, one call writes its records.
-   A batch is looked at in this way when one like it has come before.
-2. Any other batch is walked over, message by message, and gives what the first way gives.
+1. The messages of a batch are mostly alike: bodies of one size, and properties that differ in the value of
+   UNIQ_KEY and what follows it. One call cuts such a batch, one call writes its records. A batch is handled
+   this way if one like it has come before.
+2. Any other batch is processed message by message, with the same result.
 Source: CommitLog.DefaultAppendMessageCallback for MessageExtBatch, RocketMQ 4.9.7.
 """
 
@@ -35,7 +35,7 @@ _UNIQUE = b"UNIQ_KEY\x01"
 
 
 class RecordFrame(NamedTuple):
-    """What all records of a batch share: fields of one queue, one producer and one moment.
+    """The fields common to all records of a batch: of one queue, one producer and one moment.
 
     middle: sysFlag up to the prepared offset, packed; overhead: bytes of a record besides body and
     properties; topic: its length and name.
@@ -49,10 +49,10 @@ class RecordFrame(NamedTuple):
 
 
 class BatchRecords(NamedTuple):
-    """records, entries: to be written as they are; positions, codes: one a message.
+    """records, entries: to be written as they are; positions, codes: one per message.
 
-    The properties of a message, as they came: before + values[n] + tails[n]; outer: what stands behind these
-    in each record. values_are_keys: values are the only keys that the index is to know.
+    The properties of a message, as received: before + values[n] + tails[n]; outer: appended to these in
+    each record. values_are_keys: values are the only keys to index.
     """
 
     records: bytes
@@ -66,7 +66,7 @@ class BatchRecords(NamedTuple):
     values_are_keys: bool
 
     def properties(self, place: int) -> bytes:
-        """Those of one record."""
+        """Return the properties of one record."""
         own = self.before + self.values[place] + self.tails[place]
         return own + _behind(own, self.outer)
 
@@ -83,7 +83,7 @@ class BatchToIndex(NamedTuple):
     store_ms: int
 
     def one_by_one(self) -> list[Pending]:
-        """As single messages wait for it."""
+        """Return the batch as single messages waiting for the index."""
         start, made, store_ms = self
         return [
             (start, position, store_ms, made.properties(place))
@@ -94,7 +94,7 @@ class BatchToIndex(NamedTuple):
 def batch_records(
     data: bytes, frame: RecordFrame, outer: bytes, position: int, queue_offset: int
 ) -> BatchRecords:
-    """The records of the batch `data` when the first goes to `position` and gets `queue_offset`.
+    """Build the records of the batch `data`, the first at `position` with `queue_offset`.
 
     outer: properties that every message gets behind its own. Raises: MessageIllegal where the lengths do
     not add up or a field is out of its range, MessageTooLarge for properties.
@@ -111,7 +111,7 @@ def batch_records(
 
 
 def _behind(own: bytes, outer: bytes) -> bytes:
-    """What stands behind a message's own properties."""
+    """Return what follows a message's own properties."""
     return b"\x02" + outer if outer and own and own[-1] != 2 else outer
 
 
@@ -186,7 +186,7 @@ def _walked(
 
 
 class _Alike:
-    """How to cut batches of one shape, and to write their records."""
+    """Cuts batches of one shape and writes their records."""
 
     def __init__(self, data: bytes, count: int, body_size: int, key_at: int, key_size: int) -> None:
         """key_at: where the value of UNIQ_KEY begins in a member."""
@@ -214,7 +214,7 @@ class _Alike:
     def records(
         self, data: bytes, frame: RecordFrame, outer: bytes, position: int, queue_offset: int
     ) -> BatchRecords | None:
-        """None: they are not alike after all. Raises: MessageTooLarge, struct.error."""
+        """Return the records; None if they are not alike after all. Raises: MessageTooLarge, struct.error."""
         parts = self._cut(data)
         heads, befores = self._same
         keys, tails = list(parts[3::5]), parts[4::5]
@@ -280,7 +280,7 @@ class _Alike:
         return pack
 
     def _codes_of(self, tails: Sequence[bytes]) -> list[int] | None:
-        """The tags code of each message, by what stands behind its key; None: not to be told by it."""
+        """Return the tags code of each message, from what follows its key; None if that does not tell it."""
         codes = self._codes
         try:
             first = codes[tails[0]]
@@ -302,7 +302,7 @@ class _Alike:
 
 
 def _alike(data: bytes) -> _Alike | None:
-    """How to cut this batch, if one like it has come before."""
+    """Return how to cut this batch, if one like it has come before."""
     if len(data) < _HEAD_SIZE:
         return None
     size, _, _, _, body_size = BATCH_MEMBER.unpack_from(data)

@@ -1,4 +1,4 @@
-"""checkpoint: up to where log, queues and index are known to be on the disk.
+"""checkpoint: the positions up to which log, queues and index are known to be on disk.
 
     position  field                                            written by
            0  store time of the last flushed commit log record  4.9, 5.x, us
@@ -10,10 +10,10 @@
         2048  "PocketMQ", then our own fields (_OWN)            us
         4092  CRC-32 of everything before                       us
 
-1. 4096 bytes. The CRC covers RocketMQ's fields too: after a RocketMQ broker wrote this file the CRC is
-   wrong, and we know that the store was last written by one (`ours` is False).
-2. Replaced by one write of one sector run and fdatasync; a torn one fails its CRC and only costs a
-   longer recovery.
+1. 4096 bytes. The CRC covers RocketMQ's fields too: once a RocketMQ broker has written this file, the CRC is
+   wrong, which shows that one wrote the store last (`ours` is False).
+2. Replaced by one write of consecutive sectors and fdatasync; a torn one fails its CRC and only makes
+   recovery longer.
 Owner: Flush; read by Recovery. Source: StoreCheckpoint, RocketMQ 4.9.7 and 5.5.0; disk.md 8.
 """
 
@@ -57,7 +57,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str) -> "Checkpoint":
-        """What the file says; everything 0 when there is none or it is too short."""
+        """Return the content of the file; all 0 if it is absent or too short."""
         try:
             with open(path, "rb") as file:
                 data = file.read(SIZE)
@@ -83,7 +83,7 @@ class Checkpoint:
         return found
 
     def save(self, path: str) -> None:
-        """Write and bring to the disk. Blocks. Raises: OSError."""
+        """Write the file and sync it. Blocks. Raises: OSError."""
         data = bytearray(SIZE)
         _TIMES.pack_into(
             data,

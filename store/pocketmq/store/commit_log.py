@@ -4,12 +4,12 @@
     end of a file         int free bytes, int BLANK magic; zeros where a magic should be: nothing yet
 
 1. A record needs its size + 8 free bytes in its file, so that a blank always fits behind it.
-2. A record's own position is stored in it: bytes that claim another position are not a record.
-3. Below `limit` every byte has a block on the disk (mapped_file.py, invariant 2).
+2. A record contains its own position: bytes that claim another position are not a record.
+3. Below `limit` every byte has a disk block (mapped_file.py, invariant 2).
 4. Behind the end are zeros. RocketMQ leaves stale bytes of a truncated end there; recovery clears them.
 5. Store times never decrease along the log.
 Owner: MessageStore, on the event loop. `map`, `base`, `at`, `limit` and `store_ms` are public because
-MessageStore.append writes the record in place: a call for each of them is what a send has no time for.
+MessageStore.append writes the record in place: a send has no time for a method call each.
 Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7.
 """
 
@@ -39,7 +39,7 @@ STEP = 512 << 10
 
 
 class CommitLog:
-    """The files, where the next record goes, and how to look at what is there."""
+    """The files, the end of the log, and read access."""
 
     def __init__(self, folder: str, file_size: int) -> None:
         self.files = MappedFileQueue(folder, file_size, keep_open=True)
@@ -59,12 +59,12 @@ class CommitLog:
 
     @property
     def min_position(self) -> int:
-        """Position of the first byte that is still there."""
+        """Return the position of the first byte still there."""
         return self.files.min_position
 
     @property
     def end(self) -> int:
-        """Position behind the last record: where the next one would go, if it fits."""
+        """Return the position behind the last record: where the next one would go, if it fits."""
         return self.base + self.at
 
     @property
@@ -72,14 +72,14 @@ class CommitLog:
         return self.files.file_size
 
     def next_file_position(self, position: int) -> int:
-        """Where the file behind the one of `position` begins."""
+        """Return where the file behind that of `position` begins."""
         size = self.files.file_size
         return position - position % size + size
 
     # ------------------------------------------------------------ writing
 
     def open_at(self, position: int) -> None:
-        """Appending goes on at `position`; what is behind is gone (invariant 4)."""
+        """Continue appending at `position`, dropping everything behind it (invariant 4)."""
         files = self.files
         if files.files:
             files.cut(max(position, files.min_position))
@@ -92,7 +92,7 @@ class CommitLog:
         last.reserved = max(last.reserved, self.at)
 
     def _use(self, file: MappedFile) -> None:
-        """Raises: StoreUnreadable; then nothing has changed."""
+        """Make `file` the one to write. Raises: StoreUnreadable; then nothing has changed."""
         self.map = file.map
         self._file = file
         self.base = file.start
@@ -100,9 +100,9 @@ class CommitLog:
         self.limit = 0
 
     def make_room(self, size: int) -> None:
-        """After this a record of `size` bytes fits between `at` and `limit`.
+        """Make sure that a record of `size` bytes fits between `at` and `limit`.
 
-        Raises: MessageTooLarge when it fits in no file; DiskFull or StoreUnreadable, and then nothing has
+        Raises: MessageTooLarge if it fits in no file; DiskFull or StoreUnreadable, and then nothing has
         changed.
         """
         file_size = self.files.file_size
@@ -155,7 +155,7 @@ class CommitLog:
     # ------------------------------------------------------------ following
 
     def write_raw(self, position: int, data: bytes | memoryview) -> None:
-        """Write a master's bytes where they belong, from file to file; the end stays where it is.
+        """Write a master's bytes at their position, across files; the end stays where it is.
 
         Raises: DiskFull, StoreUnreadable.
         """
@@ -179,7 +179,7 @@ class CommitLog:
         return file
 
     def move_end(self, position: int, store_ms: int) -> None:
-        """The log ends at `position` now: what is before it has been taken."""
+        """Move the end of the log to `position`; what is before it was processed."""
         file = self._file
         if file is None or not file.start <= position < file.start + file.size:
             file = self.files.file_at(position) or self.files.files[-1]
@@ -194,7 +194,7 @@ class CommitLog:
             self.store_ms = store_ms
 
     def drop_ahead(self) -> None:
-        """Forget a file made ahead: another way of writing makes its own."""
+        """Discard a file created ahead: another way of writing creates its own."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if self.files.file_at(ahead.start) is None:
@@ -205,13 +205,13 @@ class CommitLog:
     # ------------------------------------------------------------ preallocation
 
     def ahead_wanted(self) -> int | None:
-        """Start of the file that should be made now, ahead of the writer; None when not yet."""
+        """Return the start of the file to create now, ahead of the writer; None if it is too early."""
         if self._file is None or self._ahead is not None or self.at < self.files.file_size // 2:
             return None
         return self._file.end
 
     def take_ahead(self, file: MappedFile) -> None:
-        """Keep a file made ahead until the current one is full."""
+        """Keep a file created ahead until the current one is full."""
         if self._file is not None and self._ahead is None and file.start == self._file.end:
             self._ahead = file
         else:
@@ -220,13 +220,13 @@ class CommitLog:
 
     @property
     def current(self) -> MappedFile | None:
-        """The file that is written now."""
+        """Return the file being written."""
         return self._file
 
     # ------------------------------------------------------------ reading
 
     def slice(self, position: int, size: int) -> memoryview | None:
-        """Bytes of the log without a copy; None when they are not there (deleted, not written)."""
+        """Return bytes of the log without a copy; None if they are not there (deleted, not written)."""
         file = self.files.file_at(position)
         if file is None or position + size > self.base + self.at:
             return None
@@ -236,10 +236,10 @@ class CommitLog:
         return file.view[at : at + size]
 
     def stretch(self, position: int, size_max: int) -> memoryview | None:
-        """The bytes from `position` on, up to the end of their file or of the log, without a copy.
+        """Return the bytes from `position` on, up to the end of their file or of the log, without a copy.
 
-        They may begin and end within a record, and hold what is behind the blank at a file's end.
-        Returns: at most size_max bytes, none at the log's end; None when the position is not there.
+        They may begin and end within a record, and include what is behind the blank at a file's end.
+        Returns: at most size_max bytes, none at the log's end; None if the position is not there.
         """
         if position == self.base + self.at:
             return memoryview(b"")
@@ -251,7 +251,7 @@ class CommitLog:
         return file.view[at:end]
 
     def entry_at(self, position: int, *, check_crc: bool = True) -> Entry | str | None:
-        """The record at `position`, checked; None when nothing is there; else what is wrong."""
+        """Check the record at `position`; None if nothing is there; a text if it is bad."""
         file = self.files.file_at(position)
         if file is None or position >= self.base + self.at:
             return None
@@ -260,10 +260,10 @@ class CommitLog:
         )
 
     def walk(self, position: int, end: int, *, check_crc: bool = True) -> Iterator[Entry | Damage]:
-        """Records from `position` (where one begins) up to `end`, from file to file.
+        """Yield the records from `position` (where one begins) up to `end`, from file to file.
 
-        What is no record comes as Damage, and the walk ends with it: the caller knows whether to look
-        for more behind it (recovery.py). It also ends, without Damage, where nothing was written yet.
+        A bad record is yielded as Damage and ends the walk: the caller decides whether to look for more
+        behind it (recovery.py). The walk also ends, without Damage, where nothing was written yet.
         """
         while position < end:
             file = self.files.file_at(position)
@@ -287,7 +287,7 @@ class CommitLog:
                 return
 
     def first_store_ms(self, file: MappedFile) -> int:
-        """Store time of a file's first record; 0 when there is none."""
+        """Return the store time of a file's first record; 0 if there is none."""
         head = file.read(0, RECORD_SIZE_MIN)
         if len(head) < RECORD_SIZE_MIN or magic_of(head) not in (
             MAGIC_V1,
@@ -297,7 +297,7 @@ class CommitLog:
         return store_ms_of(head)
 
     def close(self) -> None:
-        """Drop all maps; a file made ahead and not used is deleted, as RocketMQ does."""
+        """Drop all maps; an unused file created ahead is deleted, as in RocketMQ."""
         if self._ahead is not None:
             self._ahead.delete()
             self._ahead = None
@@ -308,7 +308,7 @@ class CommitLog:
 
 
 def _reserve(file: MappedFile, end: int) -> None:
-    """Blocks up to `end` and, when the disk has them, a stretch more."""
+    """Reserve blocks up to `end` and, if the disk has them, some more."""
     try:
         file.reserve(end + min(STRETCH, max(1 << 16, file.size // 8)))
     except DiskFull:

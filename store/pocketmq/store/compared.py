@@ -1,4 +1,4 @@
-"""What a store's bytes are spent on, and how two stores differ: read only, of any writer, served or not."""
+"""Disk usage of a store, and differences between two stores: read only, of any writer, served or not."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ class TopicUse:
 
 
 def folders_use(root: Path) -> dict[str, int]:
-    """Bytes on the disk, that is, without the holes of sparse files, by what stands directly in the root."""
+    """Return the bytes on disk, without the holes of sparse files, per entry of the root folder."""
     found: dict[str, int] = {}
     for each in sorted(root.iterdir()):
         paths = [each]
@@ -36,7 +36,7 @@ def folders_use(root: Path) -> dict[str, int]:
 
 
 def topics_use(store: StoreReader, progress: Progress) -> dict[str, TopicUse]:
-    """Who fills the log: every intact record, by topic."""
+    """Return the log usage by topic, counting every intact record."""
     found: dict[str, TopicUse] = {}
     for record in progress(store.walk(), "records"):
         if isinstance(record, Damage):
@@ -55,9 +55,9 @@ def topics_use(store: StoreReader, progress: Progress) -> dict[str, TopicUse]:
 def differences(
     left: StoreReader, right: StoreReader
 ) -> Iterator[tuple[str, int, int | None, str]]:
-    """(topic, queue, offset, what) for each queue or message that only one has, or that differs.
+    """Yield (topic, queue, offset, what) for each queue or message that only one has, or that differs.
 
-    A message is the same when body, properties, flag and tag are, whatever its place in the log. Of a run of
+    Messages are equal if body, properties, flag and tag are, whatever their place in the log. Of a run of
     messages that only one store has, the first is named.
     """
     queues = [{(q.topic, q.queue_id): q for q in store.queues()} for store in (left, right)]
@@ -77,7 +77,7 @@ def differences(
 
 
 def _messages(store: StoreReader, queue: Any) -> dict[int, bytes]:
-    """Offset -> a digest of what a consumer is given."""
+    """Return offset -> a digest of what a consumer gets."""
     found: dict[int, bytes] = {}
     for each in store.entries(queue):
         entry = store.record_at(each.position)

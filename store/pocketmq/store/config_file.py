@@ -1,11 +1,11 @@
-"""ConfigFile: config/*.json, replaced as a whole or not at all.
+"""ConfigFile: config/*.json, replaced atomically.
 
-1. A save writes NAME.tmp, brings it to the disk, keeps what was there as NAME.bak, renames, and brings the
-   folder to the disk: at every moment NAME or NAME.bak is whole.
-2. A load takes NAME, and NAME.bak when NAME is missing, empty or no JSON: a note says so.
+1. A save writes NAME.tmp, syncs it, keeps the old file as NAME.bak, renames, and syncs the folder: at every
+   moment NAME or NAME.bak is whole.
+2. A load reads NAME, or NAME.bak if NAME is missing, empty or not JSON, which is logged.
 3. Read: JSON and fastjson's dialect (integer keys without quotes); written: integer keys without quotes,
    as RocketMQ writes and reads them.
-Owner: who made it; one writer a file. Source: ConfigManager, RocketMQ 4.9.7.
+Owner: its creator; one writer per file. Source: ConfigManager, RocketMQ 4.9.7.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ class ConfigFile:
         self.path = path
 
     def load(self) -> Any | None:
-        """The value, integer keys as str; None when neither the file nor its .bak is there.
+        """Return the value, integer keys as str; None if neither the file nor its .bak exists.
 
-        Raises: StoreUnreadable when there is content but none of it can be read: starting with nothing
-        would throw topics, groups or offsets away.
+        Raises: StoreUnreadable if there is content but none of it can be read: starting empty would lose
+        topics, groups or offsets.
         """
         try:
             value, path = read_or_backup(self.path, _content)
@@ -46,7 +46,7 @@ class ConfigFile:
 
     @staticmethod
     def encode(value: Any) -> bytes:
-        """`value` as save() writes it."""
+        """Encode `value` as save() writes it."""
         return fastjson.dumps(value)
 
     def save(self, value: Any) -> None:

@@ -1,12 +1,12 @@
-"""ConfigJournal: rows of a config/*.json that changed since it was last written as a whole.
+"""ConfigJournal: rows of a config/*.json that changed since the whole file was last written.
 
-    NAME.changes     one line a row: CRC-32 of what follows, 8 hex digits; a space; JSON; a line feed
+    NAME.changes     one line per row: CRC-32 of what follows, 8 hex digits; a space; JSON; a line feed
 
-1. A line that is torn, or of a failed write, ends the reading: its CRC is wrong, or it is not there.
-2. What follows the last line that is known to be on the disk is written over by the next one.
-3. Rows carry the table's version: those that the whole file has already are nothing new. So the whole file
+1. Reading ends at a line that is torn, or from a failed write: its CRC is wrong or missing.
+2. The next append overwrites what follows the last line known to be on disk.
+3. Rows carry the table's version, so that those already in the whole file are recognised. So the whole file
    is written first, and then the journal is removed.
-Ours: RocketMQ does not know it. A clean stop leaves none, and a small table never has one.
+Ours: RocketMQ does not have it. A clean stop leaves none, and a small table never has one.
 Owner: the table that it belongs to; one writer at a time.
 """
 
@@ -22,14 +22,14 @@ from pocketmq.store.folder import sync_folder
 
 
 class ConfigJournal:
-    """One file; size: bytes that are on the disk."""
+    """One file; size: bytes that are on disk."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.size = 0
 
     def load(self) -> Iterator[Any]:
-        """The rows, oldest first. Raises: OSError."""
+        """Yield the rows, oldest first. Raises: OSError."""
         try:
             with open(self._path, "rb") as file:
                 for line in file:
@@ -42,7 +42,7 @@ class ConfigJournal:
             return
 
     def append(self, rows: list[Any]) -> None:
-        """Bring rows to the disk, all of them with one fsync. Blocks. Raises: OSError."""
+        """Append rows durably, all with one fsync. Blocks. Raises: OSError."""
         lines = bytearray()
         for row in rows:
             text = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -62,7 +62,7 @@ class ConfigJournal:
         self.size += len(lines)
 
     def remove(self) -> None:
-        """Its rows are in the whole file now. Blocks. Raises: OSError."""
+        """Delete the file once its rows are in the whole file. Blocks. Raises: OSError."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         self.size = 0

@@ -5,9 +5,9 @@ SCHEDULE_TOPIC_XXXX.
 
 1. Entry n starts at byte n * 20, so a queue offset is an array index.
 2. An entry is written only after its record is readable in the commit log.
-3. The record's own queue offset decides where its entry stands, also when it is written again.
-4. Entries in front of the first one that a rebuilt queue got are (0, 2147483647, 0): no record. So are
-   those of records that a crash has taken out of the middle.
+3. The record's own queue offset decides where its entry goes, even when it is rewritten.
+4. Entries before the first one of a rebuilt queue are (0, 2147483647, 0): no record. So are those of records
+   that a crash has removed from the middle.
 5. Behind the last entry are zeros (RocketMQ leaves stale entries there; recovery clears them).
 Owner: MessageStore, on the event loop; it writes entries in place through `map`, `put_at`, `put_end`.
 """
@@ -31,7 +31,7 @@ _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 class ConsumeQueue:
-    """One queue. Offsets count entries; max_offset is the next one to be given."""
+    """One queue. Offsets count entries; max_offset is the next one to be assigned."""
 
     __slots__ = (
         "_min_for",
@@ -122,7 +122,7 @@ class ConsumeQueue:
         return dropped
 
     def clear_behind(self) -> None:
-        """Zeros behind the last entry (invariant 5), durably; files that hold no entry are deleted."""
+        """Zero everything behind the last entry (invariant 5), durably; files without entries are deleted."""
         byte = self.max_offset * ENTRY_SIZE
         files = self.files
         if files.files and byte < files.end_position:
@@ -141,7 +141,7 @@ class ConsumeQueue:
     # ------------------------------------------------------------ writing
 
     def make_room(self) -> None:
-        """After this one entry can be written at `put_at`. Raises: DiskFull; nothing changed then."""
+        """Make sure that one entry can be written at `put_at`. Raises: DiskFull; then nothing has changed."""
         byte = self.max_offset * ENTRY_SIZE
         file = self.files.file_at(byte)
         if file is None:
@@ -165,7 +165,7 @@ class ConsumeQueue:
         self.used = True
 
     def _fill_blank(self, file: MappedFile, size: int) -> None:
-        """Invariant 4: a queue that does not begin at 0 has no records before."""
+        """Apply invariant 4: a queue that does not begin at 0 has no records before."""
         file.reserve(size)
         file.map[:size] = _BLANK_ENTRY * (size // ENTRY_SIZE)
 
@@ -179,7 +179,7 @@ class ConsumeQueue:
         self.max_position = position + size
 
     def make_room_for(self, count: int) -> None:
-        """After this put_many of `count` entries cannot fail for want of room. Raises: DiskFull."""
+        """Make sure that put_many of `count` entries cannot fail for lack of room. Raises: DiskFull."""
         if self.put_at + count * ENTRY_SIZE <= self.put_end:
             return
         self.make_room()
@@ -208,7 +208,7 @@ class ConsumeQueue:
         self.max_position = max_position
 
     def skip_to(self, offset: int) -> None:
-        """Entries that are missing in front of `offset` become blanks (invariant 4)."""
+        """Write blanks for the missing entries before `offset` (invariant 4)."""
         if not self.files.files:
             self.max_offset = offset
             return
@@ -216,7 +216,7 @@ class ConsumeQueue:
             self.put(0, BLANK_SIZE, 0)
 
     def replace(self, offset: int, position: int, size: int, tags_code: int) -> None:
-        """Write an entry that is there already once more, differently."""
+        """Overwrite an existing entry."""
         byte = offset * ENTRY_SIZE
         file = self.files.file_at(byte)
         if file is not None:
@@ -229,7 +229,7 @@ class ConsumeQueue:
                 self.max_position = position + size
 
     def release(self) -> None:
-        """Drop the maps of a queue that is not used; the next use maps again."""
+        """Drop the maps of an idle queue; the next use maps again."""
         self.map = _NO_MAP
         self.put_at = self.put_end = 0
         self._put_file = None
@@ -239,7 +239,7 @@ class ConsumeQueue:
     # ------------------------------------------------------------ reading
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, size, tags code) at `offset`, whatever it says; None when there is no such entry."""
+        """Return (position, size, tags code) at `offset`, as stored; None if there is no such entry."""
         if offset >= self.max_offset:
             return None
         byte = offset * ENTRY_SIZE
@@ -250,10 +250,10 @@ class ConsumeQueue:
         return entry
 
     def entries(self, offset: int, count: int) -> memoryview | None:
-        """Entries from `offset` on in one piece: (n * 20,) bytes, 1 <= n <= count, no copy.
+        """Return entries from `offset` on in one piece: (n * 20,) bytes, 1 <= n <= count, no copy.
 
-        Never beyond the end of one file: as in RocketMQ the next read goes on there.
-        Returns: None when no file holds the offset.
+        Never beyond the end of one file: as in RocketMQ the next read continues there.
+        Returns: None if no file holds the offset.
         """
         byte = offset * ENTRY_SIZE
         file = self.files.file_at(byte)
@@ -265,14 +265,14 @@ class ConsumeQueue:
         return file.view[at:end]
 
     def next_file_offset(self, offset: int) -> int:
-        """First offset of the file behind the one that holds `offset`."""
+        """Return the first offset of the file behind that of `offset`."""
         per_file = self.files.file_size // ENTRY_SIZE
         return offset - offset % per_file + per_file
 
     def min_offset(self, log_min: int) -> int:
-        """First entry whose record is still in a log that begins at `log_min`.
+        """Return the first entry whose record is still in a log that begins at `log_min`.
 
-        When no record is left the queue keeps the first offset of its files, as RocketMQ 4.9 does.
+        If no record is left, the queue keeps the first offset of its files, as in RocketMQ 4.9.
         """
         if self._min_for != log_min:
             found = self.first_at_or_behind(log_min)
@@ -283,7 +283,9 @@ class ConsumeQueue:
         return self._min_offset
 
     def first_at_or_behind(self, log_position: int) -> int:
-        """First offset whose record is at or behind `log_position`; max_offset when there is none."""
+        """Return the first offset whose record is at or behind `log_position`; max_offset if
+        there is none.
+        """
         low, high = self.files.min_position // ENTRY_SIZE, self.max_offset
         found = high
         while low < high:
@@ -319,7 +321,7 @@ class ConsumeQueue:
         return deleted
 
     def dirty_files(self) -> list[MappedFile]:
-        """The files with entries that may not be on the disk yet."""
+        """Return the files with entries that may not be on disk yet."""
         byte = self.flushed_offset * ENTRY_SIZE
         return [file for file in self.files.files if file.end > byte]
 
@@ -334,9 +336,9 @@ class ConsumeQueue:
 
 
 def records_before(queues: Iterable[ConsumeQueue], target: int) -> list[int]:
-    """Positions at or below `target` in the log where a record begins or the last one ends, by the queues.
+    """Return positions at or below `target` in the log where a record begins or the last one ends.
 
-    One a queue: the nearest one. Not every queue is searched through, so that many cost little.
+    The nearest one per queue, by its entries. Only some queues are searched, so that many cost little.
     """
     found: list[int] = []
     searched = 0
@@ -356,7 +358,7 @@ def _is_blank(entry: tuple[int, int, int] | None) -> bool:
 
 
 def _count_of(file: MappedFile) -> int:
-    """Entries of a file in which zeros follow the last one: a search by halves over pieces."""
+    """Return the number of entries of a file before its zeros: a binary search over pieces."""
     low, high = 0, -(-file.data_end(0) // _CHUNK)
     while low < high:
         middle = (low + high) // 2

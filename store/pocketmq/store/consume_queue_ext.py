@@ -1,11 +1,11 @@
-"""ConsumeQueueExt: what does not fit into 20 bytes: tags code, store time and filter bit map of an entry.
+"""ConsumeQueueExt: what does not fit into 20 bytes: an entry's tags code, store time and filter bit map.
 
     consumequeue_ext/{topic}/{queue_id}/{first byte, 20 digits}
     unit:  size of the whole unit 2, tags code 8, store ms 8, bit map size 2, bit map
     end of a file: short -1 where a unit and 4 more bytes do not fit; the next unit is in the next file
 
 1. The queue's entry holds the unit's position + Long.MIN_VALUE instead of a tags code.
-2. Bit p of the map is byte p // 8, bit p % 8 from the least significant side (the broker makes the map).
+2. Bit p of the map is byte p // 8, bit p % 8 from the least significant side (the broker computes the map).
 Owner: MessageStore. Source: ConsumeQueueExt, RocketMQ 4.9.7.
 """
 
@@ -24,7 +24,7 @@ assert _UNIT.size == 20
 
 
 class ExtUnit(NamedTuple):
-    """bit_map is empty when no filter was known for the topic."""
+    """bit_map is empty if no filter was known for the topic."""
 
     size: int
     tags_code: int
@@ -40,11 +40,11 @@ class ConsumeQueueExt:
         self._end = -1
 
     def load(self) -> None:
-        """Find the files; their size is taken from them."""
+        """Find the files, and take their size from them."""
         self.files.load()
 
     def get(self, code: int) -> ExtUnit | None:
-        """The unit at an entry's address; None when it is not there."""
+        """Return the unit at an entry's address; None if it is missing."""
         position = code - EXT_ADDRESS_BASE
         file = self.files.file_at(position)
         if file is None:
@@ -59,7 +59,7 @@ class ConsumeQueueExt:
         return ExtUnit(size, tags_code, store_ms, file.read(at + _UNIT.size, map_size))
 
     def make_room(self, size: int) -> None:
-        """After this a unit of up to `size` bytes can be put. Raises: DiskFull."""
+        """Make sure that a unit of up to `size` bytes can be put. Raises: DiskFull."""
         if self._end < 0:
             self._end = self._find_end()
         file = self.files.file_at(self._end) or self.files.add()
@@ -90,7 +90,7 @@ class ConsumeQueueExt:
         return file.start + at + EXT_ADDRESS_BASE
 
     def truncate(self, queue: ConsumeQueue) -> None:
-        """Drop what no entry points to: the queue's last address decides."""
+        """Drop units that no entry points to, by the queue's last address."""
         offset = queue.max_offset - 1
         while offset >= queue.files.min_position // 20:
             entry = queue.entry(offset)
@@ -105,12 +105,12 @@ class ConsumeQueueExt:
             offset -= 1
 
     def dirty_files(self, first_code: int) -> list[MappedFile]:
-        """The files with units that may not be on the disk; first_code: of the first such entry."""
+        """Return the files with units that may not be on disk; first_code: of the first such entry."""
         position = first_code - EXT_ADDRESS_BASE if first_code <= EXT_ADDRESS_MAX else 0
         return [file for file in self.files.files if file.end > position]
 
     def delete_before(self, first_code: int) -> None:
-        """Delete files that lie wholly before the unit of the queue's first entry."""
+        """Delete files that are entirely before the unit of the queue's first entry."""
         if first_code > EXT_ADDRESS_MAX:
             return
         position = first_code - EXT_ADDRESS_BASE

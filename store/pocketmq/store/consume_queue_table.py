@@ -4,11 +4,11 @@
     consumequeue_ext/{topic}/{queue_id}/...        only where addresses into it were written
     batchconsumequeue/{topic}/{queue_id}/...       topics of RocketMQ 5.x with queue.type BatchCQ
 
-1. load() reads the names of the topics. A queue is opened when it is asked for: some reads of its last file.
-   Its files are mapped when they are read or written.
-2. `queues` are those that are open. What was not used for a while gives its maps back; beyond OPEN_KEPT
-   queues it is closed again, but for those with entries that are not on the disk yet.
-3. A queue that is not open has no entry that is not on the disk, but for those that Recovery opens.
+1. load() reads the names of the topics. A queue is opened on demand: some reads of its last file. Its files
+   are mapped when they are read or written.
+2. `queues` are the open ones. An idle queue drops its maps; beyond OPEN_KEPT queues it is closed, unless it
+   has entries that are not on disk yet.
+3. All entries of a closed queue are on disk, except for queues that Recovery opens.
 Owner: MessageStore.
 """
 
@@ -49,7 +49,7 @@ class ConsumeQueueTable:
         store_host_size: int,
         long_topics: bool,
     ) -> None:
-        """ext_file_size: None when new entries get no unit in consumequeue_ext."""
+        """ext_file_size: None if new entries get no unit in consumequeue_ext."""
         self.folder = os.path.join(root, "consumequeue")
         self._batch_folder = os.path.join(root, "batchconsumequeue")
         self._ext_folder = os.path.join(root, "consumequeue_ext")
@@ -71,10 +71,10 @@ class ConsumeQueueTable:
         self._long_topics = long_topics
 
     def load(self, file_size: int | None = None) -> None:
-        """Find the topics; file_size, when given, is that of all plain queues.
+        """Find the topics; file_size, if given, is that of all plain queues.
 
-        A queue's format is its folder's, whatever the topic is said to be.
-        Source: ConsumeQueue loading, RocketMQ 4.9.7. Raises: StoreUnreadable.
+        A queue's format is its folder's, whatever the topic's configuration says. Source: ConsumeQueue
+        loading, RocketMQ 4.9.7. Raises: StoreUnreadable.
         """
         self._file_size_known = file_size
         for topic in _folders(self.folder):
@@ -86,7 +86,9 @@ class ConsumeQueueTable:
                 self._ids[topic] = None
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, opened if need be; None when there is none. Raises: StoreForeign, StoreUnreadable."""
+        """Return the queue, opening it if necessary; None if absent. Raises: StoreForeign,
+        StoreUnreadable.
+        """
         queue = self.queues.get((topic, queue_id))
         if queue is None and queue_id in (known := self._known(topic)):
             queue = self._new(topic, queue_id)
@@ -99,7 +101,7 @@ class ConsumeQueueTable:
         return queue
 
     def look(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue for one look, as it is; one that is not open stays so. Raises: as get."""
+        """Return the queue for a single look; one that is closed stays so. Raises: as get."""
         queue = self.queues.get((topic, queue_id))
         if queue is None and queue_id in self._known(topic):
             queue = self._new(topic, queue_id)
@@ -107,7 +109,7 @@ class ConsumeQueueTable:
         return queue
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made when there is none. Raises: MessageIllegal for names no file may have."""
+        """Return the queue, creating it if absent. Raises: MessageIllegal for names that no file may have."""
         queue = self.get(topic, queue_id)
         if queue is None:
             if queue_id < 0:
@@ -120,30 +122,30 @@ class ConsumeQueueTable:
         return queue
 
     def open_all(self) -> None:
-        """Open every queue there is."""
+        """Open every queue."""
         for topic, queue_id in self.names(self.topics()):
             self.get(topic, queue_id)
 
     def use(self) -> None:
-        """Recovery is over: from now on idle queues are closed."""
+        """Close idle queues from now on: recovery is over."""
         self._in_use = True
         for _ in range(2):
             self.release_idle()
 
     def topics(self) -> list[str]:
-        """Topics that have queues."""
+        """Return the topics that have queues."""
         return list(self._ids)
 
     def ids(self, topic: str) -> list[int]:
-        """The queues of a topic; for a topic without queues there are none."""
+        """Return the queues of a topic; empty for a topic without queues."""
         return sorted(self._known(topic))
 
     def names(self, topics: Iterable[str]) -> list[tuple[str, int]]:
-        """(topic, queue id) of the queues of these topics."""
+        """Return (topic, queue id) of the queues of these topics."""
         return [(topic, queue_id) for topic in topics for queue_id in self.ids(topic)]
 
     def _known(self, topic: str) -> list[int]:
-        """The queues of a topic in any order, to be changed; read from the folder when first asked for."""
+        """Return a topic's queues, unsorted and mutable; read from the folder on first use."""
         known = self._ids.get(topic, _NONE)
         if known is None:
             known = self._ids[topic] = self._listed(topic)
@@ -166,7 +168,9 @@ class ConsumeQueueTable:
             queue.used = True
 
     def _close(self, queue: ConsumeQueue) -> bool:
-        """Forget all of a queue but its name. Returns: False while its last entries are not on the disk."""
+        """Drop everything about a queue but its name. Returns: False while its last entries are not on
+        disk.
+        """
         if queue.flushed_offset < queue.max_offset:
             queue.release()
             return False
@@ -182,7 +186,7 @@ class ConsumeQueueTable:
         return True
 
     def rows(self) -> list[tuple[str, int]]:
-        """Queues that are not open and have several files. For the pool: it reads folders, nothing else."""
+        """Return closed queues with several files. For the pool: it only reads folders."""
         found = []
         for topic, known in list(self._ids.items()):
             for queue_id in self._listed(topic) if known is None else tuple(known):
@@ -194,7 +198,7 @@ class ConsumeQueueTable:
 
     @property
     def topic_size_max(self) -> int:
-        """Bytes that a topic's name may have."""
+        """Return the maximum size of a topic's name, bytes."""
         return TOPIC_SIZE_MAX if self._long_topics else _TOPIC_V1_MAX
 
     def _check_length(self, topic: str) -> None:
@@ -233,7 +237,7 @@ class ConsumeQueueTable:
         return queue
 
     def ext(self, queue: ConsumeQueue, *, make: bool = False) -> ConsumeQueueExt | None:
-        """The queue's extension; None when it has none (and `make` does not ask for one)."""
+        """Return the queue's extension; None if it has none (unless `make`)."""
         key = (queue.topic, queue.queue_id)
         if key not in self._exts or (make and self._exts[key] is None):
             folder = os.path.join(self._ext_folder, queue.topic, str(queue.queue_id))
@@ -245,7 +249,7 @@ class ConsumeQueueTable:
         return self._exts[key]
 
     def dirty_files(self, queue: ConsumeQueue) -> list[MappedFile]:
-        """The queue's files, and its extension's, that may not be on the disk yet."""
+        """Return the files of the queue and its extension that may not be on disk yet."""
         ext = self._exts.get((queue.topic, queue.queue_id))
         first = None if ext is None else queue.entry(queue.flushed_offset)
         if ext is None or first is None:
@@ -254,12 +258,12 @@ class ConsumeQueueTable:
 
     @property
     def keeps_ext(self) -> bool:
-        """Whether new entries get a unit in consumequeue_ext."""
+        """Return True if new entries get a unit in consumequeue_ext."""
         return self._ext_file_size is not None
 
     @property
     def max_position(self) -> int:
-        """End of the last record that any open queue points to; 0 when there is none."""
+        """Return the end of the last record that any open queue points to; 0 if there is none."""
         return max((queue.max_position for queue in self.queues.values()), default=0)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
@@ -281,7 +285,7 @@ class ConsumeQueueTable:
                 shutil.rmtree(os.path.join(root, topic), ignore_errors=True)
 
     def release_idle(self) -> None:
-        """Unmap the queues that were not used since the last call, and close some (invariant 2)."""
+        """Unmap the queues not used since the last call, and close some (invariant 2)."""
         self._opened = 0
         spare = len(self.queues) - OPEN_KEPT if self._in_use else 0
         for queue in list(self.queues.values()):
@@ -301,7 +305,7 @@ class ConsumeQueueTable:
 
 
 def _folders(root: str) -> Iterator[str]:
-    """Names of the folders in a folder; none when it is not there."""
+    """Yield the names of the folders in a folder; none if it is missing."""
     try:
         with os.scandir(root) as entries:
             yield from sorted(entry.name for entry in entries if entry.is_dir())

@@ -1,16 +1,16 @@
-"""DelayService: the delay levels. Source: ScheduleMessageService, RocketMQ 4.9.7; disk.md 10.
+"""DelayService: delay levels. Source: ScheduleMessageService, RocketMQ 4.9.7; disk.md 10.
 
 A message with DELAY = n waits in SCHEDULE_TOPIC_XXXX, queue n - 1, as a record with REAL_TOPIC and REAL_QID.
 Its queue entry holds the time when it is due. Then a copy goes to the real topic: same body, properties, born
 time and host. config/delayOffset.json keeps per level the offset of the next record to deliver.
 
-1. Within one level all wait equally long, so the queue is in the order of its due times: only its head
+1. Within one level all messages wait equally long, so the queue is in the order of due times: only its head
    has to be watched.
-2. The offset moves after the copy is stored. It is saved every flushDelayOffsetInterval and at the stop: a
-   crash may deliver again what was delivered since, never loses one.
+2. The offset moves after the copy is stored. It is saved every flushDelayOffsetInterval and at a stop: a
+   crash may redeliver what was delivered since, but loses nothing.
 3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
 4. With enableConsumeQueueExt the entry holds the address of a unit that has the due time.
-5. What the disk refuses is tried again: delivering and saving the offsets do not wait for each other.
+5. Disk errors are retried; delivering and saving the offsets do not wait for each other.
 Owner: the Broker; run() in its TaskGroup.
 """
 
@@ -40,7 +40,7 @@ _WAIT_MS_MAX = 1_000
 
 
 class Deliver(Protocol):
-    """MessageStore.append, or a call around it."""
+    """MessageStore.append, or a wrapper of it."""
 
     def __call__(
         self,
@@ -68,7 +68,7 @@ class DelayService:
         deliver: Deliver | None = None,
         pool: Executor | None = None,
     ) -> None:
-        """deliver: what stores the copies; store.append when not given. pool: saves the offsets."""
+        """deliver: stores the copies; default store.append. pool: saves the offsets."""
         self._store = store
         self._clock = clock
         self._deliver: Deliver = deliver or store.append
@@ -105,9 +105,9 @@ class DelayService:
     def schedule(
         self, topic: str, queue_id: int, properties: bytes, level: int
     ) -> tuple[str, int, bytes, int | None]:
-        """Where a message with DELAY = level >= 1 has to be appended instead.
+        """Redirect a message with DELAY = level >= 1.
 
-        Returns: topic, queue id, properties, tags code (None: the store makes it of the store time).
+        Returns: topic, queue id, properties, tags code (None: the store computes it from the store time).
         """
         if level > self.level_max:
             level = self.level_max
@@ -124,7 +124,7 @@ class DelayService:
         return SCHEDULE_TOPIC, level - 1, properties, None
 
     async def run(self) -> None:
-        """Deliver until cancelled; the offsets are saved by the way and at the end."""
+        """Deliver until cancelled; the offsets are saved periodically and at the end."""
         self._next_save_ms = self._clock.monotonic_ms() + self._save_interval_ms
         try:
             await self._side_tasks.repeat("delay", self._round)
@@ -187,7 +187,7 @@ class DelayService:
         return 0
 
     def _due_ms(self, queue_id: int, position: int, address: int) -> int:
-        """Invariant 4; of a unit that is lost, what the record says."""
+        """Return the due time (invariant 4); if its unit is lost, the one that the record gives."""
         unit = self._store.ext_unit(SCHEDULE_TOPIC, queue_id, address)
         if unit is not None:
             return unit.tags_code
@@ -230,7 +230,7 @@ class DelayService:
         return bool(self.offsets) and self._encoded() != self._saved
 
     def save(self) -> None:
-        """Write the offsets when they changed. Blocks."""
+        """Write the offsets if they changed. Blocks."""
         data = self._encoded()
         if self.offsets and data != self._saved:
             self._file.write(data)

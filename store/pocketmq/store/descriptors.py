@@ -1,11 +1,11 @@
-"""Descriptors: the store can open its files while sockets have taken all others.
+"""Descriptors: lets the store open its files when sockets have taken all others.
 
     descriptor = open_file(path, os.O_RDWR)      instead of os.open
     close_file(descriptor)                       instead of os.close
 
-1. SPARES descriptors are kept open on /dev/null. When the process has no other left, an open takes one of
-   them; close_file puts it back with dup2, so that nobody else gets it in between.
-2. One set for the process, as the limit is. Used on the loop and in the pools: each step is one list call.
+1. SPARES descriptors are kept open on /dev/null. If the process has no other left, an open takes one of
+   them; close_file returns it with dup2, so that nobody else gets it in between.
+2. One set per process, like the limit. Used on the loop and in the pools: each step is one list call.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _spares: list[int] = []
 
 
 def open_file(path: str, flags: int, mode: int = 0o777) -> int:
-    """os.open, with a spare descriptor when no other is left. Raises: OSError."""
+    """Like os.open, with a spare descriptor if no other is left. Raises: OSError."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -35,7 +35,7 @@ def open_file(path: str, flags: int, mode: int = 0o777) -> int:
 
 
 def open_sized(path: str, size: int) -> int:
-    """A file to read and write, made when it is not there, with its full length. Raises: OSError."""
+    """Open a file to read and write, creating it if absent, at its full length. Raises: OSError."""
     descriptor = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if os.fstat(descriptor).st_size != size:
@@ -47,7 +47,7 @@ def open_sized(path: str, size: int) -> int:
 
 
 def close_file(descriptor: int) -> None:
-    """os.close, or back to the spares."""
+    """Like os.close, or return the descriptor to the spares."""
     if _spares and len(_spares) < SPARES:
         with contextlib.suppress(OSError, IndexError):
             os.dup2(_spares[-1], descriptor, inheritable=False)
@@ -63,7 +63,7 @@ def fill_spares() -> None:
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one. Returns: the limit that holds now."""
+    """Raise the soft limit of descriptors to the hard one. Returns: the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

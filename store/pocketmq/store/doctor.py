@@ -1,4 +1,4 @@
-"""Doctor: every record, queue entry and side file of a store checked, without serving or changing it."""
+"""Doctor: checks every record, queue entry and side file of a store, without serving or changing it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _WITHOUT_ENTRY = 0x4
 
 
 class Problem(NamedTuple):
-    """Something that is wrong; `bytes`: how many of the file it concerns."""
+    """One problem; `bytes`: how much of the file it concerns."""
 
     where: str
     bytes: int
@@ -23,7 +23,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class Diagnosis:
-    """What was looked at, and what is wrong with it."""
+    """What was checked, and the problems found."""
 
     records: int = 0
     entries: int = 0
@@ -35,7 +35,7 @@ def diagnose(
     store: StoreReader,
     progress: Callable[[Iterable[Any], str], Iterable[Any]] = lambda each, _: each,
 ) -> Diagnosis:
-    """Check everything. progress: is given what is walked through, and the plural of its things."""
+    """Check everything. progress: wraps the items walked through, and gets their plural."""
     found = Diagnosis()
     # The next offset of each queue, as the records say it.
     ends: dict[tuple[bytes, int], int] = {}

@@ -1,23 +1,23 @@
-"""What the store refuses, and why. Each text names the cause and the next step.
+"""The store's errors. Each text names the cause and the next step.
 
 StoreError
   StoreLocked StoreForeign StoreUnreadable     the store cannot be opened
-  StoreNotWriteable                            nothing is appended just now; reading goes on
-    DiskFull                                   over as soon as there is room again
+  StoreNotWriteable                            nothing is appended now; reading continues
+    DiskFull                                   ends as soon as there is room again
     StoreFailed                                after an fsync error: until the broker is restarted
     StoreClosed                                not entered, or left
-    StoreFollows                               it is a slave's: only its master's bytes are written
+    StoreFollows                               a slave's store: only its master's bytes are written
   MessageIllegal                               this one message can never be stored
     MessageTooLarge
-  Diverged                                     what a master sent is no log
-  FlushFailed                                  what a waiter of SYNC_FLUSH gets after an fsync error
+  Diverged                                     a master's bytes do not continue this log
+  FlushFailed                                  raised to waiters of SYNC_FLUSH after an fsync error
 """
 
 from pocketmq.remoting.errors import PocketMQError
 
 
 class StoreError(PocketMQError):
-    """Everything that pocketmq.store raises on purpose."""
+    """Base of all errors that pocketmq.store raises deliberately."""
 
 
 class StoreLocked(StoreError):
@@ -31,14 +31,14 @@ class StoreLocked(StoreError):
 
 
 class StoreForeign(StoreError):
-    """The directory is no store that can be opened without harm."""
+    """The directory is not a store that can be opened without harm."""
 
     def __init__(self, root: str, why: str) -> None:
         super().__init__(f"{root} cannot be opened as a store: {why}")
 
 
 class StoreUnreadable(StoreError):
-    """A file or a directory of the store cannot be read or made."""
+    """A file or a directory of the store cannot be read or created."""
 
     def __init__(self, path: str, why: object) -> None:
         super().__init__(f"{path} cannot be opened: {why}. Check its owner and its permissions")
@@ -51,7 +51,7 @@ class StoreNotWriteable(StoreError):
 
 
 class DiskFull(StoreNotWriteable):
-    """There is no room for the next record. Appending goes on by itself when there is room again."""
+    """There is no room for the next record. Appending resumes when there is room again."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class DiskFull(StoreNotWriteable):
 
 
 class StoreFailed(StoreNotWriteable):
-    """An fsync failed: what the kernel holds is not what the disk holds, so nothing more is taken."""
+    """An fsync failed: the kernel's pages may differ from the disk, so nothing more is accepted."""
 
     retriable = False
 
@@ -87,7 +87,7 @@ class StoreFollows(StoreNotWriteable):
 
 
 class Diverged(StoreError):
-    """The bytes of a master do not go on where this log ends: the two have different histories."""
+    """A master's bytes do not continue this log: the two have different histories."""
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class Diverged(StoreError):
 
 
 class FlushFailed(StoreError):
-    """The record is in memory but could not be brought to the disk."""
+    """The record is in memory but could not be flushed to disk."""
 
     def __init__(self, why: object) -> None:
         super().__init__(f"the message could not be flushed to disk: {why}")
@@ -110,7 +110,7 @@ class MessageIllegal(StoreError, ValueError):
 
 
 class MessageTooLarge(MessageIllegal):
-    """Body, properties or the whole record are beyond a limit."""
+    """Body, properties or the whole record exceed a limit."""
 
     def __init__(self, what: str, size: int, size_max: int) -> None:
         super().__init__(f"{what} of {size} bytes is larger than the allowed {size_max} bytes")

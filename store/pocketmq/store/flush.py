@@ -1,14 +1,14 @@
-"""Flush: brings the log, the queues and the checkpoint to the disk, in the pool.
+"""Flush: flushes the log, the queues and the checkpoint, in the pool.
 
-1. One flush of the log is in flight at a time; it covers all that was appended before it began. Who
-   waits for SYNC_FLUSH meanwhile shares the next one (group commit). Linux tells a failed write to one
-   fsync of a descriptor: with two at a time the other one would hear that all is well.
+1. One flush of the log is in flight at a time; it covers everything appended before it began. Those that
+   wait for SYNC_FLUSH meanwhile share the next one (group commit). Linux reports a failed write to one fsync
+   per descriptor: with two at a time the other one would report success.
 2. flushed_position only moves after fdatasync returned without an error.
 3. After an fsync error of the log nothing is flushed or appended any more: the kernel may have dropped the
-   dirty pages and would report the next fsync as good (RocketMQ logs the error and goes on). A file that
-   could not be opened is tried again: nothing is known to be lost.
-4. The checkpoint is written after the log and the queues that it speaks of. After an fsync error of a
-   queue or of the index no checkpoint is written any more: the next start makes them from the log again.
+   dirty pages and would report the next fsync as good (RocketMQ logs the error and continues). A file that
+   could not be opened is retried: nothing is known to be lost.
+4. The checkpoint is written after the log and the queues that it covers. After an fsync error of a queue or
+   of the index no checkpoint is written any more: the next start rebuilds them from the log.
 Owner: MessageStore. Intervals: RocketMQ's; we also write a checkpoint each CHECKPOINT_STEP bytes, so
 that recovery after a crash has little to read.
 """
@@ -37,7 +37,7 @@ _PAGE = 4096
 
 
 class Flush:
-    """flushed_position: everything in the log below it is on the disk."""
+    """flushed_position: everything in the log below it is on disk."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Flush:
     # ------------------------------------------------------------ loops
 
     async def run_log(self) -> None:
-        """Flush the log until cancelled: when somebody waits for it, else by the intervals."""
+        """Flush the log until cancelled: when somebody waits for it, else at intervals."""
         config = self._config
         while self.failed is None:
             try:
@@ -123,7 +123,7 @@ class Flush:
         return passed_ms >= self._config.flush_commit_log_thorough_interval
 
     async def flush_log(self) -> None:
-        """One group commit (invariants 1-3)."""
+        """Run one group commit (invariants 1-3)."""
         group: asyncio.Future[None] | None = None
         try:
             async with self._one_at_a_time:
@@ -151,7 +151,7 @@ class Flush:
             self._wake.set()
 
     async def _sync_log(self, target: int) -> None:
-        """Bring the log to the disk up to `target`, however long files cannot be opened. Raises: OSError."""
+        """Sync the log up to `target`, retrying files that cannot be opened. Raises: OSError."""
         files = self._files_between(self.flushed_position, target)
         while True:
             try:
@@ -177,7 +177,7 @@ class Flush:
             self._named = files[-1].start
 
     async def _run_in_pool(self, work: Callable[[], None]) -> None:
-        """Cancelling the wait does not end the work: flush_all_now asks what came of it."""
+        """Run `work` in the pool; if the wait is cancelled, flush_all_now picks up the result."""
         running: Future[None] = self._pool.submit(work)
         self._in_pool.add(running)
         result = asyncio.wrap_future(running)
@@ -222,7 +222,7 @@ class Flush:
     # ------------------------------------------------------------ checkpoint
 
     async def flush_all(self) -> None:
-        """Log, queues, index and checkpoint, in the pool."""
+        """Flush log, queues, index and checkpoint, in the pool."""
         self._checkpoint_at_ns = time.monotonic_ns()
         work = self._collect()
         await self.flush_log()
@@ -237,7 +237,7 @@ class Flush:
             self._done(work)
 
     def flush_all_now(self) -> None:
-        """The same, blocking: for the clean stop. Raises: OSError, StoreError."""
+        """Like flush_all, blocking: for a clean stop. Raises: OSError, StoreError."""
         for running in self._in_pool:
             # Cancelled with its task, and perhaps the one that hears of an error.
             running.result()
@@ -266,7 +266,7 @@ class Flush:
             queue.flushed_offset = max(queue.flushed_offset, min(offset, queue.max_offset))
 
     def end_checkpoints(self, error: OSError) -> None:
-        """Invariant 4."""
+        """Apply invariant 4 after an error."""
         self._checkpoints_end = error
         self.on_failed_fsync()
         log.error(
@@ -277,7 +277,7 @@ class Flush:
 
 
 class _Round:
-    """What one checkpoint covers, but for the log; collected on the loop, carried out in the pool."""
+    """What one checkpoint covers, except for the log; collected on the loop, carried out in the pool."""
 
     def __init__(
         self,
@@ -296,7 +296,9 @@ class _Round:
         self._boundary = max([*near, flush.checkpoint.boundary])
 
     def run(self) -> None:
-        """Raises: StoreError, and may be called again; OSError after an fsync error."""
+        """Sync and write the checkpoint. Raises: StoreError, and may be called again; OSError after an
+        fsync error.
+        """
         flush = self._flush
         checkpoint = flush.checkpoint
         try:

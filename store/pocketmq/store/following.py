@@ -1,18 +1,18 @@
 """Following: the log of a slave, which is its master's byte for byte.
 
-    | whole records, with their entries | bytes of records that are not whole yet |
-    min_position                      end                                  received
+    | whole records, with their entries | bytes of incomplete records |
+    min_position                      end                      received
 
-1. Bytes come in the order of the log, cut anywhere, and are written where they belong: `received` is where
+1. Bytes arrive in the order of the log, cut anywhere, and are written at their positions: `received` is where
    the next one goes, and what a slave reports. The bytes behind the blank at a file's end are part of it.
-2. `step` takes what has arrived over whole records: entry, index, whoever waits. Only then does the log's
-   end move, so nobody reads half a record. One step is bounded: a catch-up never holds up the loop.
-3. What is no record stops it for good (Diverged): nothing is skipped, since every byte of a master's log
+2. `step` processes whole records that have arrived: entry, index, waiters. Only then does the log's end move,
+   so nobody reads half a record. One step is bounded: catching up never blocks the loop.
+3. Anything but a record stops it for good (Diverged): nothing is skipped, since every byte of a master's log
    that belongs to no record is one that the two do not share.
-4. A queue whose offsets begin anew was deleted at the master, and is deleted here.
+4. A queue whose offsets start over was deleted at the master, and is deleted here.
 5. While a store follows it appends nothing of its own (StoreFollows).
-6. Plain records, nearly all there are, are taken many at once (_take_plain); whatever is special about one,
-   or wrong with it, is left to the way of one record, which says what it is.
+6. Plain records, nearly all of them, are processed many at once (_take_plain); special or bad ones are
+   processed one by one.
 Owner: OpenStore, on the event loop. Source: DefaultMessageStore.appendToCommitLog, ReputMessageService,
 RocketMQ 4.9.7.
 """
@@ -52,15 +52,15 @@ _NOT_PLAIN = _ROLLBACK | BORN_V6 | STORE_V6
 
 
 class Arrivals(Protocol):
-    """Who is told of new entries, and asked what their queues' extensions hold."""
+    """The listener for new entries, which also computes the content of queues' extensions."""
 
     @property
     def arrived(self) -> Callable[[str, int, int, int, int, bytes], None]:
-        """(topic, queue id, offset behind the entry, tags code, store ms, properties): it is there."""
+        """(topic, queue id, offset behind the entry, tags code, store ms, properties): handle a new entry."""
 
     @property
     def awaited(self) -> Callable[[str, int], object]:
-        """(topic, queue id) -> whether `arrived` has anything to do; asked once a batch."""
+        """(topic, queue id) -> whether `arrived` has anything to do; asked once per batch."""
 
     @property
     def bit_map_of(self) -> Callable[[str, bytes], bytes]:
@@ -68,7 +68,7 @@ class Arrivals(Protocol):
 
 
 class Following:
-    """Takes what a master sends."""
+    """Receives and processes what a master sends."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Following:
 
     @property
     def behind(self) -> int:
-        """Bytes that have arrived and were not taken yet."""
+        """Return the bytes that have arrived and are not processed yet."""
         return self.received - self._log.end
 
     def begin_at(self, position: int) -> None:
-        """An empty log begins here: the first byte of one of the master's files, or 0."""
+        """Begin an empty log here: at the first byte of one of the master's files, or 0."""
         assert not self._log.files.files
         self._log.open_at(position)
         self.received = position
@@ -102,13 +102,13 @@ class Following:
     def receive(self, data: bytes | memoryview) -> None:
         """Write the log's next bytes (invariant 1).
 
-        Raises: DiskFull, StoreUnreadable; then they have not come.
+        Raises: DiskFull, StoreUnreadable; then they count as not received.
         """
         self._log.write_raw(self.received, data)
         self.received += len(data)
 
     def step(self, records_max: int = STEP) -> bool:
-        """Take some of what has arrived. Returns: whether there may be more of it. Raises: Diverged."""
+        """Process some of what has arrived. Returns: whether there may be more. Raises: Diverged."""
         if self.diverged is not None:
             raise self.diverged
         commit_log = self._log
@@ -126,7 +126,7 @@ class Following:
         return True
 
     def drop_rest(self) -> None:
-        """Forget what is no whole record: the log ends behind the last one."""
+        """Drop the incomplete record: the log ends behind the last whole one."""
         if self.received != self._log.end:
             self._log.open_at(self._log.end)
             self._log.limit = -1
@@ -135,7 +135,7 @@ class Following:
     # ------------------------------------------------------------ records
 
     def _take_plain(self, records_max: int, until: int) -> int:
-        """Take plain records of one file, up to the first one that is not (6). Returns: how many."""
+        """Process plain records of one file, up to the first other one (6). Returns: how many."""
         commit_log = self._log
         position = commit_log.end
         file = commit_log.files.file_at(position)
@@ -199,7 +199,7 @@ class Following:
         return done
 
     def _told(self, queue: ConsumeQueue, code: int, store_ms: int, properties: bytes) -> bool:
-        """Tell who waits for the queue of its new entry, the last one. Returns: whether anybody does."""
+        """Tell the waiters of the queue about its new, last entry. Returns: whether there are any."""
         arrivals, topic, queue_id = self._arrivals, queue.topic, queue.queue_id
         if arrivals is None or not arrivals.awaited(topic, queue_id):
             return False
@@ -207,7 +207,7 @@ class Following:
         return True
 
     def _next(self) -> Entry | None:
-        """The next whole record; None: it has not arrived yet. Raises: Diverged."""
+        """Return the next whole record; None: it has not arrived yet. Raises: Diverged."""
         commit_log = self._log
         while True:
             position = commit_log.end
@@ -234,7 +234,7 @@ class Following:
             commit_log.move_end(file.end, commit_log.store_ms)
 
     def _put(self, record: Entry) -> None:
-        """The record's entry, and who is told of it. Raises: Diverged."""
+        """Write the record's entry and tell the listeners. Raises: Diverged."""
         sys_flag = record.sys_flag
         if not sys_flag & _PREPARED_OR_ROLLBACK:
             topic = self._topics.get(record.topic)
@@ -262,12 +262,12 @@ class Following:
             self._index.pending.append(self._index.note(record))
 
     def _stop(self, position: int, why: str) -> Diverged:
-        """Invariant 3."""
+        """Apply invariant 3."""
         self.diverged = Diverged(position, why)
         return self.diverged
 
     def _queue(self, topic: str, record: Entry) -> ConsumeQueue:
-        """The record's queue, ending where its entry goes."""
+        """Return the record's queue, positioned where its entry goes."""
         queue = self._table.open(topic, record.queue_id)
         offset = record.queue_offset
         if offset < 0:

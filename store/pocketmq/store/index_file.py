@@ -1,4 +1,4 @@
-"""IndexFile: from the hash of a key to positions in the commit log.
+"""IndexFile: maps the hash of a key to positions in the commit log.
 
     40 bytes header              begin ms 8, end ms 8, begin position 8, end position 8, used slots 4, count 4
     4 bytes x slots              newest entry number of the chain of each hash slot, 0 = empty
@@ -6,9 +6,9 @@
 
 1. Entry 0 is never used and `count` starts at 1, so a file holds entries - 1; count == entries is full.
 2. hash = abs(Java hash of "TOPIC#KEY"), 0 for -2**31; slot = hash % slots. Only the hash is kept.
-3. Slots and entries of a file are not written in it: the two must fit its size, and its contents.
-4. Entries are only appended. After a crash the entries up to the first impossible one are kept and the
-   slots are built anew from them; RocketMQ deletes such a file and loses the index of older records.
+3. The numbers of slots and entries are not stored in the file: they must fit its size and its contents.
+4. Entries are only appended. After a crash the entries up to the first impossible one are kept and the slots
+   are rebuilt from them; RocketMQ deletes such a file and loses the index of older records.
 Owner: IndexService. Source: IndexFile, RocketMQ 4.9.7; disk.md 7.
 """
 
@@ -40,7 +40,7 @@ assert _ENTRY_TYPE.itemsize == _ENTRY.size == ENTRY_SIZE
 
 
 def file_size(slots: int, entries: int) -> int:
-    """Bytes of a file with so many slots and entries."""
+    """Return the size of a file with that many slots and entries, bytes."""
     return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
 
 
@@ -75,9 +75,9 @@ class IndexFile:
     def create(
         cls, folder: str, name: str, slots: int, entries: int, end_ms: int, end_position: int
     ) -> "IndexFile":
-        """An empty file that follows one which ends at `end_ms` and `end_position` (0, 0: none).
+        """Create an empty file that follows one ending at `end_ms` and `end_position` (0, 0: none).
 
-        Raises: DiskFull when there is no room for its slots; StoreUnreadable, OSError.
+        Raises: DiskFull if there is no room for its slots; StoreUnreadable, OSError.
         """
         os.makedirs(folder, exist_ok=True)
         size = file_size(slots, entries)
@@ -112,7 +112,7 @@ class IndexFile:
     def put_many(
         self, hashes: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]
     ) -> int:
-        """Append as many of the entries as fit. Returns: how many. Raises: DiskFull; nothing changed.
+        """Append as many of the entries as fit. Returns: how many. Raises: DiskFull; nothing changed then.
 
         hashes: invariant 2; all three int64 arrays of one length, in the order of the log.
         """
@@ -147,7 +147,7 @@ class IndexFile:
         numbers: NDArray[Any],
         before: NDArray[Any],
     ) -> None:
-        """Chains within the batch, then the slots' newest entries; `before` becomes complete."""
+        """Link the chains within the batch, then update the slots' newest entries; completes `before`."""
         order = numpy.argsort(slot, kind="stable")
         ordered = slot[order]
         same = ordered[1:] == ordered[:-1]
@@ -158,7 +158,7 @@ class IndexFile:
         slot_array[slot[newest]] = numbers[newest]
 
     def _seconds(self, store_ms: NDArray[Any]) -> NDArray[Any]:
-        """Whole seconds since the file began; a new file counts from the end of the one before."""
+        """Return whole seconds since the file began; a new file counts from the end of the previous one."""
         if self.begin_ms <= 0:
             seconds = (store_ms - int(store_ms[0])) // 1000
         elif self.count <= 1:
@@ -199,7 +199,7 @@ class IndexFile:
     # ------------------------------------------------------------ reading
 
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether entries of that time may be here. Source: IndexFile.isTimeMatched."""
+        """Return True if the file may hold entries of that time. Source: IndexFile.isTimeMatched."""
         return (
             (begin_ms < self.begin_ms and end_ms > self.end_ms)
             or self.begin_ms <= begin_ms <= self.end_ms
@@ -240,11 +240,11 @@ class IndexFile:
     ) -> int | None:
         """Keep what is certain after a crash (invariant 4).
 
-        Args: is_last: no file follows, so its last record may have entries that were not written,
-        unless it is of known_ms or later and before known_position: then the checkpoint has it;
-        store_ms_at: store time of the record at a position, -1 when there is none.
-        Returns: the position of the record from which on entries have to be made again, -1 when no
-        entry is left; None when the file is whole.
+        Args: is_last: no file follows, so its last record may lack entries, unless it is of known_ms or later
+        and before known_position: then the checkpoint covers it; store_ms_at: store time of the record at a
+        position, -1 if there is none.
+        Returns: the position of the record from which on entries must be rebuilt, -1 if no entry is left;
+        None if the file is whole.
         """
         slot_array, entry_array = self._arrays()
         limit = max(1, min(self.entries, (self._file.data_end(0) - self._entries_at) // ENTRY_SIZE))
@@ -275,14 +275,14 @@ class IndexFile:
         return again
 
     def _set_ends(self, first: int, last: int, store_ms_at: Callable[[int], int]) -> None:
-        """The header may be older than the entries: times from the records, where they still are."""
+        """Set the header's times from the records, if they exist: it may be older than the entries."""
         if self.begin_ms <= 0 or self.begin_position != first:
             self.begin_ms = max(self.begin_ms, store_ms_at(first))
         self.begin_position, self.end_position = first, last
         self.end_ms = max(self.begin_ms, store_ms_at(last))
 
     def sync(self) -> None:
-        """Bring the file to the disk. For the pool: it blocks. Raises: OSError."""
+        """Sync the file. For the pool: it blocks. Raises: OSError."""
         self._file.sync()
 
     def write_again(self) -> None:
@@ -299,7 +299,7 @@ class IndexFile:
 
 
 def _count_good(entries: NDArray[Any], log_end: int) -> int:
-    """How many entries from the first on can be real: rising positions inside the log."""
+    """Return how many entries from the first on can be real: rising positions inside the log."""
     positions = entries["position"].astype(numpy.int64)
     good = (positions >= 0) & (positions < log_end) & (entries["hash"] >= 0)
     # A place that was never written is all zeros; so is none that was, but for a hash of 0.
@@ -310,10 +310,10 @@ def _count_good(entries: NDArray[Any], log_end: int) -> int:
 
 
 def geometry(file: MappedFile, slots: int, entries: int) -> tuple[int, int] | None:
-    """(slots, entries) of a file that exists: the configured ones if they fit, else by its contents.
+    """Return (slots, entries) of an existing file: the configured ones if they fit, else by its contents.
 
-    By contents: entry 1 has the header's begin position and no entry before it, the last entry is the
-    newest of its slot. None when nothing fits, or the file has no entry to tell by.
+    By contents: entry 1 has the header's begin position and no predecessor, and the last entry is the
+    newest of its slot. None if nothing fits, or the file has no entry to tell by.
     """
     if file.size == file_size(slots, entries):
         return slots, entries

@@ -5,8 +5,8 @@ Keys per record, in this order: UNIQ_KEY, each part of KEYS between spaces, and 
 
 1. Keys of one length are hashed together: h("TOPIC#KEY") = h("TOPIC#") * 31**len + h(KEY), modulo 2**32.
 2. Most records have one key, their UNIQ_KEY: it is found without a call per record. A producer's properties
-   often have one shape, so that the key stands at the same place in each: those are cut out all at once.
-   All else takes the way by `keys_of`, which says the same.
+   often have the same shape, with the key at the same place: those are cut out all at once. Everything else
+   takes the path through `keys_of`, with the same result.
 Imports numpy: import it with the first index file.
 """
 
@@ -36,14 +36,14 @@ class Keyed(NamedTuple):
     store_ms: NDArray[Any]
 
     def behind(self, count: int) -> "Keyed | None":
-        """Without the first rows; None when no row is left."""
+        """Return it without the first rows; None if no row is left."""
         if count >= len(self.hashes):
             return None
         return Keyed(self.hashes[count:], self.positions[count:], self.store_ms[count:])
 
 
 def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | None:
-    """The keys of the records behind position `after`; None when there are none.
+    """Return the keys of the records behind position `after`; None if there are none.
 
     batch: in the order of the log.
     """
@@ -73,7 +73,7 @@ def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | N
 
 
 def keys_of_batches(batches: Sequence[BatchToIndex], after: int) -> Keyed | None:
-    """The same of whole batches with one key a record, all of one length; None for any others."""
+    """Like key_hashes, for whole batches with one key per record, all of one length; None for others."""
     made = [batch.made for batch in batches]
     if made[0].positions[0] <= after or not all(each.values_are_keys for each in made):
         return None
@@ -103,10 +103,7 @@ def _keyed(values: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]
 
 
 def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
-    """
-    >>> keys_of(b"KEYS\\x01a  b\\x02UNIQ_KEY\\x01u\\x02TAGS\\x01t", tags=True)
-    [b'u', b'a', b'b', b'T#t']
-    """
+    """>>> keys_of(b"KEYS\x01a  b\x02UNIQ_KEY\x01u\x02TAGS\x01t", tags=True) [b'u', b'a', b'b', b'T#t']"""
     keys: list[bytes] = []
     unique = get_property(properties, b"UNIQ_KEY")
     if unique is not None:
@@ -122,7 +119,7 @@ def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
 
 
 def _keys_of_one_shape(records: Sequence[bytes]) -> NDArray[Any] | None:
-    """UNIQ_KEY of records whose properties have it at one place, as rows of bytes; None for others."""
+    """Return UNIQ_KEY of records that have it at the same place, as rows of bytes; None for others."""
     first = records[0]
     at = first.find(_UNIQUE)
     start = at + _UNIQUE_SIZE
@@ -155,7 +152,7 @@ def _keys_of_one_shape(records: Sequence[bytes]) -> NDArray[Any] | None:
 
 
 def _unique_keys(records: Sequence[bytes]) -> list[bytes] | None:
-    """UNIQ_KEY of each record; None when a record has another number of keys or an unusual text."""
+    """Return UNIQ_KEY of each record; None if one has another number of keys or an unusual text."""
     keys: list[bytes] = []
     add = keys.append
     for properties in records:
@@ -172,7 +169,7 @@ def _unique_keys(records: Sequence[bytes]) -> list[bytes] | None:
 
 
 def _string_hashes(keys: list[bytes], starts: NDArray[Any]) -> NDArray[Any]:
-    """Invariant 1, as uint32."""
+    """Apply invariant 1; return uint32."""
     length = len(keys[0])
     joined = b"".join(keys)
     lengths = set(map(len, keys))
@@ -201,12 +198,12 @@ def _continued(starts: NDArray[Any], length: int, values: NDArray[Any]) -> NDArr
 
 
 def _hash_equal(joined: bytes, length: int) -> NDArray[Any]:
-    """Java's hash of each `length` bytes of ASCII."""
+    """Return Java's hash of each `length` bytes of ASCII."""
     return _hash_rows(numpy.frombuffer(joined, numpy.uint8).reshape(-1, length))
 
 
 def _hash_rows(units: NDArray[Any]) -> NDArray[Any]:
-    """Java's hash of each row of ASCII."""
+    """Return Java's hash of each row of ASCII."""
     length = units.shape[1]
     powers = _powers.get(length)
     if powers is None:

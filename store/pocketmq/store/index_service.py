@@ -1,14 +1,14 @@
-"""IndexService: the row of index files; fed by the dispatch behind the log, asked by queryMessage.
+"""IndexService: the sequence of index files; filled behind the log, queried by queryMessage.
 
     index/yyyyMMddHHmmssSSS      named by the local time of its creation
 
 1. The keys of a record: see index_keys. Rolled-back transaction records have none.
 2. A record at or before the end position of the newest file is in the index already.
-3. Nothing of this is on the append path: append leaves (hash, position, time, properties) in `pending`,
-   and the work is done for many records at once, with numpy.
-   One step handles at most STEP records and about KEYS_STEP keys: a message may have 16,000.
-4. When `pending` was full, or after a restart, the records are read from the log again: `position` is
-   where everything before is in the index.
+3. None of this is on the append path: append leaves (hash, position, time, properties) in `pending`, and many
+   records are indexed at once, with numpy. One step handles at most STEP records and about KEYS_STEP keys: a
+   message may have 16,000.
+4. If `pending` was full, or after a restart, the records are read from the log again: everything before
+   `position` is in the index.
 Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 """
 
@@ -45,7 +45,7 @@ _ROLLBACK = 0xC
 
 
 class QueryOffsetResult(NamedTuple):
-    """Positions in rising order; when and up to where the newest index file was written."""
+    """Positions in ascending order; when and up to where the newest index file was written."""
 
     positions: list[int]
     last_ms: int
@@ -87,7 +87,7 @@ class IndexService:
     # ------------------------------------------------------------ opening
 
     def load(self, *, clean: bool, checkpoint_index_ms: int) -> None:
-        """Find the files; after an unclean stop repair those that may not be on the disk as a whole."""
+        """Find the files; after an unclean stop, note those that may not be completely on disk for repair."""
         try:
             names = sorted(
                 name for name in os.listdir(self._folder) if len(name) == 17 and name.isdecimal()
@@ -126,15 +126,15 @@ class IndexService:
             ]
 
     def write_again(self) -> None:
-        """Files that may not be on the disk: the kernel may take them for written. Raises: OSError."""
+        """Rewrite files that may not be on disk: the kernel may take them for written. Raises: OSError."""
         for file in self._unsure:
             file.write_again()
 
     def recover(self, *, checked_from: int, known_position: int, known_ms: int) -> None:
-        """After the log's recovery: decide from where on records have to be indexed, and begin.
+        """Decide, after the log's recovery, from where on to index records, and begin.
 
-        checked_from: where the log was walked from; known_position, known_ms: up to where the
-        checkpoint says that the index is on the disk, 0 when it does not know.
+        checked_from: where the log was walked from; known_position, known_ms: up to where the index is on
+        disk according to the checkpoint, 0 if unknown.
         """
         if self._unsure:
             resume = self._repair(known_position, known_ms)
@@ -149,7 +149,7 @@ class IndexService:
         self.drain()
 
     def _repair(self, known_position: int, known_ms: int) -> int:
-        """Repair the files that are not sure to be whole. Returns: the position to go on from."""
+        """Repair the files that may be incomplete. Returns: the position to continue from."""
         while self._unsure:
             file = self._unsure.pop(0)
             again = file.repair(
@@ -179,18 +179,18 @@ class IndexService:
     # ------------------------------------------------------------ feeding
 
     def wake(self) -> None:
-        """Something is in `pending` now."""
+        """Wake the task: there is something in `pending`."""
         self._wake.set()
 
     def add_batch(self, batch: BatchToIndex) -> None:
-        """The records of a batch wait now."""
+        """Queue the records of a batch."""
         if not self.pending:
             self._wake.set()
         self.pending.append(batch)
         self._batched += len(batch.made.positions)
 
     async def round(self) -> None:
-        """Work off some of what was appended, as soon as there is enough of it."""
+        """Index some of what was appended, once there is enough of it."""
         if not self._behind and len(self.pending) + self._batched < STEP and self._rest is None:
             # One step over many records is far cheaper than many over a few: let them gather.
             if not self.pending:
@@ -216,7 +216,7 @@ class IndexService:
     def step(self) -> int:
         """Index the next records. Returns: about how many keys that took, at least STEP.
 
-        Raises: OSError, StoreError; what is left of them is written by the next step.
+        Raises: OSError, StoreError; the rest is written by the next step.
         """
         pending = self.pending
         if not self._enabled:
@@ -245,7 +245,7 @@ class IndexService:
         self._batched = 0
 
     def _take_pending(self) -> int:
-        """The keys of what waits longest. Returns: about how many."""
+        """Take the keys of what has waited longest. Returns: about how many."""
         pending = self.pending
         if isinstance(pending[0], BatchToIndex):
             size = self._take_batches()
@@ -271,7 +271,7 @@ class IndexService:
         return cost
 
     def _take_batches(self) -> int:
-        """The keys of the batches in front. Returns: how many; 0: now these wait as single messages."""
+        """Take the keys of the batches in front. Returns: how many; 0: they wait as single messages now."""
         from pocketmq.store.index_keys import keys_of_batches
 
         batches: list[BatchToIndex] = []
@@ -292,12 +292,12 @@ class IndexService:
 
     @property
     def behind(self) -> bool:
-        """Whether records wait to be indexed."""
+        """Return True if records wait to be indexed."""
         return self._behind or bool(self.pending) or self._rest is not None
 
     @property
     def indexed_position(self) -> int:
-        """Every record before this position is in the index."""
+        """Return the position before which every record is in the index."""
         if self._rest is not None:
             return int(self._rest.positions[0])
         if self._behind:
@@ -305,11 +305,11 @@ class IndexService:
         return _position_of(self.pending[0]) if self.pending else self._log.end
 
     def note(self, record: Entry) -> Pending:
-        """A record of the log in the form of `pending`."""
+        """Convert a record of the log to the form of `pending`."""
         return self.topic_hash(record.topic), record.position, record.store_ms, record.properties
 
     def topic_hash(self, topic: bytes) -> int:
-        """Java's hash of "TOPIC#"; the hash of "TOPIC#KEY" goes on from it."""
+        """Return Java's hash of "TOPIC#", from which the hash of "TOPIC#KEY" continues."""
         known = self._hashes.get(topic)
         if known is None:
             text = topic.decode("utf-8", "replace") + "#"
@@ -317,7 +317,7 @@ class IndexService:
         return known
 
     def _read_log(self) -> tuple[list[Pending], int, int]:
-        """Records, the position behind them, and about how many keys they have."""
+        """Return records, the position behind them, and about how many keys they have."""
         batch: list[Pending] = []
         position = max(self.position, self._log.min_position)
         end = self._log.end
@@ -336,11 +336,11 @@ class IndexService:
 
     @property
     def _end_position(self) -> int:
-        """Of the last record that is indexed; -1 without one."""
+        """Return the end position of the last indexed record; -1 without one."""
         return self.files[-1].end_position if self.files else -1
 
     def _take(self, batch: list[Pending]) -> None:
-        """The keys of a batch, to be written."""
+        """Take the keys of a batch for writing."""
         from pocketmq.store.index_keys import key_hashes
 
         self._rest = key_hashes(
@@ -378,7 +378,7 @@ class IndexService:
     def query(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryOffsetResult:
-        """Positions whose hash is that of the key; other keys with that hash are among them."""
+        """Return positions whose hash is that of the key; other keys with that hash are included."""
         self.drain()
         found: list[int] = []
         last_ms = last_position = 0
@@ -396,7 +396,7 @@ class IndexService:
     # ------------------------------------------------------------ looking after
 
     def sync(self) -> int:
-        """Bring the files to the disk, in the pool. Returns: the store time up to which they are."""
+        """Sync the files, in the pool. Returns: the store time up to which they are on disk."""
         files = list(self.files)
         end_ms = files[-1].end_ms if files else 0
         for file in files:
@@ -417,7 +417,7 @@ class IndexService:
         return deleted
 
     def cut(self, end: int) -> None:
-        """The log was cut off at `end`: files that know records behind it are made again."""
+        """Delete files with records behind `end`, where the log was truncated, to build them again."""
         self._forget_pending()
         self._rest = None
         while self.files and self.files[-1].end_position >= end:
@@ -437,14 +437,14 @@ def _position_of(waiting: "Pending | BatchToIndex") -> int:
 
 
 def _key_count(record: Pending) -> int:
-    """About how many keys a record has, without looking at each: a space parts two of them."""
+    """Estimate the number of a record's keys: they are separated by spaces."""
     return 1 + record[3].count(b" ")
 
 
 def file_name(now_ms: int, *, after: str = "") -> str:
-    """yyyyMMddHHmmssSSS of the local time, or one ms behind the name `after` when that is not earlier.
+    """Return yyyyMMddHHmmssSSS of the local time, or one ms behind the name `after` if that is not earlier.
 
-    Files are read in the order of their names, also when the clock was set back.
+    Files are read in the order of their names, even if the clock was set back.
 
     >>> file_name(0, after="20261231235959999")
     '20270101000000000'
@@ -462,7 +462,7 @@ def file_name(now_ms: int, *, after: str = "") -> str:
 
 
 def index_hash(text: str) -> int:
-    """abs(hashCode), and 0 where abs stays negative.
+    """Return abs(hashCode), or 0 where abs stays negative.
 
     >>> index_hash("polygenelubricants"), index_hash("T#a") == abs(string_hash("T#a"))
     (0, True)

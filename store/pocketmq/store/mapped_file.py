@@ -1,10 +1,10 @@
 """MappedFile: one file of fixed full size, mapped into memory when it is first touched.
 
 1. The file has its full length from creation; behind the written part are zeros, mostly without blocks.
-2. A store to a mapped page without a block is a SIGBUS when the disk is full. So nothing is written
-   beyond `reserved`: reserve() gets blocks for a stretch first, and is where a full disk is noticed.
-3. Slices of `view` may outlive close() and delete(): the map goes when its last slice goes. Hence no
-   mmap.close() here, only dropped references.
+2. Writing to a mapped page without a block raises SIGBUS if the disk is full. So nothing is written beyond
+   `reserved`: reserve() allocates blocks first, and that is where a full disk is noticed.
+3. Slices of `view` may outlive close() and delete(): the map goes with its last slice. Hence no mmap.close()
+   here, only dropped references.
 4. fdatasync on the descriptor also writes pages that were changed through the map (Linux, POSIX 2008).
 Owner: the MappedFileQueue that holds it.
 """
@@ -30,7 +30,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MappedFile:
-    """`start` is the position of the file's first byte in its queue of files; `size` in bytes."""
+    """`start` is the position of the file's first byte in its sequence of files; `size` in bytes."""
 
     __slots__ = ("_descriptor", "_map", "_view", "keep_open", "path", "reserved", "size", "start")
 
@@ -48,9 +48,9 @@ class MappedFile:
     def create(
         cls, folder: str, start: int, size: int, *, keep_open: bool = False, exclusive: bool = False
     ) -> "MappedFile":
-        """A new file, full of zeros without blocks.
+        """Create a file full of zeros without blocks.
 
-        exclusive: fail when it is there already; else what is there is emptied.
+        exclusive: fail if it exists; else an existing file is emptied.
         Raises: DiskFull, StoreUnreadable.
         """
         path = os.path.join(folder, f"{start:020d}")
@@ -67,7 +67,7 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """The position behind the file's last byte."""
+        """Return the position behind the file's last byte."""
         return self.start + self.size
 
     @property
@@ -76,7 +76,7 @@ class MappedFile:
 
     @property
     def map(self) -> mmap.mmap:
-        """The whole file, writable."""
+        """Return the map of the whole file, writable."""
         if self._map is None:
             descriptor = self._open()
             try:
@@ -89,17 +89,17 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """The whole file, read-only; slices of it are no copies."""
+        """Return the whole file, read-only; slices of it are no copies."""
         if self._view is None:
             self._view = memoryview(self.map).toreadonly()
         return self._view
 
     def reserve(self, end: int, *, fill: bool = False) -> None:
-        """Blocks for everything up to `end` (in the file). Raises: DiskFull; then nothing changed.
+        """Allocate blocks up to `end` (in the file). Raises: DiskFull; then nothing has changed.
 
-        fill: write zeros there too. The first touch of a new page through the map waits for the file
-        system's journal, milliseconds long; a page that a write has brought into the cache does not.
-        Only for files that nobody else writes meanwhile: the zeros go where nothing was written yet.
+        fill: also write zeros there. The first touch of a new page through the map waits for the file
+        system's journal, milliseconds long; a page that a write brought into the cache does not. Only for
+        files that nobody else writes meanwhile: the zeros go where nothing was written yet.
         """
         end = min(end, self.size)
         if end <= self.reserved:
@@ -116,10 +116,10 @@ class MappedFile:
         self.reserved = end
 
     def populate(self, start: int, end: int) -> None:
-        """Make the pages of start..end present and writable, for the pool: without the GIL.
+        """Fault in the pages of start..end for writing, for the pool: without the GIL.
 
-        The first touch of a page by the writer costs it microseconds. Only reserved bytes may be asked
-        for. Does nothing where the kernel cannot (Linux before 5.14).
+        The writer's first touch of a page costs it microseconds. Only for reserved bytes. Does nothing
+        where the kernel does not support it (Linux before 5.14).
         """
         start -= start % mmap.PAGESIZE
         end = min(end, self.reserved) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -129,7 +129,7 @@ class MappedFile:
             _libc.madvise(ctypes.addressof(held) + start, end - start, _MADV_POPULATE_WRITE)
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes by a system call, so that a look into a file does not map it."""
+        """Read bytes by a system call, so that a look into a file does not map it."""
         if self._map is not None:
             return self._map[at : at + size]
         descriptor = self._open()
@@ -140,7 +140,7 @@ class MappedFile:
 
     @contextlib.contextmanager
     def held_open(self) -> Iterator[None]:
-        """Several reads in a row with one descriptor."""
+        """Keep one descriptor open for several reads."""
         if self.keep_open:
             yield
             return
@@ -154,11 +154,11 @@ class MappedFile:
                 self._descriptor = -1
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns. For the pool: it blocks.
+        """Sync what was written. For the pool: it blocks.
 
-        A file that was deleted in the meantime has nothing to bring to the disk.
-        Raises: OSError when the disk failed, and what it has is unknown; StoreUnreadable when the file
-        could not be opened, and nothing was tried.
+        A file that was deleted in the meantime has nothing to sync.
+        Raises: OSError if the disk failed, and its content is unknown; StoreUnreadable if the file could not
+        be opened, and nothing was tried.
         """
         descriptor = self._descriptor
         if descriptor >= 0:
@@ -176,7 +176,7 @@ class MappedFile:
             close_file(descriptor)
 
     def write_again(self, start: int, end: int) -> None:
-        """The same bytes once more: after a failed fsync the kernel takes pages for written that are not.
+        """Rewrite the same bytes: after a failed fsync the kernel may take unwritten pages for written.
 
         Holes stay holes. Raises: OSError, StoreUnreadable.
         """
@@ -192,11 +192,11 @@ class MappedFile:
             self._release(descriptor)
 
     def zero_behind(self, at: int) -> None:
-        """Everything from `at` on becomes zeros without blocks; the length stays.
+        """Zero everything from `at` on, without blocks; the length stays.
 
-        What was there is gone from the disk, too, on return: after a power cut it would be back, and
-        be taken for something that was written since. The file is never shorter meanwhile, since a lone
-        file's length tells the length of all.
+        On return it is zero on disk, too: otherwise a power cut would bring the old bytes back, which would
+        be taken for newer ones. The file is never shorter meanwhile, since a single file's length
+        determines the length of all.
         """
         descriptor = self._open()
         try:
@@ -210,7 +210,7 @@ class MappedFile:
         self.reserved = min(self.reserved, at)
 
     def _holds_something(self, descriptor: int, at: int) -> bool:
-        """Whether a byte from `at` on is not zero."""
+        """Return True if a byte from `at` on is not zero."""
         end = self.data_end(at)
         for start in range(at, end, _CHUNK):
             if os.pread(descriptor, min(_CHUNK, end - start), start).strip(b"\0"):
@@ -218,7 +218,7 @@ class MappedFile:
         return False
 
     def data_end(self, at: int) -> int:
-        """A bound for the data behind `at`: from there to the end of the file there are only holes."""
+        """Return a bound for the data behind `at`: from there to the end of the file there are only holes."""
         descriptor = self._open()
         try:
             end = at
@@ -235,7 +235,7 @@ class MappedFile:
             self._release(descriptor)
 
     def unmap(self) -> None:
-        """Drop the map; it goes when its last slice goes (invariant 3)."""
+        """Drop the map; it goes with its last slice (invariant 3)."""
         self._view = None
         self._map = None
 
@@ -269,7 +269,7 @@ class MappedFile:
 
 
 def _punch(descriptor: int, start: int, end: int) -> None:
-    """Make a hole of these bytes."""
+    """Punch a hole for these bytes."""
     how = _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE
     if _libc.fallocate(descriptor, how, start, end - start) == 0:
         return
@@ -282,7 +282,7 @@ def _punch(descriptor: int, start: int, end: int) -> None:
 
 
 def refusal(path: str, error: OSError) -> StoreError:
-    """What a failed call says about the disk: DiskFull or StoreUnreadable."""
+    """Map a failed call to DiskFull or StoreUnreadable."""
     if error.errno in _NO_ROOM:
         return DiskFull(path, os.strerror(error.errno))
     return StoreUnreadable(path, error)

@@ -1,12 +1,12 @@
-"""MappedFileQueue: a row of files of one size that together are one long array of bytes.
+"""MappedFileQueue: a sequence of files of one size that together form one long array of bytes.
 
     {folder}/%020d          the position of the file's first byte; file i of size S is i * S
 
 1. All files have the same size and follow each other without a gap; the first need not start at 0.
-2. The size is part of the store's identity: it is taken from the files, and only a new row of files
-   uses the configured one (RocketMQ instead refuses to start when they differ).
-3. The last file may be shorter: a process died while making it, or the end of the store was cut off.
-   It is extended to its full size with zeros; an empty one is removed.
+2. The size is part of the store's identity: it is taken from the files, and only a new sequence uses the
+   configured one (RocketMQ instead refuses to start if they differ).
+3. The last file may be shorter: a process died while creating it, or the end of the store was cut off. It is
+   extended to its full size with zeros; an empty one is removed.
 Owner: the CommitLog, ConsumeQueue ... that it belongs to.
 """
 
@@ -36,10 +36,10 @@ class MappedFileQueue:
         self.cut_at: int | None = None
 
     def load(self, *, file_size: int | None = None) -> None:
-        """Find the files that are there. Cost: one look at the folder, one stat a file.
+        """Find the existing files. Cost: one listing of the folder, one stat per file.
 
-        Args: file_size, when given, is what the store's own records say.
-        Raises: StoreForeign when names and sizes do not make a row of files (invariant 1).
+        Args: file_size, if given, is what the store's own records say.
+        Raises: StoreForeign if names and sizes do not form a sequence (invariant 1).
         """
         found: list[tuple[int, str, int]] = []
         try:
@@ -100,16 +100,16 @@ class MappedFileQueue:
 
     @property
     def min_position(self) -> int:
-        """The first byte that is there; 0 when there is no file."""
+        """Return the position of the first existing byte; 0 without a file."""
         return self.files[0].start if self.files else 0
 
     @property
     def end_position(self) -> int:
-        """The byte behind the last file."""
+        """Return the position behind the last file."""
         return self.files[-1].end if self.files else 0
 
     def file_at(self, position: int) -> MappedFile | None:
-        """The file that holds the byte, or None when it is deleted or not made yet."""
+        """Return the file that holds the byte, or None if it is deleted or not created yet."""
         files = self.files
         if not files:
             return None
@@ -117,7 +117,7 @@ class MappedFileQueue:
         return files[place] if 0 <= place < len(files) else None
 
     def add(self, start: int | None = None) -> MappedFile:
-        """Make the next file (the first at `start`). Raises: DiskFull, StoreUnreadable."""
+        """Create the next file (the first at `start`). Raises: DiskFull, StoreUnreadable."""
         if not self.files:
             try:
                 os.makedirs(self.folder, exist_ok=True)
@@ -131,7 +131,7 @@ class MappedFileQueue:
         return file
 
     def adopt(self, file: MappedFile) -> None:
-        """Append a file that was made ahead."""
+        """Append a file that was created ahead."""
         self.files.append(file)
 
     def cut(self, position: int) -> None:
@@ -150,7 +150,7 @@ class MappedFileQueue:
             file.close()
 
     def destroy(self) -> None:
-        """Delete every file, and the folder when nothing else is in it."""
+        """Delete every file, and the folder if nothing else is in it."""
         while self.files:
             self.files[0].delete()
             self.files.pop(0)

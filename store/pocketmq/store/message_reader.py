@@ -1,13 +1,13 @@
 """Reading one queue: statuses, next offsets, filters. Source: DefaultMessageStore.getMessage; disk.md 14.
 
-1. What a read hands out are slices of the mapped log; records that follow each other are one slice. What is
-   small and stands apart is one copy: a slice for each record costs more.
-2. The first record goes whatever its size; then count_max and size_max bound the answer.
-3. A scan stays in one queue file and looks at SCAN_MAX entries, or at RECORD_SCAN_MAX records (fewer
-   where the filter says so), at most; next_offset says where it stopped, so a filter that lets little
-   through costs few calls, not long ones.
-4. Records that this process neither wrote nor checked at its start are checked when they are read for
-   the first time (verification.py): a damaged one is skipped, never served.
+1. A read returns slices of the mapped log; adjacent records form one slice. Small records that are apart are
+   copied together: a slice for each costs more.
+2. The first record is included whatever its size; then count_max and size_max bound the result.
+3. A scan stays in one queue file and looks at no more than SCAN_MAX entries, or RECORD_SCAN_MAX records
+   (fewer if the filter says so); next_offset says where it stopped, so a filter that passes few messages
+   costs more calls, not long ones.
+4. Records that this process neither wrote nor checked at its start are checked on their first read
+   (verification.py): a damaged one is skipped, never served.
 """
 
 import struct
@@ -70,12 +70,12 @@ class EntryFilter(Protocol):
 
     @property
     def codes(self) -> frozenset[int] | None:
-        """Tags codes that pass; None: all pass."""
+        """Return the tags codes that pass; None: all pass."""
         ...
 
     @property
     def record(self) -> Callable[[memoryview], bool] | None:
-        """A second look, at the whole record; None: none is needed."""
+        """Return a second check, on the whole record; None: none is needed."""
         ...
 
 
@@ -170,9 +170,9 @@ class MessageReader:
     def _at_once(
         self, entries: memoryview, count: int, trusted: int, size_max: int
     ) -> tuple[list[bytes | memoryview], int]:
-        """The records of these entries and their size; 0 where each entry has to be looked at.
+        """Return the records of these entries and their size; 0 if each entry has to be checked.
 
-        That is where they are not all in one file, or not all go, or are not yet known to be good.
+        That is if they are not all in one file, do not all pass, or are not yet known to be good.
         """
         if count > _AT_ONCE_MAX:
             return [], 0
@@ -283,9 +283,9 @@ class MessageReader:
     def _code_behind(
         self, queue: ConsumeQueue, address: int, position: int, size: int
     ) -> int | None:
-        """The tags code of a message whose entry has an address; None when there is no such message.
+        """Return the tags code of a message whose entry has an address; None if there is no such message.
 
-        A unit that a power cut has taken is no reason to pass over the message, as RocketMQ does.
+        If a power cut took the unit, the message is not skipped, as RocketMQ would.
         """
         unit = self._unit_of(queue, address)
         if unit is not None:
@@ -305,7 +305,9 @@ class MessageReader:
         min_offset: int,
         max_offset: int,
     ) -> ReadResult:
-        """count_max counts messages; a record goes whole, also when `offset` is inside its batch."""
+        """Read a batch queue: count_max counts messages; a record is returned whole, even if `offset` is
+        inside its batch.
+        """
         codes = None if matches is None else matches.codes
         accepts = None if matches is None else matches.record
         buffers: list[bytes | memoryview] = []
@@ -350,7 +352,7 @@ def _outside(offset: int, min_offset: int, max_offset: int) -> ReadResult:
 
 
 def _matching(entries: memoryview, codes: frozenset[int] | None) -> "range | list[int]":
-    """Places of the entries whose code may be among `codes`: a first sieve over the low 32 bits.
+    """Return the places of the entries whose code may be among `codes`: a first sieve on the low 32 bits.
 
     Addresses in consumequeue_ext have a 1 as their highest bit and the following 31 bits zero; they
     pass when their low half is seen, so they are let through by a look at the high half.

@@ -1,4 +1,4 @@
-"""MessageStore: one store directory, opened: append; reads: read_store.py. What looks after it: open_store.
+"""MessageStore: appends to one opened store directory. Reads: read_store.py; maintenance: open_store.py.
 
     async with MessageStore(config, clock=SystemClock(), store_host=pack_host("127.0.0.1:10911")) as store:
         appended = store.append("TopicTest", 0, b"hello", b"TAGS\\x01tagA\\x02", 0, 0, now_ms, born_host)
@@ -7,8 +7,8 @@
 1. Everything but `async with` is a plain call on the event loop's thread: no locks, nothing awaits.
 2. A record is in the log before its entry is in the queue; both are there when append returns, and both
    survive the end of the process. SYNC_FLUSH: see flushed().
-3. When append raises, nothing was stored.
-4. Slices handed out by reads stay valid, also when their file is deleted or the store is closed.
+3. If append raises, nothing was stored.
+4. Slices returned by reads stay valid, even if their file is deleted or the store is closed.
 Owner: the Broker, in its TaskGroup; the store's own tasks live in a TaskGroup of its own.
 """
 
@@ -57,7 +57,7 @@ _SIZES = [size.to_bytes(2, "big") for size in range(4096)]
 
 
 class Appended(NamedTuple):
-    """Where a record went: position in bytes, queue_offset in entries (0 without an entry)."""
+    """Where a record was stored: position in bytes, queue_offset in entries (0 without an entry)."""
 
     position: int
     queue_offset: int
@@ -66,7 +66,7 @@ class Appended(NamedTuple):
 
 
 class AppendedBatch(NamedTuple):
-    """Where a batch's records went; queue_offset is the first one's, the others follow."""
+    """Where a batch's records were stored; queue_offset is the first one's, the others follow."""
 
     positions: Sequence[int]
     queue_offset: int
@@ -85,8 +85,9 @@ class MessageStore(ReadStore):
         store_host: bytes,
         arrivals: Arrivals | None = None,
     ) -> None:
-        """store_host: IP bytes and 4-byte port (8 or 20 bytes), as it is written into every record;
-        arrivals: who is told of new entries."""
+        """store_host: IP bytes and 4-byte port (8 or 20 bytes), as written into every record; arrivals: the
+        listener for new entries.
+        """
         super().__init__(config, clock=clock, store_host_size=len(store_host), arrivals=arrivals)
         # Counters for brokerStatus; they only grow.
         self.put_count = 0
@@ -122,7 +123,7 @@ class MessageStore(ReadStore):
         """Store one message: its record in the log, its entry in the queue.
 
         Args: born_host as IP bytes and port (8 or 20 bytes); tags_code None: from TAGS in properties.
-        A prepared or rolled-back record (sys_flag) gets no entry and queue offset 0. In
+        A half or rolled-back record (sys_flag) gets no entry and queue offset 0. In
         SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property and the clock.
         Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), MessageIllegal (MessageTooLarge).
         """
@@ -209,7 +210,7 @@ class MessageStore(ReadStore):
         return _new_tuple(Appended, (position, queue_offset, store_ms, size))
 
     def _make_special_room(self, queue: ConsumeQueue, count: int = 1) -> None:
-        """Room for what _put_special writes beside the entry, before the record is written."""
+        """Make room for what _put_special writes besides the entry, before the record is written."""
         if self._table.keeps_ext and not isinstance(queue, BatchConsumeQueue):
             ext = self._table.ext(queue, make=True)
             assert ext is not None
@@ -224,7 +225,7 @@ class MessageStore(ReadStore):
         store_ms: int,
         properties: bytes,
     ) -> None:
-        """The entry of a queue that is no plain one."""
+        """Write the entry of a queue that is not a plain one."""
         if isinstance(queue, BatchConsumeQueue):
             queue.put_batch(position, size, code, store_ms, queue.max_offset, 1)
             return
@@ -330,18 +331,18 @@ class MessageStore(ReadStore):
         return AppendedBatch(positions, first_offset, store_ms, count)
 
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
-        """Wait until the log is on the disk up to `position` (the end of a record: position + size).
+        """Wait until the log is on disk up to `position` (the end of a record: position + size).
 
-        Returns: None when it already is; else a future that many waiters share, so nobody may cancel
-        it: wait with asyncio.wait or a shield, or add a callback. It fails with FlushFailed after an
-        fsync error, and so does every later one.
+        Returns: None if it already is; else a future that many waiters share, so nobody may cancel it: wait
+        with asyncio.wait or a shield, or add a callback. It fails with FlushFailed after an fsync error, and
+        so does every later one.
         """
         if self._flush is None:
             raise StoreClosed
         return self._flush.wait_for(position)
 
     async def on_disk(self) -> None:
-        """Wait until everything appended so far is on the disk. Raises: FlushFailed, StoreClosed."""
+        """Wait until everything appended so far is on disk. Raises: FlushFailed, StoreClosed."""
         flushed = self.flushed(self._log.end)
         if flushed is not None:
             await asyncio.shield(flushed)

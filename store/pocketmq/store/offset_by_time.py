@@ -4,8 +4,8 @@
     LOWER    5.x: the first entry at or behind the time; max_offset when all are earlier
     UPPER    5.x: the last entry at or before the time; min_offset when all are later
 
-RocketMQ 4.9 picks the queue file by the file's modification time, and answers from a neighbouring file
-when that is off, as after a copy. Here the file is picked by the store times of its records.
+RocketMQ 4.9 picks the queue file by its modification time, and answers from a neighbouring file if that is
+off, as after a copy. Here the file is picked by the store times of its records.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,9 @@ def offset_by_time(
     boundary: Boundary,
     store_ms: Callable[[int], int],
 ) -> int:
-    """Args: low: the queue's min offset; store_ms: store time at an offset, -1 without a record."""
+    """Find an offset. Args: low: the queue's min offset; store_ms: store time at an offset, -1 without a
+    record.
+    """
     high = queue.max_offset
     if high <= low or store_ms(high - 1) < 0:
         # No record of the queue is left.
@@ -61,7 +63,7 @@ def _exact(
     time_ms: int,
     store_ms: Callable[[int], int],
 ) -> int:
-    """Of several entries of one time the one that RocketMQ's search by halves meets first."""
+    """Return, of several entries with the same time, the one that RocketMQ's binary search hits first."""
     per_file = queue.files.file_size // ENTRY_SIZE
     base = first // per_file * per_file
     left, right = max(low, base) - base, min(high, base + per_file) - base - 1

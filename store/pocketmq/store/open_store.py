@@ -1,8 +1,8 @@
-"""OpenStore: the files of one store directory, opened, recovered, looked after and closed again.
+"""OpenStore: opens, recovers, maintains and closes the files of one store directory.
 
-The base of MessageStore, which appends and reads; here is what happens before, beside and after that:
-lock, recovery, the background work, refusing when the disk does, deleting, and the numbers of all of it.
-Nothing here is on the way of a message. Owner: as of MessageStore.
+The base of MessageStore, which appends and reads. Here is everything around that: lock, recovery, background
+work, refusing appends when the disk fails, deleting, and figures. None of it is on the path of a message.
+Owner: as of MessageStore.
 """
 
 import asyncio
@@ -61,7 +61,9 @@ class OpenStore:
         store_host_size: int,
         arrivals: Arrivals | None = None,
     ) -> None:
-        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: told of new entries."""
+        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: the listener for new
+        entries.
+        """
         self.config = config
         self.recovery = RecoveryReport()
         self._clock = clock
@@ -135,7 +137,7 @@ class OpenStore:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Stop the background work, flush everything, say in the files that the stop was clean."""
+        """Stop the background work, flush everything, record in the files that the stop was clean."""
         for task in self._running:
             task.cancel()
         self._running = []
@@ -147,7 +149,7 @@ class OpenStore:
             self.close()
 
     def open(self) -> None:
-        """Load and recover, without background work: what `async with` does first. Blocks."""
+        """Load and recover, without background work: the first step of `async with`. Blocks."""
         try:
             os.makedirs(self._root, exist_ok=True)
         except OSError as error:
@@ -235,15 +237,15 @@ class OpenStore:
             self._table.release_idle()
 
     def flush_now(self) -> None:
-        """Bring everything to the disk, blocking: for the stop. Raises: OSError, StoreError."""
+        """Flush everything, blocking: for a stop. Raises: OSError, StoreError."""
         if self._flush is None:
             raise StoreClosed
         self._flush.flush_all_now()
 
     def close(self) -> None:
-        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never fails half-way.
+        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never stops half-way.
 
-        Whether all of it came to the disk, `closed_cleanly` says.
+        `closed_cleanly` says whether everything was flushed.
         """
         if self._flush is None:
             return
@@ -270,7 +272,7 @@ class OpenStore:
             self._lock.release()
 
     def _refuse(self, refusal: StoreNotWriteable | None) -> None:
-        """Appending stops with this error, or goes on with None (not after an fsync error)."""
+        """Stop appending with this error, or resume with None (not after an fsync error)."""
         if self._flush is None or self._flush.failed is not None:
             refusal = self._flush.failed if self._flush is not None else StoreClosed()
         elif refusal is None and self.following is not None:
@@ -282,7 +284,7 @@ class OpenStore:
     # ------------------------------------------------------------ following
 
     def follow(self) -> Following:
-        """From now on the log is a master's: nothing else is appended. Returns: what takes its bytes."""
+        """Follow a master: nothing else is appended. Returns: what receives its bytes."""
         self._log.drop_ahead()
         self.following = Following(
             self._log, self._table, self._index, self.delay_levels, self._arrivals
@@ -291,7 +293,7 @@ class OpenStore:
         return self.following
 
     def lead(self) -> None:
-        """From now on messages are appended, behind the last whole record that came."""
+        """Append messages again, behind the last whole record received."""
         following, self.following = self.following, None
         if following is not None:
             following.drop_rest()
@@ -299,7 +301,7 @@ class OpenStore:
             self._refuse(None)
 
     def cut_back(self, end: int) -> list[str]:
-        """End the log at `end`, where a record begins, since the master's is another behind it. Blocks.
+        """Truncate the log at `end`, where a record begins and the master's log diverges. Blocks.
 
         Only while the store follows. Returns: the files that keep what was cut off. Raises: OSError,
         StoreError.
@@ -322,7 +324,7 @@ class OpenStore:
         return kept
 
     def boundary_before(self, position: int) -> int:
-        """Where the last record ends that ends at or before `position`; its file's begin if none does."""
+        """Return the last record end at or before `position`; its file's beginning if there is none."""
         file = self._log.files.file_at(position)
         found = self._log.min_position if file is None else file.start
         for record in self._log.walk(found, position, check_crc=False):
@@ -333,31 +335,31 @@ class OpenStore:
 
     @property
     def log_is_empty(self) -> bool:
-        """Whether not a byte of a log is there."""
+        """Return True if there is not a byte of a log."""
         return not self._log.files.files
 
     @property
     def log_file_size(self) -> int:
-        """Bytes of each file of the log."""
+        """Return the size of each file of the log, bytes."""
         return self._log.file_size
 
     def use_log_file_size(self, size: int) -> None:
-        """The files of an empty log are to be as large as the master's."""
+        """Set the file size of an empty log, to match the master's."""
         assert self.log_is_empty
         self._log.files.file_size = size
 
     def raw(self, position: int, size_max: int) -> memoryview | None:
-        """Bytes of the log as they are, for a slave: see CommitLog.stretch."""
+        """Return raw bytes of the log, for a slave: see CommitLog.stretch."""
         return self._log.stretch(position, size_max)
 
     @property
     def writable(self) -> bool:
-        """Whether the next append is expected to succeed."""
+        """Return True if the next append is expected to succeed."""
         return self._refusal is None
 
     @property
     def refusal(self) -> StoreNotWriteable | None:
-        """Why nothing is appended now."""
+        """Return why nothing is appended now; None if it is."""
         return self._refusal
 
     def _ext_unit(self, queue: ConsumeQueue, code: int) -> ExtUnit | None:
@@ -367,7 +369,7 @@ class OpenStore:
     # ------------------------------------------------------------ deleting
 
     def topics(self) -> list[str]:
-        """Topics that have queues."""
+        """Return the topics that have queues."""
         return self._table.topics()
 
     def delete_topic(self, topic: str) -> int:
@@ -388,9 +390,9 @@ class OpenStore:
         return unused
 
     def clean_expired_consume_queues(self, keep: Collection[str]) -> int:
-        """Delete the queues, but for those of topics in `keep`, whose records are all gone from the log.
+        """Delete queues whose records are all gone from the log, except for topics in `keep`.
 
-        A queue that is deleted begins at offset 0 again. Returns: how many.
+        A deleted queue begins at offset 0 again. Returns: how many.
         """
         count = 0
         for topic in {*self._table.topics()} - {*keep, SCHEDULE_TOPIC}:
@@ -425,37 +427,37 @@ class OpenStore:
 
     @property
     def flushed_position(self) -> int:
-        """Everything in the log before is on the disk."""
+        """Return the position before which everything in the log is on disk."""
         return 0 if self._flush is None else self._flush.flushed_position
 
     @property
     def flush_behind_size(self) -> int:
-        """Bytes of the log that are not on the disk yet."""
+        """Return the bytes of the log that are not on disk yet."""
         return max(0, self._log.end - self.flushed_position)
 
     @property
     def dispatch_behind_size(self) -> int:
-        """Bytes of the log that are not in the index yet; queue entries are never behind."""
+        """Return the bytes of the log that are not in the index yet; queue entries never lag."""
         return max(0, self._log.end - self._index.indexed_position)
 
     @property
     def topic_size_max(self) -> int:
-        """Bytes that a topic's name may have."""
+        """Return the maximum size of a topic's name, bytes."""
         return self._table.topic_size_max
 
     @property
     def disk_use(self) -> float:
-        """Used share of the disk, 0..1."""
+        """Return the used share of the disk, 0..1."""
         return disk_use(self._log.files.folder)
 
     @property
     def store_ms(self) -> int:
-        """Store time of the newest record; 0 in an empty store."""
+        """Return the store time of the newest record; 0 in an empty store."""
         return self._log.store_ms
 
 
 def _batch_topics(root: str) -> set[str]:
-    """Topics of RocketMQ 5.x that say that their queues are BatchConsumeQueues."""
+    """Return the topics of RocketMQ 5.x that declare their queues as BatchConsumeQueues."""
     value = ConfigFile(os.path.join(root, "config", "topics.json")).load()
     table = value.get("topicConfigTable") if isinstance(value, dict) else None
     found: set[str] = set()

@@ -1,10 +1,9 @@
-"""Preallocation: blocks, pages and files ahead of the writer, from the pool.
+"""Preallocation: allocates blocks, pages and files ahead of the writer, from the pool.
 
-Each STEP that it has written the writer says so. Then the pool asks for blocks when less than half a
-stretch is left, makes the next pages present when the writer is fast (the first touch of a page costs the
-writer more than the whole record), and makes the next file when this one is half full. The writer never
-waits: when the pool is late it does the same itself (CommitLog.make_room). An error here is no error yet:
-the writer meets it when it gets there.
+The writer signals every STEP it has written. Then the pool allocates blocks if less than half a stretch is
+left, faults in the next pages if the writer is fast (the first touch of a page costs the writer more than the
+whole record), and creates the next file if this one is half full. The writer never waits: if the pool is late
+it does the same itself (CommitLog.make_room). Errors here are ignored: the writer will meet them itself.
 Owner: MessageStore.
 """
 
@@ -23,7 +22,7 @@ _PAGES_AHEAD = 4 * STEP
 
 
 class Preallocation:
-    """Works when the log says that it runs low."""
+    """Works when the log signals that it runs low."""
 
     def __init__(self, commit_log: CommitLog, pool: Executor) -> None:
         self._log = commit_log

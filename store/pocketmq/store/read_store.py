@@ -1,6 +1,6 @@
-"""ReadStore: what an open store is asked for: records of a queue, by position, time or key. Never waits.
+"""ReadStore: reads of an open store: records of a queue, by position, time or key. Never waits.
 
-Slices that are handed out stay valid, also when their file is deleted or the store is closed.
+Returned slices stay valid, even if their file is deleted or the store is closed.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from pocketmq.store.store_config import StoreConfig
 
 
 class QueryResult(NamedTuple):
-    """Records, and when and up to where the index was written last (0 and 0 when nothing was found)."""
+    """Records, and when and up to where the index was last written (0 and 0 if nothing was found)."""
 
     records: list[memoryview]
     index_last_ms: int
@@ -27,7 +27,7 @@ class QueryResult(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What is before a group in a queue: offsets `at` to `end`; store time of the first one, -1: none."""
+    """A group's backlog in a queue: offsets `at` to `end`; store time of the first message, -1: none."""
 
     at: int
     end: int
@@ -55,9 +55,9 @@ class ReadStore(OpenStore):
         matches: EntryFilter | None = None,
         size_max: int = 262_144,
     ) -> ReadResult:
-        """Records of a queue from `queue_offset` on; never waits.
+        """Return records of a queue from `queue_offset` on; never waits.
 
-        Returns: status, where to go on, and slices of the mapped log with whole records (disk.md 14).
+        Returns: status, next offset, and slices of the mapped log with whole records (disk.md 14).
         """
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
@@ -72,17 +72,17 @@ class ReadStore(OpenStore):
         return result
 
     def record_at(self, position: int) -> memoryview | None:
-        """The whole record that begins at `position`, checked; None if absent."""
+        """Return the whole record that begins at `position`, checked; None if absent."""
         found = self._log.entry_at(position) if position >= 0 else None
         if not isinstance(found, Entry):
             return None
         return self._log.slice(position, found.size)
 
     def message_at(self, position: int) -> memoryview | None:
-        """The record at a position that somebody outside names; None where none begins.
+        """Return the record at a position that came from outside; None if none begins there.
 
-        Ours: RocketMQ takes whatever looks like a record, also within the body of a message that somebody
-        has made for it. Here the queue entry of the record must point back at it.
+        Ours: RocketMQ accepts whatever looks like a record, even inside the body of a message forged for
+        this. Here the queue entry of the record must point back at it.
         """
         data = self.record_at(position)
         if data is None:
@@ -95,7 +95,7 @@ class ReadStore(OpenStore):
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]]:
-        """(position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
+        """Return (position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         found: list[tuple[int, int, int]] = []
         while queue is not None and len(found) < count:
@@ -106,26 +106,26 @@ class ReadStore(OpenStore):
         return found
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset that can be read; 0 for a queue that does not exist."""
+        """Return the first readable offset; 0 for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset(self._log.min_position)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The next offset to be given; 0 for a queue that does not exist."""
+        """Return the next offset to be assigned; 0 for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def is_open(self, topic: str, queue_id: int) -> bool:
-        """Whether a look at the queue costs little."""
+        """Return True if reading the queue is cheap."""
         return (topic, queue_id) in self._queues
 
     @property
     def closings(self) -> int:
-        """While this stays, a queue that is not open is as it was."""
+        """A counter: while it is unchanged, a closed queue has not changed."""
         return self._table.closings
 
     def backlog(self, topic: str, queue_id: int, offset: int) -> Backlog:
-        """Of a group that is at `offset`; the queue is not opened for good. No queue: nothing."""
+        """Return the backlog of a group at `offset`, without keeping the queue open. No queue: nothing."""
         queue = self._table.look(topic, queue_id)
         if queue is None:
             return Backlog(0, 0, -1)
@@ -134,18 +134,18 @@ class ReadStore(OpenStore):
         return Backlog(at, end, self._store_ms(queue, at) if at < end else -1)
 
     def queues(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """(topic, queue id) of every queue, or of one topic's."""
+        """Return (topic, queue id) of every queue, or of one topic's."""
         return self._table.names([topic] if topic else self._table.topics())
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time in ms of the record at an offset; -1 when there is none."""
+        """Return the store time in ms of the record at an offset; -1 if there is none."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
         return self._store_ms(queue, queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Store time in ms of the first record that can be read; -1 when there is none."""
+        """Return the store time in ms of the first readable record; -1 if there is none."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
@@ -154,7 +154,7 @@ class ReadStore(OpenStore):
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
     ) -> int:
-        """The offset that belongs to a store time (offset_by_time.py); 0 without such a queue."""
+        """Return the offset for a store time (offset_by_time.py); 0 without such a queue."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return 0
@@ -176,7 +176,7 @@ class ReadStore(OpenStore):
         return -1 if record is None else store_ms_of(record)
 
     def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
-        """What an entry's code stands for when it is an address in consumequeue_ext."""
+        """Return the unit that an entry's code addresses in consumequeue_ext."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         ext = self._table.ext(queue) if queue is not None and code <= EXT_ADDRESS_MAX else None
         return None if ext is None else ext.get(code)
@@ -184,9 +184,9 @@ class ReadStore(OpenStore):
     def query_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
-        """Records whose key has the hash of `key`, by position; store times with both ends included.
+        """Return records whose key has the hash of `key`, by position; the store times are inclusive.
 
-        As in RocketMQ other keys with the same hash are among them: the asker compares the keys.
+        As in RocketMQ, other keys with the same hash are included: the caller compares the keys.
         """
         count_max = min(count_max, self.config.max_msgs_num_batch)
         last_ms = last_position = 0

@@ -1,6 +1,6 @@
-"""StoreReader: a store on this machine that nobody needs to serve, record by record.
+"""StoreReader: reads a store on this machine, record by record, without a broker.
 
-Works beside a running broker: what is appended later is seen by follow() only. Nothing is locked or written.
+Works beside a running broker: only follow() sees what is appended later. Nothing is locked or written.
 """
 
 import mmap
@@ -32,7 +32,7 @@ class Summary:
 
 
 class StoreReader(StoreFiles[QueueFiles]):
-    """One store directory. Raises: StoreForeign when it is none."""
+    """One store directory. Raises: StoreForeign if it is not a store."""
 
     def __init__(self, root: str) -> None:
         self.root = Path(root).expanduser().resolve()
@@ -55,7 +55,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         return found
 
     def record_at(self, position: int, *, check_crc: bool = True) -> Entry | str | None:
-        """The record at a position; None when nothing is there; else what is wrong."""
+        """Return the record at a position; None if nothing is there; a text if it is bad."""
         file = self.log_file_of(position)
         if file is None:
             return None
@@ -63,14 +63,16 @@ class StoreReader(StoreFiles[QueueFiles]):
         return check_record(view, position - file.first, file.size, position, check_crc=check_crc)
 
     def bytes_at(self, position: int, size: int) -> memoryview:
-        """Bytes of a record that is known to be there."""
+        """Return the bytes of a record known to be there."""
         file = self.log_file_of(position)
         assert file is not None
         at = position - file.first
         return self._map(file)[1][at : at + size]
 
     def walk(self, position: int | None = None) -> Iterator[Entry | Damage]:
-        """Every record from `position` on; behind damage it goes on at the next record of the file."""
+        """Yield every record from `position` on; behind damage it continues at the next record
+        of the file.
+        """
         at = self.log_start if position is None else position
         while (file := self.log_file_of(at)) is not None:
             data, view = self._map(file)
@@ -93,9 +95,10 @@ class StoreReader(StoreFiles[QueueFiles]):
     def follow(
         self, position: int | None = None, *, wait: Callable[[], bool]
     ) -> Iterator[Entry | Damage]:
-        """walk(), then what a broker appends. `wait` is called at the end of the log; False ends it.
+        """Like walk(), then yield what a broker appends. `wait` is called at the end of the log; False ends
+        it.
 
-        Bytes at the end that are no record yet are asked again: they are being written.
+        Incomplete bytes at the end are read again: they are being written.
         """
         at = self.log_start if position is None else position
         while True:
@@ -117,7 +120,7 @@ class StoreReader(StoreFiles[QueueFiles]):
     # ------------------------------------------------------------ queues
 
     def entries(self, queue: QueueFiles, first: int = 0) -> Iterator[IndexEntry]:
-        """A queue's entries from offset `first` on, without those of records long deleted."""
+        """Yield a queue's entries from offset `first` on, without those of deleted records."""
         end = queue.end_index()
         for index in range(queue.at_offset(first, queue.first_index, end), end):
             entry = queue.entry(index)
@@ -126,7 +129,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         queue.close()
 
     def offsets(self, queue: QueueFiles) -> tuple[int, int]:
-        """[min, max) offset: messages whose record is still in the log. O(log n) reads."""
+        """Return [min, max) offset: messages whose record is still in the log. O(log n) reads."""
         low, high = queue.bounds(self.log_start)
         found = queue.offset_at(low, low, high), queue.offset_at(high, low, high)
         queue.close()
@@ -139,7 +142,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         return Checkpoint.load(str(self.root / "checkpoint"))
 
     def summary(self) -> Summary:
-        """See Summary; walks the last log file to find its end."""
+        """Return a summary; walks the last log file to find its end."""
         end = self.log_files[-1].first if self.log_files else 0
         for found in self.walk(end):
             end = found.position + found.size

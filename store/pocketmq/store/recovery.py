@@ -1,4 +1,4 @@
-"""Recovery: where the log ends, and entries for every record that has none.
+"""Recovery: finds the end of the log, and adds missing queue entries.
 
     last writer, last stop   checked from                                        behind a bad record
     ours, clean              a record boundary 1 MiB before the flushed end      the next good record
@@ -6,17 +6,17 @@
     RocketMQ's, clean        a record boundary 1 MiB before the queues' end      the log ends
     RocketMQ's, not clean    the file that its checkpoint points to              the log ends
 
-0. Where all that was written is there (ours; clean, or killed while the machine went on), only the queues
-   that these records name are opened: the entries of all others were flushed, or point to records before.
-   Else every queue is opened, and so they are when a record has no entry and another may point to it.
-1. Every record from there on is checked (lengths, own position, CRC of the body) and gets its entry if
-   it is missing or wrong: one way to build an entry, whether 1 or all are missing.
-2. A RocketMQ broker leaves stale records of an earlier truncation behind its end, which look intact.
-   So behind a bad record in its store nothing is believed. Our own logs have zeros there: what checks
-   out behind a bad record in them is real, and is kept.
-3. A record's header has no checksum. When a queue's entry points to a record that says it belongs
-   elsewhere, the entry is believed and the record counts as damaged: nothing is renumbered.
-4. Entries that point behind the end are dropped. Bytes that are cut off the log are kept in dropped/.
+0. If everything written is there (ours; clean, or killed while the machine kept running), only the queues
+   that these records name are opened: the entries of all others were flushed, or point to earlier records.
+   Otherwise every queue is opened; likewise if a record has no entry and another may point to it.
+1. Every record from there on is checked (lengths, own position, CRC of the body) and gets its entry if it is
+   missing or wrong: there is one way to build an entry, whether 1 or all are missing.
+2. A RocketMQ broker leaves stale records of an earlier truncation behind its end, which look intact. So
+   nothing behind a bad record in its store is trusted. Our own logs have zeros there: valid records behind a
+   bad one are real, and are kept.
+3. A record's header has no checksum. If a queue's entry points to a record that claims to belong elsewhere,
+   the entry is trusted and the record counts as damaged: nothing is renumbered.
+4. Entries that point behind the end are dropped. Bytes cut off the log are kept in dropped/.
 Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7.
 """
 
@@ -55,7 +55,7 @@ _SECTOR = 512
 
 @dataclass
 class RecoveryReport:
-    """What recovery found and did."""
+    """The findings and actions of a recovery."""
 
     checked_from: int = 0
     end: int = 0
@@ -97,9 +97,10 @@ class Recovery:
         self._ends_at_damage = False
 
     def run(self, *, follows: bool = False) -> RecoveryReport:
-        """follows: the log is a master's, so it ends where it is damaged (following.py, invariant 3).
+        """Recover. follows: the log is a master's, so it ends where it is damaged (following.py, invariant
+        3).
 
-        Raises: StoreForeign when queues are there but no log is.
+        Raises: StoreForeign if there are queues but no log.
         """
         report = self._report
         self._ends_at_damage = follows or not self._checkpoint.ours
@@ -162,7 +163,7 @@ class Recovery:
         return self._claimed_end
 
     def _boundary(self, target: int) -> int:
-        """A position at or below `target` where a record begins; near to it when the queues know one."""
+        """Return a record boundary at or below `target`, close to it if the queues know one."""
         file = self._log.files.file_at(max(target, 0))
         best = file.start if file is not None else self._log.min_position
         if best >= target:
@@ -180,7 +181,7 @@ class Recovery:
         return best
 
     def _first_file_to_check(self) -> int:
-        """RocketMQ's rule after a crash: the newest file whose first record surely was flushed."""
+        """Apply RocketMQ's rule after a crash: the newest file whose first record certainly was flushed."""
         safe_ms = surely_indexed_ms(self._checkpoint.log_ms, self._checkpoint.queue_ms)
         for file in reversed(self._log.files.files):
             first_ms = self._log.first_store_ms(file)
@@ -225,9 +226,9 @@ class Recovery:
             position = following
 
     def _torn_text(self, record: Entry) -> str | None:
-        """Why a record that checks out is not whole all the same: properties have no checksum.
+        """Return why a record that passes the checks is torn nevertheless: properties have no checksum.
 
-        Zeros from a disk sector's boundary up to the end of the record are bytes that never arrived.
+        Zeros from a disk sector's boundary to the end of the record are bytes that never arrived.
         """
         end = record.position + record.size
         cut_at = self._log.files.cut_at
@@ -244,7 +245,7 @@ class Recovery:
         return file is not None and file.size - (position - file.start) < 8
 
     def _next_good(self, position: int) -> int | None:
-        """Where the next record that checks out begins, in this file or a later one."""
+        """Return where the next valid record begins, in this file or a later one."""
         files = self._log.files
         while position < files.end_position:
             file = files.file_at(position)
@@ -322,7 +323,7 @@ class Recovery:
         return None
 
     def _means_the_same(self, queue: ConsumeQueue, record: Entry, known: int, code: int) -> bool:
-        """Whether an entry's code may stay though it is not the one that we would write."""
+        """Return True if an entry's code may stay though it is not the one we would write."""
         if known <= EXT_ADDRESS_MAX:
             ext = self._table.ext(queue)
             unit = None if ext is None else ext.get(known)
@@ -338,7 +339,9 @@ class Recovery:
     def _is_newer(
         self, queue: ConsumeQueue, offset: int, known: tuple[int, int, int], record: Entry
     ) -> bool:
-        """Whether the entry belongs to a later record of a topic that was deleted and made again."""
+        """Return True if the entry belongs to a later record, of a topic that was deleted and created
+        again.
+        """
         if known[0] <= record.position or known[1] == BLANK_SIZE:
             return False
         file = self._log.files.file_at(known[0])
@@ -352,7 +355,7 @@ class Recovery:
         )
 
     def _claim_text(self, record: Entry) -> str | None:
-        """Invariant 3: another entry points to this record, so its header is not to be believed."""
+        """Apply invariant 3: if another entry points to this record, its header is not trusted."""
         if self._whole:
             self._look_at_all()
         if record.position >= self._claimed_end:
@@ -365,9 +368,9 @@ class Recovery:
         return None
 
     def _claims(self) -> "array[int]":
-        """Positions that entries point to, from the checked part of the log on, sorted.
+        """Return the positions that entries point to, from the checked part of the log on, sorted.
 
-        Blank entries, and those that a power cut left as zeros, point to nothing; not to position 0.
+        Blank entries, and zeros left by a power cut, point to nothing; not to position 0.
         """
         found: array[int] = array("q")
         for queue in self._table.queues.values():
@@ -387,10 +390,10 @@ class Recovery:
     # ------------------------------------------------------------ the end
 
     def _mark_unflushed(self, start: int) -> None:
-        """What a process that died wrote behind its checkpoint may be in the page cache only.
+        """Mark queue and index data behind the checkpoint for flushing: it may be in the page cache only.
 
-        The next checkpoint will say that it is on the disk, so it brings it there. After a failed fsync
-        that takes writing it once more.
+        The next checkpoint will claim that it is on disk. After a failed fsync it must be written once
+        more.
         """
         for queue in self._table.queues.values():
             if queue.max_position > start:
@@ -420,7 +423,7 @@ class Recovery:
 
 
 def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
-    """An entry through the map, which recovery uses many times over."""
+    """Return an entry through the map, which recovery uses often."""
     entries = queue.entries(offset, 1)
     if entries is None:
         return None
@@ -431,9 +434,9 @@ def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
 def keep_rest(
     root: str, commit_log: CommitLog, end: int, *, size_max: int = _KEPT_MAX
 ) -> list[str]:
-    """Invariant 4: what is about to be cut off goes to files of its own, one for each of the log's.
+    """Save what is about to be cut off (invariant 4), one file for each of the log's.
 
-    Args: size_max, bytes that are kept of one file. Returns: their paths.
+    Args: size_max, bytes kept of one file. Returns: their paths.
     """
     kept: list[str] = []
     for file in commit_log.files.files:

@@ -1,17 +1,17 @@
-"""Retention: which files may go, and when. Source: CleanCommitLogService, RocketMQ 4.9.7; disk.md 16.
+"""Retention: which files are deleted, and when. Source: CleanCommitLogService, RocketMQ 4.9.7; disk.md 16.
 
-    disk use             commit log files that may go
+    disk use             commit log files to delete
     any, hour is right   older than fileReservedTime
     > 75 %, any hour     older than fileReservedTime
     > 85 %               the oldest, whatever their age
     > 90 %               the same, and nothing is appended any more
 
-1. Oldest first, at most deleteFileBatchMax a round, never the last file; the first that may not go ends
-   the round.
+1. Oldest first, at most deleteFileBatchMax per round, never the last file; the first that must stay ends the
+   round.
 2. Then queue and index files whose records are all gone, never the last of each.
 3. A file's age counts from its last write (modification time).
-4. Ours: with waitForArchive a file's age counts once an archive has it (layout.ARCHIVED). Above 85 % it goes
-   all the same: a broker that takes no messages helps nobody's archive.
+4. Ours: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above 85 % it
+   is deleted all the same: a broker that accepts no messages helps no archive.
 Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
 """
 
@@ -39,7 +39,7 @@ _HOUR_MS = 3_600_000
 
 
 def disk_use(path: str) -> float:
-    """The used share of the file system that holds `path`, 0..1, as df shows it."""
+    """Return the used share of the file system that holds `path`, 0..1, as df shows it."""
     while True:
         try:
             status = os.statvfs(path)
@@ -81,7 +81,7 @@ class Retention:
         self.measure_disk_use: Callable[[str], float] = disk_use
 
     async def round(self) -> None:
-        """Wait cleanResourceInterval, then delete what may go."""
+        """Wait cleanResourceInterval, then delete what may be deleted."""
         await asyncio.sleep(self._config.clean_resource_interval / 1000)
         gone = self.step()
         in_pool = asyncio.get_running_loop().run_in_executor
@@ -91,7 +91,7 @@ class Retention:
             self.delete_of(await in_pool(self._pool, self._table.rows))
 
     def step(self, *, manual: bool = False) -> list[MappedFile]:
-        """One round. Returns: the files that left the store; delete_left unlinks them."""
+        """Run one round. Returns: the files that left the store; delete_left unlinks them."""
         self.check_disk()
         use, config = self.disk_use, self._config
         forced = use > config.disk_space_clean_forcibly_ratio
@@ -124,7 +124,7 @@ class Retention:
         return gone
 
     def _archived_to(self) -> int:
-        """Where the archive ends in the log; 0 when there is none."""
+        """Return where the archive ends in the log; 0 if there is none."""
         try:
             with open(
                 os.path.join(os.path.dirname(self._log.files.folder), ARCHIVED), "rb"
@@ -145,9 +145,9 @@ class Retention:
             self._awaited = path
 
     def delete_left(self) -> None:
-        """Unlink what has left, oldest first: a gap would make the row of files unreadable. Blocks.
+        """Unlink removed files, oldest first: a gap would make the sequence unreadable. Blocks.
 
-        Raises: OSError; what is left then is tried again with the next round.
+        Raises: OSError; the rest is retried in the next round.
         """
         while self._leaving:
             file = self._leaving.popleft()
@@ -158,7 +158,7 @@ class Retention:
                 raise
 
     def _age_ms(self, path: str) -> int:
-        """Since the last write; a file that an operator has removed is as old as it gets."""
+        """Return the time since the last write; a file that an operator removed counts as infinitely old."""
         try:
             written_ms = os.stat(path).st_mtime_ns // 1_000_000
         except FileNotFoundError:
@@ -166,7 +166,7 @@ class Retention:
         return self._clock.now_ms() - written_ms
 
     def check_disk(self) -> None:
-        """Measure the disk, and stop or resume appending by it."""
+        """Measure the disk, and stop or resume appending accordingly."""
         self.disk_use = self.measure_disk_use(self._log.files.folder)
         full = self.disk_use > self._config.disk_space_warning_level_ratio
         if full and not self._refusing:
@@ -184,14 +184,14 @@ class Retention:
         self._refusing = full
 
     def delete_followers(self) -> None:
-        """Files of the index and of open queues whose records are not in the log any more."""
+        """Delete files of the index and of open queues whose records are no longer in the log."""
         log_min = self._log.min_position
         for queue in self._table.queues.values():
             queue.delete_before(log_min)
         self._index.delete_before(log_min)
 
     def delete_of(self, queues: list[tuple[str, int]]) -> None:
-        """The same for queues that are not open."""
+        """Do the same for closed queues."""
         for name in queues:
             queue = self._table.get(*name)
             if queue is not None:

@@ -1,12 +1,12 @@
-"""SideTasks: what goes on beside the messages survives what the disk and the peers do to it.
+"""SideTasks: background tasks that survive errors of the disk and of peers.
 
     tasks.create_task(side_tasks.repeat("retention", self.round))     a task of rounds
-    with side_tasks.attempt("topics"): ...                            a part that others do not wait for
+    with side_tasks.attempt("topics"): ...                            a part whose failure stops no others
 
 1. An OSError or an error of ours ends the round, not the task: the next round follows after `retry_ms`.
-   Anything else is a bug and goes up.
-2. `troubles` names what failed last and did not go well since; health shows it.
-3. The log has the first failure, another reason, one line a minute while it lasts, and its end.
+   Anything else is a bug and propagates.
+2. `troubles` names the tasks whose last attempt failed; health shows it.
+3. Logged are the first failure, a changed reason, one line per minute while it lasts, and its end.
 Owner: the store; the broker's own side tasks use the same one.
 """
 
@@ -28,7 +28,7 @@ _LOG_INTERVAL_MS = 60_000
 
 @dataclass(slots=True)
 class Trouble:
-    """Why a task cannot do its work; since when, by the monotonic clock; how often it was tried."""
+    """Why a task fails; since when, by the monotonic clock; how often it was tried."""
 
     reason: str
     since_ms: int
@@ -45,7 +45,7 @@ class SideTasks:
         self.troubles: dict[str, Trouble] = {}
 
     async def repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """One round of `work` after the other until cancelled; a round waits by itself."""
+        """Run `work` round by round until cancelled; a round waits by itself."""
         while True:
             well = False
             with self.attempt(name):
@@ -56,7 +56,7 @@ class SideTasks:
 
     @contextlib.contextmanager
     def attempt(self, name: str) -> Iterator[None]:
-        """What is done inside may fail (invariant 1)."""
+        """Run a block that may fail (invariant 1)."""
         try:
             yield
         except SURVIVED as error:
@@ -65,7 +65,7 @@ class SideTasks:
             self.went_well(name)
 
     def failed(self, name: str, error: Exception) -> None:
-        """It could not do its work."""
+        """Record a failure."""
         now, reason = self._monotonic_ms(), str(error)
         known = self.troubles.get(name)
         if known is None:
@@ -78,6 +78,6 @@ class SideTasks:
         log.error("a side task failed and is tried again task=%s reason=%s", name, reason)
 
     def went_well(self, name: str) -> None:
-        """It did its work."""
+        """Record a success."""
         if self.troubles and (known := self.troubles.pop(name, None)) is not None:
             log.warning("a side task goes on task=%s failures=%d", name, known.count)

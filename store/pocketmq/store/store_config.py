@@ -26,7 +26,7 @@ _FIXED = {
 
 @dataclass
 class StoreConfig(Settings):
-    """One store. File sizes of a store that exists are taken from its files."""
+    """The settings of one store. File sizes of an existing store are taken from its files."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
         name: why for why, names in _FIXED.items() for name in names.split()
@@ -248,16 +248,16 @@ class StoreConfig(Settings):
 
     @property
     def consume_queue_file_size(self) -> int:
-        """mappedFileSizeConsumeQueue rounded up to whole entries."""
+        """Return mappedFileSizeConsumeQueue rounded up to whole entries."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
 
 
 def sizes_of(root: Path) -> dict[str, Any]:
-    """The settings of file sizes with which a store was written, as its files tell them.
+    """Return the file size settings with which a store was written, as its files show them.
 
-    New files must be as large: Apache's broker does not start on a store whose files have other sizes than
-    its settings say.
-    An index file does not say how many slots it has: as with RocketMQ's own settings, one for four entries.
+    New files must have the same size: Apache's broker does not start on a store whose files differ from its
+    settings. An index file does not tell its slots: RocketMQ's default ratio is assumed, one for four
+    entries.
     """
     found: dict[str, int] = {}
     for name, folder in (

@@ -1,8 +1,8 @@
-"""lock and abort: one broker a store, and whether the last one stopped cleanly.
+"""lock and abort: one broker per store, and whether the last one stopped cleanly.
 
     lock    4 bytes "lock"; byte 0 is locked exclusively (fcntl record lock = Java's FileLock) while open
-    abort   exists while a broker runs; 4.9 leaves it empty, 5.x writes its process id, so do we, and in
-            a second line which boot of which machine the broker's writes are to be found in (memory_of)
+    abort   exists while a broker runs; 4.9 leaves it empty, 5.x writes its process id, and so do we, with a
+            second line that identifies the boot of the machine whose memory holds the writes (memory_of)
 
 A record lock belongs to the process: closing any descriptor of the file drops it, so nobody else opens it.
 Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
@@ -30,7 +30,7 @@ class StoreLock:
         self._identity = (0, 0)
 
     def acquire(self) -> None:
-        """Raises: StoreLocked, StoreUnreadable."""
+        """Take the lock. Raises: StoreLocked, StoreUnreadable."""
         path = os.path.join(self._root, "lock")
         try:
             status = os.stat(path)
@@ -61,9 +61,9 @@ class StoreLock:
 
 
 class LastStop(Enum):
-    """KILLED: all that was written is there. UNKNOWN: any part of what was not flushed may be lost.
+    """KILLED: everything written is there. UNKNOWN: any part of what was not flushed may be lost.
 
-    FORGOTTEN: as UNKNOWN, and what is there may be in memory only, while the kernel takes it for written.
+    FORGOTTEN: like UNKNOWN, and pages may be in memory only although the kernel takes them for written.
     """
 
     CLEAN = "clean"
@@ -73,9 +73,9 @@ class LastStop(Enum):
 
 
 def memory_of(file: int) -> str:
-    """Names the memory in which writes to the files beside an open one are, until the disk has them.
+    """Identify the memory that holds writes to the files beside an open one until they are on disk.
 
-    Another name means: the machine has started again meanwhile, or the files are a copy. Empty: unknown.
+    Another result means: the machine has rebooted meanwhile, or the files are a copy. Empty: unknown.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
@@ -86,13 +86,13 @@ def memory_of(file: int) -> str:
 
 
 class AbortFile:
-    """The file that says: a broker is running, or ended without saying so."""
+    """The file whose presence means: a broker is running, or has crashed."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "abort")
 
     def last_stop(self) -> LastStop:
-        """How the last broker of this store ended."""
+        """Return how the last broker of this store ended."""
         try:
             with open(self._path, encoding="ascii") as file:
                 _, _, memory = file.read(4096).partition("\n")
@@ -106,7 +106,7 @@ class AbortFile:
             return LastStop.UNKNOWN
 
     def create(self, *, whole: bool) -> None:
-        """whole: should the process be killed, its files belong together.
+        """Create the file. whole: if the process is killed, its files will be consistent.
 
         Durable on return: after a power cut a missing file would pass for a clean stop.
         """
@@ -117,7 +117,7 @@ class AbortFile:
         sync_folder(os.path.dirname(self._path))
 
     def note_failed_fsync(self) -> None:
-        """The next start is to know of it (FORGOTTEN); a disk that does not take the note is let be."""
+        """Tell the next start of a failed fsync (FORGOTTEN); errors of the disk are ignored."""
         with contextlib.suppress(OSError), open(self._path, "w", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n{_FORGOTTEN}")
 

@@ -1,7 +1,7 @@
 """The tags code of a ConsumeQueue entry, from a record's properties.
 
-The code is Java's hash of the value of TAGS, 0 without one; in SCHEDULE_TOPIC_XXXX it is the time in ms
-when the record is due: store time + the delay of its level. One place for append, rebuild and check.
+The code is Java's hash of the value of TAGS, 0 without one; in SCHEDULE_TOPIC_XXXX it is the time in ms when
+the record is due: store time + the delay of its level. Shared by append, rebuild and check.
 Source: CommitLog.checkMessageAndReturnSize, ScheduleMessageService, RocketMQ 4.9.7; disk.md 4.
 """
 
@@ -19,10 +19,7 @@ _CODES_MAX = 16_384
 
 
 def tags_code(properties: bytes) -> int:
-    """
-    >>> tags_code(b"KEYS\\x01k\\x02TAGS\\x01tagA\\x02"), tags_code(b"KEYS\\x01k")
-    (3552231, 0)
-    """
+    """>>> tags_code(b"KEYS\x01k\x02TAGS\x01tagA\x02"), tags_code(b"KEYS\x01k") (3552231, 0)"""
     # Of two equal names the last counts; a value that is empty is none, so that is looked at with care.
     _, found, rest = properties.rpartition(b"\x02TAGS\x01")
     if found:
@@ -45,7 +42,7 @@ def tags_code(properties: bytes) -> int:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """`1s 5s 1m` -> (1000, 5000, 60000): the delay of level n is at n - 1. Raises: IllegalArgument.
+    """Parse `1s 5s 1m` into (1000, 5000, 60000): the delay of level n is at n - 1. Raises: IllegalArgument.
 
     >>> parse_delay_levels("1s 5s 1m")
     (1000, 5000, 60000)
@@ -63,7 +60,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def delay_level(properties: bytes, level_max: int) -> int:
-    """The record's DELAY, at most `level_max`; 0 when it has none."""
+    """Return the record's DELAY, at most `level_max`; 0 if it has none."""
     value = get_property(properties, b"DELAY")
     try:
         level = int(value) if value is not None else 0
@@ -73,13 +70,15 @@ def delay_level(properties: bytes, level_max: int) -> int:
 
 
 def schedule_code(properties: bytes, store_ms: int, levels: Sequence[int]) -> int:
-    """The code of an entry in SCHEDULE_TOPIC_XXXX: when it is due, in ms; its tag's hash without DELAY."""
+    """Return the code of an entry in SCHEDULE_TOPIC_XXXX: when it is due, in ms; its tag's hash without
+    DELAY.
+    """
     level = delay_level(properties, len(levels))
     return store_ms + levels[level - 1] if level else tags_code(properties)
 
 
 def entry_code(topic: str, properties: bytes, store_ms: int, levels: Sequence[int]) -> int:
-    """The code of the entry of a stored record."""
+    """Return the code of a stored record's entry."""
     if topic == SCHEDULE_TOPIC:
         return schedule_code(properties, store_ms, levels)
     return tags_code(properties)

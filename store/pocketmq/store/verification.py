@@ -1,10 +1,11 @@
-"""Verification: old records are checked when they are read for the first time.
+"""Verification: old records are checked when they are first read.
 
-1. `trusted_from`: records at or behind it were written or checked by this process. Below, an entry is
-   only believed when the record it points to says the same, and the body matches its CRC.
-2. A check walks on to the end of its 64 KiB block, so each block is walked about once; what is kept is
-   one number per block that was read.
-3. An entry that is wrong is looked up again between its neighbours and repaired; the record may be fine.
+1. `trusted_from`: records at or behind it were written or checked by this process. Below, an entry is only
+   trusted if the record it points to agrees, and the body matches its CRC.
+2. A check walks on to the end of its 64 KiB block, so each block is walked about once; one number per block
+   read is kept.
+3. For a wrong entry the record is searched between its neighbours, and the entry repaired; the record may be
+   fine.
 Owner: MessageStore.
 """
 
@@ -37,7 +38,7 @@ class Verification:
         self._bad: set[int] = set()
 
     def start(self, report: RecoveryReport) -> None:
-        """Take over what recovery has checked, and where it met damage."""
+        """Take over which records recovery has checked, and where it found damage."""
         self._bad.update(damage.position for damage in report.damages)
         # Entries may point to the damaged places: then all is checked when it is read.
         self.trusted_from = report.end if report.damages else report.checked_from
@@ -45,7 +46,7 @@ class Verification:
     def entry(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
     ) -> tuple[int, int] | None:
-        """(position, size) of the record at `offset` of `queue`; None when there is no good one."""
+        """Return (position, size) of the record at `offset` of `queue`; None if there is no good one."""
         if self._says_the_same(queue, offset, position, size):
             return (position, size) if self._is_good(position) else None
         if size == BLANK_SIZE or 0 <= position < self._log.min_position:
@@ -53,7 +54,7 @@ class Verification:
         return self._repair(queue, offset)
 
     def is_good(self, position: int) -> bool:
-        """Whether a whole, undamaged record begins at `position`."""
+        """Return True if a whole, undamaged record begins at `position`."""
         return position >= self.trusted_from or self._is_good(position)
 
     def _says_the_same(self, queue: ConsumeQueue, offset: int, position: int, size: int) -> bool:

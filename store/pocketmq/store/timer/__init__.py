@@ -1,1 +1,1 @@
-"""Messages with a time of their own: the wheel, its log, and the service that delivers them."""
+"""Messages with a delivery time: the wheel, its log, and the service that delivers them."""

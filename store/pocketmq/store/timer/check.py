@@ -1,13 +1,13 @@
-"""TimerCheck: how far the timers have come. Source: TimerCheckpoint, RocketMQ 5.5.0.
+"""TimerCheck: the progress of the timers. Source: TimerCheckpoint, RocketMQ 5.5.0.
 
     config/timercheck, 4096 bytes, big-endian longs
        0  next second to deliver, ms
-       8  position in the timer log up to which log and wheel are on the disk
-      16  next offset of rmq_sys_wheel_timer to be taken in
+       8  position in the timer log up to which log and wheel are on disk
+      16  next offset of rmq_sys_wheel_timer to be read
       24  the master's
       32  data version: state, time, counter
 
-The file is written in place by one pwrite of 56 bytes: what a kill of the process leaves is whole.
+The file is written in place by one pwrite of 56 bytes: killing the process never leaves it torn.
 Owner: TimerService.
 """
 
@@ -34,24 +34,24 @@ class TimerCheck:
     version_counter: int = 0
 
     def pack(self) -> bytes:
-        """The 56 bytes, also what GET_TIMER_CHECK_POINT answers."""
+        """Return the 56 bytes, also the answer of GET_TIMER_CHECK_POINT."""
         return _FIELDS.pack(*astuple(self))
 
     @classmethod
     def unpack(cls, data: bytes) -> "TimerCheck":
-        """From a file's first bytes; all 0 when there are not enough of them."""
+        """Parse a file's first bytes; all 0 if there are not enough of them."""
         return cls(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else cls()
 
 
 class TimerCheckFile:
-    """The file, made when it is first saved."""
+    """The file, created on the first save."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor = -1
 
     def load(self) -> TimerCheck:
-        """Raises: OSError."""
+        """Read the file. Raises: OSError."""
         try:
             with open(self._path, "rb") as file:
                 return TimerCheck.unpack(file.read(_FIELDS.size))
@@ -59,7 +59,7 @@ class TimerCheckFile:
             return TimerCheck()
 
     def save(self, check: TimerCheck) -> None:
-        """It is on the disk when this returns; for the pool. Raises: OSError."""
+        """Write the file durably; for the pool. Raises: OSError."""
         if self._descriptor < 0:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             self._descriptor = open_sized(self._path, _FILE_SIZE)

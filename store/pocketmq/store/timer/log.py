@@ -1,18 +1,18 @@
-"""TimerLog: one unit for each message that waits for its time. Source: TimerLog, TimerMessageStore, 5.5.0.
+"""TimerLog: one unit for each waiting message. Source: TimerLog, TimerMessageStore, 5.5.0.
 
     timerlog/%020d, units of 52 bytes, big-endian
        0  4  size, 52
-       4  8  previous: position of the unit before it in the same second, -1: none
+       4  8  previous: position of the previous unit of the same second, -1: none
       12  4  magic: 1, | 2 it goes round once more when it is due, | 4 it recalls another message
       16  8  write time, ms, a whole second
-      24  4  delay, ms: due time less write time; negative when it came late
+      24  4  delay, ms: due time less write time; negative if it came late
       28  8  position of the waiting record in the commit log
       36  4  size of that record
       40  4  Java hashCode of the topic that it is for
       44  8  0
 
 1. A unit needs 52 + 16 free bytes in its file; else: int free bytes, long 0, int CBD43194, next file.
-2. Zeros where a unit's size should be: nothing was written there yet. Nothing is ever cut off.
+2. Zeros where a unit's size should be: nothing was written there yet. The log is never truncated.
 Owner: TimerService.
 """
 
@@ -45,19 +45,19 @@ class Unit(NamedTuple):
 
     @property
     def second(self) -> int:
-        """In which it is due, or goes round."""
+        """Return the second in which it is due, or goes round."""
         return (self.write_ms + self.delay_ms) // 1000
 
 
 class TimerLog:
-    """A row of files that only grows at its end."""
+    """A sequence of files that only grows at its end."""
 
     def __init__(self, folder: str, file_size: int) -> None:
         self._files = MappedFileQueue(folder, file_size)
         self.end = 0
 
     def load(self, from_position: int) -> None:
-        """Find the files and the end of the log, looking from a position that is known to be in it.
+        """Find the files and the end of the log, searching from a position known to be in it.
 
         Raises: StoreForeign, StoreUnreadable.
         """
@@ -70,7 +70,7 @@ class TimerLog:
 
     @property
     def begin(self) -> int:
-        """The first byte that is there."""
+        """Return the position of the first byte."""
         return self._files.min_position
 
     @property
@@ -78,7 +78,7 @@ class TimerLog:
         return self._files.file_size
 
     def append(self, unit: Unit) -> int:
-        """The position of the new unit. Raises: DiskFull."""
+        """Append a unit; return its position. Raises: DiskFull."""
         files = self._files
         file = files.file_at(self.end)
         if file is not None and file.end - self.end < UNIT_SIZE + _SPARE:
@@ -99,7 +99,7 @@ class TimerLog:
         return position
 
     def read(self, position: int) -> Unit | None:
-        """The unit that begins at a position; None if absent."""
+        """Return the unit that begins at a position; None if absent."""
         file = self._files.file_at(position) if position >= 0 else None
         if file is None or position + UNIT_SIZE > file.end:
             return None
@@ -108,7 +108,7 @@ class TimerLog:
         return unit if size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX else None
 
     def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
-        """Positions and units from a unit on to the end of the log."""
+        """Yield positions and units from a unit on to the end of the log."""
         while True:
             unit = self.read(position)
             if unit is not None:
@@ -124,7 +124,7 @@ class TimerLog:
             position = file.end
 
     def delete_before(self, min_position: int) -> int:
-        """Delete the files whose last unit is for a record that the commit log has no more.
+        """Delete the files whose last unit's record is no longer in the commit log.
 
         Returns: how many.
         """
@@ -141,7 +141,7 @@ class TimerLog:
         return count
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns; for the pool. Raises: OSError."""
+        """Sync what was written; for the pool. Raises: OSError."""
         for file in self._files.files[-2:]:
             file.sync()
 
@@ -153,10 +153,10 @@ assert _UNIT.size == UNIT_SIZE
 
 
 def unit_of(at_ms: int, write_ms: int, roll_seconds: int) -> tuple[int, int]:
-    """The second (in ms) at which a message stands that is due at `at_ms`, and its unit's magic.
+    """Return the second (in ms) in whose slot a message due at `at_ms` goes, and its unit's magic.
 
-    One that is due later than `roll_seconds` stands nearer, and goes round.
-    Source: TimerMessageStore.doEnqueue, RocketMQ 5.5.0.
+    A message due later than `roll_seconds` goes into a nearer one, and goes round. Source:
+    TimerMessageStore.doEnqueue, RocketMQ 5.5.0.
 
     >>> unit_of(5_000, 1_000, 100) == (5_000, NORMAL)
     True

@@ -1,12 +1,12 @@
-"""TimerPending: what waits for its time, by topic, and the next of it. Source: TimerMetrics, RocketMQ 5.5.0.
+"""TimerPending: the waiting messages by topic, and the next of them. Source: TimerMetrics, RocketMQ 5.5.0.
 
     config/timermetrics {"dataVersion": {...}, "timingCount": {TOPIC: {"count": n, "timeStamp": ms}}}
-                        and, ours: "logPosition", "readTimeMs": of which state of the timers it tells
+                        and, ours: "logPosition", "readTimeMs": the state of the timers it describes
 
-1. The counts are exact: the file is written at the stop and counts only for the very state that it names.
-   After a crash, or another broker, the messages that wait are counted anew, beside all else; what comes
-   and goes meanwhile is counted at once, since a slot still has its units when they are delivered.
-2. A message counts from when it is taken in until it is delivered; a recall lowers the count at once.
+1. The counts are exact: the file is written at a stop and is valid only for the state that it names. After a
+   crash, or another broker, the waiting messages are counted again in the background; those that come and go
+   meanwhile are counted at once, since a slot still has its units when they are delivered.
+2. A message counts from when it is read until it is delivered; a recall lowers the count at once.
 Owner: TimerService.
 """
 
@@ -33,9 +33,9 @@ _SECONDS_MAX = 3 * 24 * 3600
 
 
 class Waiting(NamedTuple):
-    """One message that waits. due_ms: the second in which it comes begins at OUT_MS, and is over then.
+    """One waiting message. due_ms: its second begins at OUT_MS, and it is delivered when that is over.
 
-    msg_id: of the record that waits, an offset message id.
+    msg_id: of the waiting record, an offset message id.
     """
 
     topic: str
@@ -49,14 +49,14 @@ class Waiting(NamedTuple):
 
 
 def waiting_record(store: MessageStore, position: int) -> Record | None:
-    """The timer message whose record begins here; None when there is none, or something else."""
+    """Return the timer message whose record begins here; None if there is none, or something else."""
     data = store.record_at(position)
     record = None if data is None else read_record(data, check_crc=False)
     return record if record is not None and record.topic == TIMER_TOPIC else None
 
 
 class TimerPending:
-    """Counts by topic, and looks into wheel and log."""
+    """Counts by topic, and queries of wheel and log."""
 
     def __init__(
         self, store: MessageStore, wheel: TimerWheel, timer_log: TimerLog, path: str
@@ -74,14 +74,14 @@ class TimerPending:
     # ------------------------------------------------------------ counts
 
     def add(self, record: Record, number: int, now_ms: int) -> None:
-        """One more (1) or one less (-1) waits for the topic that the record names."""
+        """Count one more (1) or one less (-1) message for the topic that the record names."""
         topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         self.counts[topic] += number
         self._changed_ms[topic] = now_ms
         self._change_count += 1
 
     def load(self, read_ms: int) -> None:
-        """Take the counts of the file, or count (1). Raises: StoreUnreadable."""
+        """Load the counts of the file, or count (1). Raises: StoreUnreadable."""
         value = self._file.load()
         if isinstance(value, dict) and self._state(read_ms).items() <= value.items():
             for topic, each in value["timingCount"].items():
@@ -92,12 +92,12 @@ class TimerPending:
         self._uncounted = self._all(read_ms, self._log.end)
 
     def count_anew(self, read_ms: int) -> None:
-        """What was counted is not so any more."""
+        """Start counting again: the counts are no longer valid."""
         self.counts.clear()
         self._uncounted = self._all(read_ms, self._log.end)
 
     def count_some(self, now_ms: int) -> bool:
-        """A piece of the count anew; False when it is done."""
+        """Continue counting for a piece; False when done."""
         if self._uncounted is None:
             return False
         piece = list(itertools.islice(self._uncounted, _COUNT_STEP))
@@ -111,11 +111,11 @@ class TimerPending:
 
     @property
     def counting(self) -> bool:
-        """Whether the counts are too low still (1)."""
+        """Return True while the counts are still too low (1)."""
         return self._uncounted is not None
 
     def save(self, read_ms: int) -> None:
-        """At the stop. Blocks."""
+        """Write the file, at a stop. Blocks."""
         if (self.counts or self._log.end) and not self.counting:
             self._file.write(ConfigFile.encode({**self.to_json(), **self._state(read_ms)}))
 
@@ -123,7 +123,7 @@ class TimerPending:
         return {"logPosition": self._log.end, "readTimeMs": read_ms}
 
     def to_json(self) -> dict[str, Any]:
-        """What GET_TIMER_METRICS answers."""
+        """Return the answer of GET_TIMER_METRICS."""
         newest = max(self._changed_ms.values(), default=0)
         return {
             "dataVersion": {"counter": self._change_count, "stateVersion": 0, "timestamp": newest},
@@ -136,9 +136,10 @@ class TimerPending:
     # ------------------------------------------------------------ the messages
 
     def next(self, read_ms: int, count: int, topic: str | None = None) -> list[Waiting]:
-        """Some that wait, the next ones first; those that go round (1 of timer.py) only if there is room.
+        """Return some waiting messages, next due first; those that go round (1 of timer.py) only if there
+        is room.
 
-        Looks at a bounded number of units: with very many that are not asked for, some may be missing.
+        Looks at a bounded number of units: with very many of other topics, some may be missing.
         """
         near: list[Waiting] = []
         far: list[Waiting] = []
@@ -164,13 +165,13 @@ class TimerPending:
         return near[:count]
 
     def _coming(self, read_ms: int) -> Iterator[Unit]:
-        """Units in the order of their seconds; of one second the newest, and so recalls, first."""
+        """Yield units in the order of their seconds; within a second newest first, and so recalls first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
             for _, unit in self._chain(slot):
                 yield unit
 
     def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
-        """The units of seconds to come that stand before a position of the log."""
+        """Yield the units of seconds to come that are before a position of the log."""
         for slot in self._wheel.written():
             if slot.second < read_ms // PRECISION_MS:
                 continue

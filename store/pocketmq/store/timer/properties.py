@@ -1,9 +1,9 @@
-"""The properties of timer messages: which time a producer names, and what a record waits with.
+"""The properties of timer messages: as requested by a producer, and as stored in the waiting record.
 
-    asked      TIMER_DELAY_SEC, else TIMER_DELAY_MS, else TIMER_DELIVER_MS (ms since 1970)
+    requested  TIMER_DELAY_SEC, else TIMER_DELAY_MS, else TIMER_DELIVER_MS (ms since 1970)
     waiting    TIMER_OUT_MS: the second in which it is due, ms; REAL_TOPIC, REAL_QID
     recall     TIMER_DEL_UNIQKEY: the message that is not to be delivered
-    delivered  TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS; TIMER_ROLL_TIMES when it went round
+    delivered  TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS; TIMER_ROLL_TIMES if it went round
 
 Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 """
@@ -18,11 +18,11 @@ ENQUEUE_MS, DEQUEUE_MS = b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"
 
 
 class TimerIllegal(MessageIllegal):
-    """A timer property that is no time, or one too far ahead."""
+    """A timer property that is not a time, or one too far ahead."""
 
 
 def has_timer(properties: bytes) -> bool:
-    """Whether a message asks to be delivered at a time and is not waiting or delivered already."""
+    """Return True if a message requests a delivery time and is not waiting or delivered already."""
     return (
         b"TIMER_D" in properties
         and get_property(properties, OUT_MS) is None
@@ -31,7 +31,7 @@ def has_timer(properties: bytes) -> bool:
 
 
 def without_timer(properties: bytes) -> bytes:
-    """The properties without a wish for a time: a delay level wins over it."""
+    """Remove the requested delivery time: a delay level takes precedence."""
     for name in (DELAY_SEC, DELAY_MS, DELIVER_MS):
         properties = remove_property(properties, name)
     return properties
@@ -71,12 +71,12 @@ def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
 
 
 def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
-    """What a recall may call a message: 5.3 writes topic+key, 5.5 the key alone."""
+    """Return the names a recall may use for a message: 5.3 writes topic+key, 5.5 the key alone."""
     return topic + b"+" + unique_key, unique_key
 
 
 def passed_on(properties: bytes, store_ms: int, now_ms: int, *, goes_round: bool) -> bytes:
-    """A waiting message's properties when it is delivered, or goes round: when it came, and when that is."""
+    """Return the properties of a waiting message that is delivered or goes round, with both times added."""
     for name, ms in ((ENQUEUE_MS, store_ms), (DEQUEUE_MS, now_ms)):
         properties = add_property(remove_property(properties, name), name, str(ms).encode())
     if goes_round:

@@ -1,24 +1,22 @@
-"""TimerService: messages that are due at any second. Source: TimerMessageStore, HookUtils, RocketMQ 5.5.0.
+"""TimerService: messages due at any second. Source: TimerMessageStore, HookUtils, RocketMQ 5.5.0.
 
 A message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS in the future waits as a record of
 rmq_sys_wheel_timer, queue 0, with TIMER_OUT_MS (its due second), REAL_TOPIC and REAL_QID. This module reads
 that queue, puts a unit into the timer log and the wheel for each record, and delivers a second's units when
-it is over: then no message is early, although TIMER_OUT_MS is cut down to a whole second.
+it is over: so no message is early, although TIMER_OUT_MS is truncated to a whole second.
 
-1. A message due later than ROLL_SECONDS, or two thirds of fileReservedTime, goes round: its unit stands at a
-   nearer second, marked ROLL, and then a new record is written for it. So no waiting record is older, and
-   retention does not reach it.
-2. A recall is a message with TIMER_DEL_UNIQKEY for the same second; it and the message that it names are
-   dropped together when the second comes. What had arrived when a second was over is taken in before that
-   second is delivered, however much it is: so no recall that was answered comes too late.
-3. timercheck tells of nothing that is not on the disk: what was taken in is in the log and the wheel, what
-   was delivered is in the commit log. So it is written once a second, after them; after a crash what came
-   since then comes again, and nothing is lost.
-4. After a crash the end of the log tells where reading the queue goes on, and the wheel is made right from
-   the log, since RocketMQ keeps the wheel in memory. A machine that lost its power may have kept slots
-   without their units: they are made anew from the whole log.
-5. A clock that ran ahead and was set right takes the next second back with it; the seconds that were
-   delivered meanwhile are emptied, so that nothing comes twice.
+1. A message due later than ROLL_SECONDS, or two thirds of fileReservedTime, goes round: its unit is in an
+   earlier second, marked ROLL, in which a new record is written. So retention reaches no waiting record.
+2. A recall is a message with TIMER_DEL_UNIQKEY for the same second; it and the message it names are dropped
+   together. What arrived before the end of a second is read before that second is delivered, however much it
+   is: so no acknowledged recall comes too late.
+3. timercheck only covers what is on disk: messages read are in the log and the wheel, delivered ones in the
+   commit log. It is written once a second, after them; a crash loses nothing, and redelivers that second.
+4. After a crash the end of the log tells where to continue reading the queue, and the wheel is corrected
+   from the log, since RocketMQ keeps the wheel in memory. A power cut may leave slots without their units:
+   they are rebuilt from the whole log.
+5. If a clock that ran ahead is set back, the next second goes back with it; slots delivered meanwhile are
+   emptied, so that nothing is delivered twice.
 6. Memory: the positions of one second's messages, 8 bytes each; everything else is in files.
 Owner: the Broker; run() in its TaskGroup.
 """
@@ -80,7 +78,7 @@ class TimerService:
         log_file_size: int = 100 << 20,
         deliver: Deliver | None = None,
     ) -> None:
-        """deliver: what stores the messages that are due; store.append when not given."""
+        """deliver: stores due messages; default store.append."""
         self._store = store
         self._clock = clock
         self._deliver: Deliver = deliver or store.append
@@ -117,7 +115,7 @@ class TimerService:
     # ------------------------------------------------------------ start and end
 
     def load(self) -> None:
-        """Open the files and make them right (4). Raises: StoreForeign, StoreUnreadable, OSError."""
+        """Open the files and correct them (4). Raises: StoreForeign, StoreUnreadable, OSError."""
         self.check = self._check_file.load()
         self._wheel.load()
         back = max(0, self.check.log_position - self._log.file_size)
@@ -131,12 +129,12 @@ class TimerService:
         self.pending.load(self.check.read_ms)
 
     def load_anew(self) -> None:
-        """The log was a master's until now, or was cut back. Raises: StoreError."""
+        """Reload: the log was a master's until now, or was cut back. Raises: StoreError."""
         self._revise()
         self.pending.count_anew(self.check.read_ms)
 
     def _revise(self) -> None:
-        """Make wheel and queue offset agree with the log behind the position that was on the disk."""
+        """Make wheel and queue offset agree with the log behind the position known to be on disk."""
         size = self._log.file_size
         begin = max(self.check.log_position // size * size - size, self._log.begin)
         last = self._cut(begin)
@@ -158,10 +156,7 @@ class TimerService:
         self.check.queue_offset = min(max(self.check.queue_offset, low), high)
 
     def _cut(self, begin: int) -> Record | None:
-        """End the log at the first unit whose record the commit log has lost.
-
-        Returns: the record of the last unit, None if absent.
-        """
+        """End the log at the first unit whose record is lost. Returns: the last unit's record, or None."""
         end = self._store.commit_log_max_position
         last: Unit | None = None
         for position, unit in self._log.walk(begin):
@@ -173,7 +168,7 @@ class TimerService:
         return None if last is None else waiting_record(self._store, last.position)
 
     def close(self) -> None:
-        """Save what can be saved, and let go of the files; what is not saved the next start makes anew."""
+        """Save what can be saved, and close the files; the next start rebuilds what is not saved."""
         with self._side_tasks.attempt("timer-sync"):
             self.sync()
             # While a second is being delivered the counts are in between: they are made anew.
@@ -184,13 +179,13 @@ class TimerService:
         self._check_file.close()
 
     def _save(self, check: TimerCheck, end: int) -> None:
-        """timercheck as it was when the log, which is on the disk, ended there (3); none without timers."""
+        """Write timercheck as of the synced end `end` of the log (3); not without timers."""
         self.check.log_position = end
         if end or check.queue_offset:
             self._check_file.save(replace(check, log_position=end))
 
     def sync(self) -> None:
-        """The same for the stop. Blocks. Raises: OSError, StoreError."""
+        """Sync at a stop, after which the store's own log is flushed. Blocks. Raises: OSError."""
         self._sync_files()
         if self._progress() != self._synced:
             # As in _sync_in_pool; the power may go during the stop, too.
@@ -200,7 +195,7 @@ class TimerService:
     # ------------------------------------------------------------ in
 
     def schedule(self, topic: str, queue_id: int, properties: bytes, out_ms: int) -> bytes:
-        """The properties with which a message is appended to TIMER_TOPIC, queue 0, instead."""
+        """Return the properties for appending a message to TIMER_TOPIC, queue 0, instead."""
         properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
         properties = add_property(properties, OUT_MS, str(out_ms).encode())
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
@@ -209,9 +204,9 @@ class TimerService:
         return properties
 
     def _enqueue(self, master: TimerCheck | None = None) -> bool:
-        """Take records from the queue into log and wheel; False when there is none.
+        """Read records from the queue into log and wheel; False if there is none.
 
-        master: while this broker follows it, what its master has taken in is taken in, and no more.
+        master: while this broker follows, read no further than its master has.
         """
         offset = self.check.queue_offset
         end = self._store.max_offset(TIMER_TOPIC, 0)
@@ -266,11 +261,11 @@ class TimerService:
         self.pending.add(record, step, write_ms)
 
     def _roll_seconds(self) -> int:
-        """How long a record may wait before it goes round (1)."""
+        """Return how long a record may wait before it goes round (1)."""
         return max(2, min(ROLL_SECONDS, self._store.config.file_reserved_time * 2400))
 
     async def follow(self, master: TimerCheck) -> None:
-        """Come as far as the master's timers, and deliver nothing. Raises: StoreError, OSError."""
+        """Catch up with the master's timers, delivering nothing. Raises: StoreError, OSError."""
         while self._enqueue(master):
             await asyncio.sleep(0)
         self.check.read_ms = max(self.check.read_ms, master.read_ms)
@@ -278,7 +273,7 @@ class TimerService:
     # ------------------------------------------------------------ out
 
     def step(self) -> int:
-        """Take what has come, deliver what is due, some hundred messages at most.
+        """Read what has arrived, deliver what is due, some hundred messages at most.
 
         Returns: ms until there may be something to do; 0: at once.
         """
@@ -296,7 +291,7 @@ class TimerService:
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 
     def _work(self) -> bool:
-        """One piece of what is to be done now; False when there is nothing."""
+        """Do one piece of the pending work; False if there is none."""
         if self._due is not None:
             self._deliver_some()
             return True
@@ -315,7 +310,7 @@ class TimerService:
         return True
 
     def _go_back(self, second_ms: int) -> None:
-        """The clock was set back (5)."""
+        """Handle a clock that was set back (5)."""
         log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
         delivered = range(second_ms // 1000, self.check.read_ms // 1000)
         for slot in self._wheel.written():
@@ -325,7 +320,7 @@ class TimerService:
         self._over_ms = 0
 
     def _dequeue(self) -> None:
-        """Go on to the next second with messages, at most to the last that is over."""
+        """Advance to the next second with messages, at most to the last that is over."""
         for _ in range(_SECONDS_STEP):
             if self.check.read_ms > self._over_ms:
                 break
@@ -336,7 +331,7 @@ class TimerService:
             self.check.read_ms += PRECISION_MS
 
     def _collect(self, slot: Slot) -> None:
-        """Gather the positions of a second, and what is recalled in it."""
+        """Collect the positions of a second, and what is recalled in it."""
         due = array("q")
         self._recalled.clear()
         at = slot.last
@@ -391,7 +386,7 @@ class TimerService:
         self.pending.add(record, 1 if is_recall else -1, self.check.read_ms)
 
     def _append(self, record: Record, *, goes_round: bool) -> None:
-        """Store a waiting message where it goes: its own topic, or once more the timers'."""
+        """Store a waiting message in its own topic, or once more in the timers'."""
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
@@ -436,7 +431,7 @@ class TimerService:
     # ------------------------------------------------------------ time
 
     async def run(self) -> None:
-        """Deliver until cancelled; the files are brought to the disk once a second."""
+        """Deliver until cancelled; the files are synced once a second."""
         await self._side_tasks.repeat("timer", self._round)
 
     async def _round(self) -> None:
@@ -472,13 +467,13 @@ class TimerService:
         self._synced = progress
 
     def _progress(self) -> tuple[int, int, int]:
-        """What timercheck has to tell: not that the time goes by, which costs nothing to find out again."""
+        """Return what timercheck must record; not the passing of time, which is cheap to find out again."""
         return self._log.end, self.check.queue_offset, self._done
 
     def _sync_files(self) -> None:
-        """Log and wheel to the disk; after an fsync error never again, as what they have is unknown.
+        """Sync log and wheel; after an fsync error never again, as their content on disk is unknown.
 
-        Then log_position stays where it is, and the next start looks at the files from there on.
+        Then log_position stays where it is, and the next start checks the files from there on.
         """
         if self._sync_error is not None:
             raise self._sync_error
@@ -494,10 +489,10 @@ class TimerService:
 
     @property
     def behind_ms(self) -> int:
-        """How far delivery is behind the clock."""
+        """Return how far delivery lags behind the clock."""
         return max(0, self._clock.now_ms() - self.check.read_ms - PRECISION_MS)
 
     @property
     def offset_behind(self) -> int:
-        """Records of the timers' queue that are not taken in yet."""
+        """Return the number of records of the timers' queue not read yet."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.check.queue_offset)

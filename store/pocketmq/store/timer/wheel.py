@@ -7,10 +7,10 @@
       24  4  number of messages; a recall lowers it by one
       28  4  magic, 0
 
-1. Slots are not cleared when their messages are delivered: one counts only when its time is the second
-   that was asked for.
-2. Written by pwrite, not through a map: a disk without room is an error here, not a SIGBUS, and what was
-   written survives the end of the process. The file is 38,707,200 bytes long, almost all of them holes.
+1. Slots are not cleared when their messages are delivered: a slot is valid only if its time is the requested
+   second.
+2. Written by pwrite, not through a map: a full disk is an error here, not a SIGBUS, and what was written
+   survives the end of the process. The file is 38,707,200 bytes long, almost all of them holes.
 Owner: TimerService.
 """
 
@@ -31,7 +31,7 @@ NONE = -1
 
 
 class Slot(NamedTuple):
-    """One second. first and last are positions in the timer log, NONE when nothing is due."""
+    """One second. first and last are positions in the timer log, NONE if nothing is due."""
 
     second: int
     first: int
@@ -40,14 +40,14 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """The file, made when it is first written."""
+    """The file, created when it is first written."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor = -1
 
     def load(self) -> None:
-        """Open the file if it is there. Raises: StoreForeign, StoreUnreadable."""
+        """Open the file if it exists. Raises: StoreForeign, StoreUnreadable."""
         try:
             self._descriptor = open_file(self._path, os.O_RDWR)
         except FileNotFoundError:
@@ -63,7 +63,7 @@ class TimerWheel:
             )
 
     def get(self, second: int) -> Slot:
-        """What is due in a second (invariant 1)."""
+        """Return what is due in a second (invariant 1)."""
         if self._descriptor < 0:
             return Slot(second, NONE, NONE, 0)
         data = os.pread(self._descriptor, _SLOT.size, second % SLOTS * _SLOT.size)
@@ -73,7 +73,7 @@ class TimerWheel:
         return Slot(second, first, last, number)
 
     def coming(self, second: int, count: int) -> Iterator[Slot]:
-        """Of the next `count` seconds those that have a unit, in their order."""
+        """Yield those of the next `count` seconds that have a unit, in order."""
         at, end = second, second + min(count, SLOTS)
         while self._descriptor >= 0 and at < end:
             place = at % SLOTS
@@ -85,7 +85,7 @@ class TimerWheel:
             at += step
 
     def written(self) -> Iterator[Slot]:
-        """Every slot that has a unit, of whatever round; what was never written is skipped."""
+        """Yield every slot that has a unit, of whatever round; what was never written is skipped."""
         at = 0
         while self._descriptor >= 0:
             try:
@@ -104,7 +104,7 @@ class TimerWheel:
             at += len(data)
 
     def put(self, slot: Slot) -> None:
-        """Raises: DiskFull, StoreUnreadable."""
+        """Write a slot. Raises: DiskFull, StoreUnreadable."""
         try:
             if self._descriptor < 0:
                 self._descriptor = open_sized(self._path, _SIZE)
@@ -114,7 +114,7 @@ class TimerWheel:
             raise refusal(self._path, error) from error
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns; for the pool. Raises: OSError."""
+        """Sync what was written; for the pool. Raises: OSError."""
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
