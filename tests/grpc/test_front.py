@@ -630,3 +630,21 @@ async def test_a_success_means_what_it_means_to_classic_clients(tmp_path: Path) 
             await slave.take(broker.parts.messages.store.commit_log_max_position)
             slave.report(slave.offset)
             assert (await sent).status.code == Code.OK
+
+
+async def test_a_broker_that_does_not_lead_says_where_to_go(tmp_path: Path) -> None:
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        await send(client, message())
+        (got,) = await receive(client)
+        replication = broker.parts.services.replication
+        await replication.stand_still()
+        refused = (await send(client, message())).status
+        assert refused.code == Code.HA_NOT_AVAILABLE
+        assert "this broker is a slave" in refused.message
+        (nothing, *_) = await client.ask_stream("ReceiveMessage", receiving())
+        assert nothing.status.code == Code.HA_NOT_AVAILABLE
+        assert await ack(client, got) == []
+        route = classes["QueryRouteRequest"](topic={"name": "T"})
+        assert (await client.ask("QueryRoute", route)).status.code == Code.HA_NOT_AVAILABLE
+        await replication.go_on_leading()
+        assert await ack(client, got) == [Code.OK]

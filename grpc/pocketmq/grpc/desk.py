@@ -102,6 +102,7 @@ class Desk:
         self, parts: Parts, config: GrpcConfig, place: Place, clients: Clients, access: Access
     ) -> None:
         self.parts = parts
+        self._store = parts.messages.store
         self.acts = Acts.of(parts)
         self.config = config
         self.place = place
@@ -118,6 +119,7 @@ class Desk:
         def handle(call: Call, data: bytes | None) -> None:
             request = parsed(asked, data or b"")
             try:
+                self.check_role()
                 if not self.access.is_open:
                     self.access.check(call, needs(request))
                 answer = service(request, self.clients.of(call), call)
@@ -147,6 +149,18 @@ class Desk:
             return error.status
 
         return {f"/{SERVICE}/{name}".encode(): Method(handle)}
+
+    def check_role(self) -> None:
+        """Refuse what a slave cannot serve: clients over gRPC write with every call. Raises: Failed."""
+        if self._store.following is not None:
+            follower = self.parts.services.replication.follower
+            master = follower.state.master if follower is not None else ""
+            where = f"its master, whose port for slaves is {master}" if master else "its master"
+            raise Failed(
+                Code.HA_NOT_AVAILABLE,
+                f"this broker is a slave and serves no clients over gRPC: they go to {where} (an Apache "
+                "broker's clients to its proxy)",
+            )
 
     def topic_of(self, resource: Any) -> str:
         """The name of a topic that may be used. Raises: Failed."""

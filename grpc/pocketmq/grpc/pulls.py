@@ -45,6 +45,7 @@ class Pulls:
         request = parsed(classes["PullMessageRequest"], data or b"")
         desk = self._desk
         try:
+            desk.check_role()
             desk.access.check(call, access.consumes_queue(request))
             client = desk.clients.of(call)
             if call.connection.is_backed_up:

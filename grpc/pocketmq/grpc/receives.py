@@ -72,6 +72,7 @@ class Receives:
         """Raises: GrpcError."""
         request = parsed(classes["ReceiveMessageRequest"], data or b"")
         try:
+            self._desk.check_role()
             self._desk.access.check(call, access.consumes_queue(request))
             client = self._desk.clients.of(call)
             ask = self._ask(request, client, call)
