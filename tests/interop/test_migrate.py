@@ -45,12 +45,15 @@ class Traffic:
     count: messages that there will be; many are small ones, and sent by eight that share the producer.
     """
 
-    def __init__(self, java: Session, namesrv: str, topic: str, group: str, count: int) -> None:
+    def __init__(
+        self, java: Session, namesrv: str, topic: str, group: str, count: int, *, tls: bool = False
+    ) -> None:
         self.topic = topic
         self.group = group
         self._java = java
         self._namesrv = namesrv
-        patient = {**QUICK, "sendMsgTimeout": 3_000}
+        self._settings = {**QUICK, "useTLS": tls}
+        patient = {**self._settings, "sendMsgTimeout": 3_000}
         self.producer: Producer = java.producer(namesrv, f"{group}-p", settings=patient)
         self._send("the first makes the topic")
         self.consumer = self._consumer()
@@ -61,7 +64,7 @@ class Traffic:
         ]
 
     def _consumer(self) -> PushConsumer:
-        settings = {**FIRST, **QUICK}
+        settings = {**FIRST, **self._settings}
         return self._java.push_consumer(self._namesrv, self.group, self.topic, settings=settings)
 
     def _send(self, body: str) -> None:
@@ -152,8 +155,9 @@ class Successor(JavaBroker):
 class Moves:
     """One broker's way from a real broker to ours, and back; its clients go on."""
 
-    def __init__(self, folder: Path, leave: ExitStack, version: str) -> None:
+    def __init__(self, folder: Path, leave: ExitStack, version: str, *, tls: bool = False) -> None:
         self._folder = folder
+        self._tls = tls
         self._leave = leave
         self._version = version
         # Several files, for a real master treats the first one in its own way.
@@ -162,6 +166,7 @@ class Moves:
             lambda: JavaBroker(folder / "java", version=version, config=small, heap="1g")
         )
         leave.callback(self.source.kill)
+        self.source.tls = tls
         self.source.start()
 
     def _migrate(self, *words: object) -> Process:
@@ -192,6 +197,7 @@ class Moves:
             self._folder / "back", version=self._version, namesrv=self.source.namesrv, heap="1g"
         )
         there.conf = self._folder / "back.conf"
+        there.tls = self._tls
         # The stop of the old broker takes the name out of the route for a moment.
         until(lambda: asyncio.run(self._found()), "the route to our broker", ignoring=PocketMQError)
         self._leave.callback(there.kill)
@@ -250,6 +256,27 @@ def test_from_rocketmq_to_us_and_back(
     pauses = [traffic.pause_ms(began_ms, ours_ms), traffic.pause_ms(ours_ms, math.inf)]
     print(f"{version} {len(traffic.producer.acks)} pauses {pauses} ms {os.getloadavg()}")  # noqa: T201
     assert count < FIGURES or (pauses[0] <= 5_000 and pauses[1] <= 15_000)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_clients_with_tls_go_both_ways(
+    tmp_path: Path,
+    java_498: Session,
+    leave: ExitStack,
+    count: int,
+    version: str,
+    topic: str,
+    group: str,
+) -> None:
+    moves = Moves(tmp_path, leave, version, tls=True)
+    traffic = Traffic(java_498, moves.source.namesrv, topic, group, count, tls=True)
+    traffic.wait_for(count // 3)
+    moves.to_us()
+    traffic.wait_for(count // 3)
+    moves.back()
+    traffic.wait_for(count // 3)
+    traffic.end(may_be_twice=True)
 
 
 @pytest.mark.reference

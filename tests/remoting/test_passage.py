@@ -1,6 +1,7 @@
 """What clients ask goes on to another server, and they stay connected."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import ConnectionLost
 from pocketmq.remoting.passage import HELD_MS, LEFT_MS, Passage
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
 
 _C = RequestCode
 HELD = 999
@@ -33,6 +35,7 @@ class Site:
         self.clock = ManualClock()
         self.asked: dict[str, list[int]] = {"here": [], "there": []}
         self.holds = False
+        self.tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -40,7 +43,7 @@ class Site:
         async with (
             self._server("here") as self.here,
             self._server("there") as self.there,
-            RemotingClient({}, clock) as self.client,
+            RemotingClient({}, clock, tls=self.tls) as self.client,
         ):
             self.at_here = await listening(self.here)
             self.at_there = await listening(self.there)
@@ -59,7 +62,8 @@ class Site:
             found.body = request.body
             return found
 
-        return RemotingServer({}, SystemClock(), default_handler=answer)
+        tls = ServerTls(TlsConfig()) if name == "here" else None
+        return RemotingServer({}, SystemClock(), default_handler=answer, tls=tls)
 
     async def ask(self, code: int = 1, body: bytes = b"") -> RemotingCommand:
         return await self.client.invoke(self.at_here, RemotingCommand(code, {}, body), 60_000)
@@ -189,3 +193,24 @@ async def test_nobody_there_ends_the_connection(site: Site) -> None:
     with pytest.raises(ConnectionLost):
         await site.ask()
     await until(lambda: not site.passage.passed)
+
+
+async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_here() -> None:
+    """The other server speaks no TLS."""
+    made = Site()
+    made.tls = client_context()
+    async with made.running():
+        made.passage.open()
+        large = bytes(300_000)
+        assert (await made.ask(body=large)).body == large
+        assert made.asked == {"here": [], "there": [1]}
+        made.passage.hold()
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(made.ask(2))
+            await until(lambda: any(each._held for each in made.passage.passed))
+            made.passage.go_on()
+        assert asking.result().remark == "there"
+        connection = made.client._connections[made.at_here]
+        made.passage.serve_here()
+        await until(lambda: connection.closed)
+        assert (await made.ask(3)).remark == "here"

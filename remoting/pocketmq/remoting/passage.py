@@ -13,11 +13,14 @@
    what it has given up does not turn up later.
 5. A client that has gone on to the other broker by itself leaves a connection behind, over which nothing
    is open: `close_left` ends it, since two connections of one client count as two members of its group.
-Owner: who makes it; `close` ends every connection. TLS does not pass: frames must be read.
+6. TLS ends here, since frames must be read: it goes on without, over connections of this server's own. A
+   client that speaks it loses its connection when this server is to answer it, and comes again.
+Owner: who makes it; `close` ends every connection.
 """
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -27,6 +30,7 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ProtocolError
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import NotAccepted, TlsLayer, layer_for
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +146,9 @@ class Passed(asyncio.Protocol):
         self._held: list[tuple[bytes, RemotingCommand | None, int]] = []
         self._heartbeat: RemotingCommand | None = None
         self._last_ms = passage.monotonic_ms()
+        # Known with its first bytes (6).
+        self._is_begun = False
+        self._tls: TlsLayer | None = None
 
     # ------------------------------------------------------------ the client
 
@@ -154,11 +161,26 @@ class Passed(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last_ms = self._passage.monotonic_ms()
         try:
-            for frame in self._decoder.feed(data):
+            for frame in self._decoder.feed(self._plain(data)):
                 self._take(frame, decode(frame))
-        except ProtocolError as error:
+        except (NotAccepted, ProtocolError, ssl.SSLError) as error:
             log.warning("connection closed: bad bytes reason=%r", str(error))
             self.close()
+
+    def _plain(self, data: bytes) -> bytes:
+        """What the client says in these bytes (6). Raises: NotAccepted, ssl.SSLError."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._tls = layer_for(data, self._passage.server.tls)
+        if self._tls is None:
+            return data
+        plain, answer, is_over = self._tls.feed(data)
+        if self._client is not None:
+            if answer:
+                self._client.write(answer)
+            if is_over:
+                self._client.close()
+        return plain
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._passage.passed.discard(self)
@@ -228,7 +250,7 @@ class Passed(asyncio.Protocol):
 
     def _answer(self, data: bytes) -> None:
         if self._client is not None:
-            self._client.write(data)
+            self._client.write(data if self._tls is None else self._tls.encrypt(data))
 
     def gone(self, there: "_There") -> None:
         """The other broker has ended the connection, or there is none to be had."""
@@ -312,7 +334,7 @@ class Passed(asyncio.Protocol):
         self._leave()
         if client is None or client.is_closing():
             return
-        if frames is None:
+        if frames is None or self._tls is not None:
             client.abort()
             return
         frames += [frame for frame, _, _ in self._held]

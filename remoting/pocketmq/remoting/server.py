@@ -53,7 +53,7 @@ class RemotingServer:
         self._default_handler = default_handler
         self._on_open = on_open
         self._on_close = on_close
-        self._tls = tls
+        self.tls = tls
         self._frame_size_max = frame_size_max
         self._idle_ms = idle_ms
         self._scan_interval_ms = scan_interval_ms
@@ -108,7 +108,11 @@ class RemotingServer:
         name = listener.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
-    def make_connection(self) -> Connection:
+    def make_plain_connection(self) -> Connection:
+        """What serves a client that comes by way of a passage: its TLS, if it has any, ended there."""
+        return self.make_connection(tls=False)
+
+    def make_connection(self, *, tls: bool = True) -> Connection:
         """What serves one client."""
         return Connection(
             self._handlers,
@@ -117,7 +121,7 @@ class RemotingServer:
             on_open=self._opened,
             on_close=self._closed,
             default_handler=self._default_handler,
-            tls=self._tls,
+            tls=self.tls if tls else None,
             shares=self.shares,
             frame_size_max=self._frame_size_max,
         )

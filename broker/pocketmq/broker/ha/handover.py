@@ -64,7 +64,7 @@ class Handover:
             server = self._server
             self._by = by
             loop = asyncio.get_running_loop()
-            self._own = await loop.create_server(server.make_connection, "127.0.0.1", 0)
+            self._own = await loop.create_server(server.make_plain_connection, "127.0.0.1", 0)
             host, port = self._own.sockets[0].getsockname()[:2]
             passage = Passage(server, f"{host}:{port}", self._node.clock.monotonic_ms)
             self._passage = passage

@@ -152,7 +152,12 @@ def outward(ours: Ours, version: str) -> Iterator[Finding]:
                 f"{len(ours.long_topics)} topics have names beyond 127 bytes, whose messages RocketMQ 4.9 "
                 f"cannot read: {', '.join(ours.long_topics[:3])}",
             )
-        yield Finding(TOLD, "clients over gRPC, pop and timers are not served by RocketMQ 4.9")
+        yield Finding(TOLD, "pop and timers are not served by RocketMQ 4.9")
+    yield Finding(
+        TOLD,
+        "clients over gRPC are not led over: this broker refuses them from the take-over on, and there they "
+        "need Apache's proxy",
+    )
     if ours.isolated:
         yield Finding(
             TOLD,
