@@ -32,8 +32,9 @@ from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.fixed_shape import learn_fixed
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
 from pocketmq.remoting.json_shape import Shaped, learn
 from pocketmq.remoting.message import MessageQueue
@@ -373,34 +374,80 @@ def test_the_short_way_stores_what_the_act_stores(
     middle = shared.store.commit_log_max_position
     ask = SendMessageHeader("pg", "T", "TBW102", 4, 1, 0, shared.clock.now_ms(), flag, text)
     shared.sends.send(ask, shared.sends.check(ask, shared.asker), body, shared.asker)
-    end = shared.store.commit_log_max_position
     both = [shared.store.record_at(position) for position in (begin, middle)]
     one, two = (read_record(each) for each in both if each is not None)
     assert one == two._replace(queue_offset=one.queue_offset, position=one.position)
-    _quick_way_stores_it_too(shared, short, ext, body, connection)
-    third = shared.store.record_at(end)
-    if third is not None:
-        three = read_record(third)
-        assert one == three._replace(queue_offset=one.queue_offset, position=one.position)
+    # Cut by the text of another header, and by place, in either encoding.
+    for first, encoding in (
+        ({**ext, "i": "a\x01b"}, Encoding.JSON),
+        (ext, Encoding.JSON),
+        (ext, Encoding.ROCKETMQ),
+    ):
+        end = shared.store.commit_log_max_position
+        code = RequestCode.SEND_MESSAGE_V2
+        pair = (
+            RemotingCommand(code, first, b"", 1, encoding=encoding),
+            RemotingCommand(code, ext, body, 2, encoding=encoding),
+        )
+        _quick_way_stores_it_too(shared, short, pair, connection)
+        third = shared.store.record_at(end)
+        if third is not None:
+            three = read_record(third)
+            assert one == three._replace(queue_offset=one.queue_offset, position=one.position)
 
 
 def _quick_way_stores_it_too(
     shared: Site,
     short: SendMessageProcessor,
-    ext: dict[str, str],
-    body: bytes,
+    pair: tuple[RemotingCommand, RemotingCommand],
     connection: Connection,
 ) -> None:
-    """The header cut by the shape of another; what that does not take has stored nothing."""
+    """The header of the second cut by the shape of the first; what that does not take has stored nothing."""
     handler = short.handlers()[RequestCode.SEND_MESSAGE_V2]
     assert isinstance(handler, Shaped)
-    frame = encode(RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**ext, "i": "a\x01b"}, b"", 1))[4:]
-    shape = learn(frame, decode(frame), handler)
+    first, second = (encode(each)[4:] for each in pair)
+    shape = learn(first, decode(first), handler)
     assert shape is not None
     before = shared.store.commit_log_max_position
-    frame = encode(RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body, 2))[4:]
-    reply = shape.answer(frame, connection)
+    reply = shape.answer(second, connection)
     if reply is None:
         assert shared.store.commit_log_max_position == before
     else:
         assert decode(reply[4:]).opaque == 2
+
+
+@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.ROCKETMQ])
+def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
+    """The keys of two messages differ, and nothing is parsed."""
+    connection = open_connection(shared.clock)
+    connection.peer_host = shared.asker.host
+    short = SendMessageProcessor(shared.parts.node, shared.parts.messages, shared.sends)
+    ext = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1790000000000"}
+    ext |= {
+        "h": "0",
+        "i": "UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02",
+        "j": "0",
+        "m": "false",
+    }
+    other = {**ext, "e": "0", "i": ext["i"].replace("7F01", "7F02")}
+    code = RequestCode.SEND_MESSAGE_V2
+    short.send_v2(RemotingCommand(code, ext), connection)
+    first, second = (
+        encode(RemotingCommand(code, fields, b"body", opaque, encoding=encoding))[4:]
+        for fields, opaque in ((ext, 8), (other, 9))
+    )
+    handler = short.handlers()[code]
+    assert isinstance(handler, Shaped)
+    assert handler.by_place is not None
+    shape = learn_fixed(first, decode(first), handler.by_place)
+    assert shape is not None
+    at = shared.store.commit_log_max_position
+    reply = shape.answer(second, connection)
+    assert reply is not None
+    assert (decode(reply[4:]).opaque, decode(reply[4:]).encoding) == (9, encoding)
+    stored = shared.store.record_at(at)
+    assert stored is not None
+    assert read_record(stored).properties.startswith(
+        b"UNIQ_KEY\x017F02\x02TAGS\x01A\x02CLUSTER\x01"
+    )
+    assert shared.store.entries("T", 0, shared.store.max_offset("T", 0) - 1, 1)[0][2] == 65

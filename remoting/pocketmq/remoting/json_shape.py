@@ -7,6 +7,8 @@
 2. A value must hold no quotation mark: `Shaped.quick` sees to it, by `text_of`, or because it knows what the
    value may be. So what is found is what a parser would find.
 3. What does not fit is parsed. A shape belongs to one connection, and is learnt from a parsed header.
+4. Where the handler wants it, a header of a size that came before is first cut by place (fixed_shape.py);
+   ROCKETMQ headers are cut in that way only.
 """
 
 import struct
@@ -14,11 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pocketmq.remoting import json_codec
-from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.command import RemotingCommand, decode
+from pocketmq.remoting.fixed_shape import ByPlace, FixedShape, learn_fixed
 
 # Beyond this many headers that did not fit, a connection learns from some of them only.
 EAGER_MISSES = 8
 LEARN_EVERY = 64
+# Sizes of headers that are cut by place; a client has a few.
+_FIXED_MAX = 64
 _OPAQUE_MAX = "2147483647"
 _MARK = struct.Struct(">I").unpack_from
 
@@ -38,11 +43,13 @@ class Shaped:
         fields: Sequence[str],
         admit: Callable[[RemotingCommand], object],
         quick: Callable[[Any, list[str], bytes, Any], bytes | None],
+        by_place: ByPlace | None = None,
     ) -> None:
         self.handle = handle
         self.fields = tuple(fields)
         self.admit = admit
         self.quick = quick
+        self.by_place = by_place
 
     def __call__(self, request: RemotingCommand, connection: Any) -> Any:
         return self.handle(request, connection)
@@ -64,11 +71,20 @@ class JsonShape:
         self._between = list(zip(slots[:-1], pieces[1:-1], strict=True))
         self._last_slot = slots[-1]
         self._count = len(slots)
+        # By the first word of a frame: encoding and size of the header.
+        self._fixed: dict[int, FixedShape] = {}
+        self._fixed_misses = 0
 
     def answer(self, frame: bytes, connection: Any) -> bytes | None:
         """What `quick` gives for a frame (without its length word); None for one of another shape."""
+        mark: int = _MARK(frame)[0]
+        fixed = self._fixed.get(mark)
+        if fixed is not None:
+            reply = fixed.answer(frame, connection)
+            if reply is not None:
+                return reply
         # The top byte is the encoding, 0 for JSON.
-        end: int = 4 + _MARK(frame)[0]
+        end = 4 + mark
         if end > len(frame):
             return None
         try:
@@ -91,26 +107,53 @@ class JsonShape:
             return None
         if len(opaque) == 10 and opaque > _OPAQUE_MAX:
             return None
-        return self._quick(self.common, values, frame[end:], connection)
+        reply = self._quick(self.common, values, frame[end:], connection)
+        if reply is not None and self.handler.by_place is not None:
+            self._fixed_misses += 1
+            if is_time_to_learn(self._fixed_misses):
+                self.learn_fixed(frame, decode(frame))
+        return reply
+
+    def learn_fixed(self, frame: bytes, request: RemotingCommand) -> None:
+        """Cut headers like this one by place from now on, if they can be."""
+        way = self.handler.by_place
+        fixed = None if way is None else learn_fixed(frame, request, way)
+        if fixed is not None:
+            if len(self._fixed) >= _FIXED_MAX:
+                self._fixed.clear()
+            self._fixed[_MARK(frame)[0]] = fixed
 
 
 def learn_again(
     known: JsonShape | None, misses: int, frame: bytes, request: RemotingCommand, handler: Shaped
 ) -> JsonShape | None:
     """The shape to go on with after so many requests that did not fit the known one."""
-    if misses <= EAGER_MISSES or not misses % LEARN_EVERY:
-        return learn(frame, request, handler) or known
-    return known
+    if not is_time_to_learn(misses):
+        return known
+    if known is not None and frame[0] and known.handler is handler:
+        known.learn_fixed(frame, request)
+        return known
+    return learn(frame, request, handler) or known
+
+
+def is_time_to_learn(misses: int) -> bool:
+    """Rarely where shapes change all the time, so that it costs nothing there."""
+    return misses <= EAGER_MISSES or not misses % LEARN_EVERY
 
 
 def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape | None:
     """The shape of this request; None if it has none, or its handler admits none."""
     ext = request.ext
-    if frame[0] or request.flag or ext is None or request.opaque < 1:
+    if request.flag or ext is None or request.opaque < 1:
         return None
     common = handler.admit(request)
     if common is None:
         return None
+    if frame[0]:
+        # Begins as no JSON header does.
+        shape = JsonShape(handler, request.code, common, ["\0", "\0"], [0])
+        shape.learn_fixed(frame, request)
+        return shape
     try:
         header = frame[4 : 4 + _MARK(frame)[0]].decode()
         places = _places(header, request.opaque, ext, handler.fields)
@@ -124,7 +167,9 @@ def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape 
     pieces.append(header[at:])
     if any("\\" in piece for piece in pieces) or pieces[-1][:1].isdigit():
         return None
-    return JsonShape(handler, request.code, common, pieces, [slot for _, _, slot in places])
+    shape = JsonShape(handler, request.code, common, pieces, [slot for _, _, slot in places])
+    shape.learn_fixed(frame, request)
+    return shape
 
 
 def _places(

@@ -32,6 +32,11 @@ def tags_code(properties: bytes) -> int:
         value = get_property(properties, b"TAGS") or b""
         if not value:
             return 0
+    return value_code(value)
+
+
+def value_code(value: bytes) -> int:
+    """The code of this tag."""
     code = _codes.get(value)
     if code is None:
         if len(_codes) >= _CODES_MAX:

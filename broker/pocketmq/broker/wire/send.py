@@ -2,54 +2,45 @@
 
 1. A plain message to a known topic takes the short path (`_put`): no header object, no dictionary of
    properties, a response made from a template. A header like the previous one is not even parsed
-   (`_quick`). Everything else takes `_send_checked`, which calls the act.
+   (`_quick`, `_quick_alike`). Everything else takes `_send_checked`, which calls the act.
 2. MSG_REGION and TRACE_ON are in every response; for clients of 5.x they are stored too, as 5.x brokers do,
    since 5.x consumers trace nothing without them.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, SentBatch, store_refusal
-from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.stats import PutCounter
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers
+from pocketmq.broker.wire.plain_send import (
+    Alike,
+    Plain,
+    Target,
+    plain_batch,
+    plain_v1,
+    plain_v2,
+    stored_properties,
+    template_of,
+)
 from pocketmq.broker.wire.send_answer import SendAnswers
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
+from pocketmq.remoting.fixed_shape import ByPlace
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.json_shape import Shaped, text_of
-from pocketmq.remoting.message_codec import get_property, remove_property
 from pocketmq.store import StoreError
+from pocketmq.store.tags_code import value_code
 
 log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
-
-
-class _Target:
-    """A topic as the short path needs it: its queue count, and a counter per queue."""
-
-    __slots__ = ("counters", "queue_count")
-
-    def __init__(self, queue_count: int) -> None:
-        self.queue_count = queue_count
-        self.counters: list[PutCounter | None] = [None] * queue_count
-
-
-class _Plain(NamedTuple):
-    """What plain messages have in common; as_five: a client of 5.x sent them."""
-
-    code: RequestCode
-    sys_flag: int
-    flag: int
-    as_five: bool
 
 
 class SendMessageProcessor:
@@ -67,15 +58,18 @@ class SendMessageProcessor:
         self._latencies = messages.stats.latencies
         self._monotonic_ms = node.clock.monotonic_ms
         self._kept = KeptAnswers(node, messages)
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, Target] = {}
         self.forget_targets()
 
     def handlers(self) -> dict[int, Handler]:
+        v1, v2 = self._by_place(_FIELDS_V1, plain_v1), self._by_place(_FIELDS_V2, plain_v2)
         return {
-            RequestCode.SEND_MESSAGE: Shaped(self.send_v1, _FIELDS_V1, _plain_v1, self._quick),
-            RequestCode.SEND_MESSAGE_V2: Shaped(self.send_v2, _FIELDS_V2, _plain_v2, self._quick),
+            RequestCode.SEND_MESSAGE: Shaped(self.send_v1, _FIELDS_V1, plain_v1, self._quick, v1),
+            RequestCode.SEND_MESSAGE_V2: Shaped(
+                self.send_v2, _FIELDS_V2, plain_v2, self._quick, v2
+            ),
             RequestCode.SEND_BATCH_MESSAGE: Shaped(
-                self.send_batch, _FIELDS_V2, _plain_batch, self._quick_batch
+                self.send_batch, _FIELDS_V2, plain_batch, self._quick_batch
             ),
         }
 
@@ -86,7 +80,7 @@ class SendMessageProcessor:
         region = self._config.region_id
         self.answer_ext = {"MSG_REGION": region, "TRACE_ON": trace}
         self._answers = SendAnswers(self._host, self.answer_ext)
-        self._cluster_as_five = self._cluster + self._acts.traced()
+        self._more = self._cluster, self._cluster + self._acts.traced()
 
     async def drain(self) -> None:
         """Wait for the flushes that responses are parked for; used when the broker stops."""
@@ -103,7 +97,7 @@ class SendMessageProcessor:
             text = ext["i"]  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        plain = _plain_v2(request)
+        plain = plain_v2(request)
         return self._send(request, connection, topic, queue_id, born_ms, text, plain)
 
     def send_v1(self, request: RemotingCommand, connection: Connection) -> Reply:
@@ -116,7 +110,7 @@ class SendMessageProcessor:
             text = ext["properties"]  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        plain = _plain_v1(request)
+        plain = plain_v1(request)
         return self._send(request, connection, topic, queue_id, born_ms, text, plain)
 
     def _send(
@@ -127,7 +121,7 @@ class SendMessageProcessor:
         queue_id: int,
         born_ms: int,
         text: str,
-        plain: "_Plain | None",
+        plain: "Plain | None",
     ) -> Reply:
         """Append and answer, if neither header nor properties require anything special."""
         if plain is None:
@@ -145,7 +139,7 @@ class SendMessageProcessor:
         return reply
 
     def _quick(
-        self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
+        self, plain: "Plain", values: list[str], body: bytes, connection: Connection
     ) -> bytes | None:
         """Like `_send`, for a request whose header was not parsed (remoting.json_shape)."""
         topic, queue, born, properties, number = values
@@ -163,6 +157,54 @@ class SendMessageProcessor:
             return self._kept.park(plain.code, connection, end, reply) or b""
         return reply
 
+    def _by_place(self, fields: Sequence[str], admit: Callable[[RemotingCommand], Any]) -> ByPlace:
+        """Return how single messages are answered whose headers are cut by place (remoting.fixed_shape)."""
+        topic, queue, born, properties = fields
+
+        def fix(request: RemotingCommand, names: Sequence[str]) -> Alike | None:
+            plain, ext = admit(request), request.ext or {}
+            target = self._targets.get(ext[topic])
+            if plain is None or target is None:
+                return None
+            more, text = self._more[plain.as_five], ext[properties]
+            kept = stored_properties(text, more, as_five=plain.as_five)
+            template = None if kept is None else template_of(kept[0], names, wait=kept[1])
+            if template is None:
+                return None
+            answer = self._answers.one_binary if request.encoding else self._answers.one_json
+            return Alike(plain, ext[topic], target, answer, template)
+
+        return ByPlace((queue, born), properties, fix, self._quick_alike)
+
+    def _quick_alike(
+        self,
+        alike: Alike,
+        values: tuple[bytes, ...],
+        opaque: int,
+        body: bytes,
+        connection: Connection,
+    ) -> bytes | None:
+        """Like `_quick`, for a message whose header is like another in all but these values."""
+        plain, topic, target, answer, (text, tag_at, code, wait) = alike
+        if self._targets.get(topic) is not target:
+            return None
+        try:
+            queue_id = int(values[0])
+            if not 0 <= queue_id < target.queue_count:
+                return None
+            place, properties = (topic, queue_id, int(values[1])), values[2:]
+            if tag_at >= 0:
+                code = value_code(properties[tag_at])
+            text %= properties
+            put = self._append_plain(target, place, body, text, plain, connection, wait, code)
+        except (ValueError, StoreError):
+            return None
+        position, queue_offset, end = put
+        reply = answer(opaque, position, queue_id, queue_offset)
+        if end:
+            return self._kept.park(plain.code, connection, end, reply) or b""
+        return reply
+
     def _put(
         self,
         topic: str,
@@ -170,37 +212,35 @@ class SendMessageProcessor:
         born_ms: int,
         text: str,
         body: Buffer,
-        plain: "_Plain",
+        plain: "Plain",
         peer: Connection,
     ) -> tuple[int, int, int] | None:
         """Return position, queue offset, and the end that the response waits for, or 0; None, with nothing
         done, if this is no plain message to a known topic. Raises: StoreError.
         """
         target = self._targets.get(topic)
-        if (
-            target is None
-            or not 0 <= queue_id < target.queue_count
-            or "DELAY\x01" in text
-            or "TRAN_MSG\x01" in text
-            or "CLUSTER\x01" in text
-            or "POP_CK\x01" in text
-            or "TIMER_D" in text
-        ):
+        if target is None or not 0 <= queue_id < target.queue_count:
             return None
-        wait = True
-        # Where the official client puts WAIT=true, most of the time.
-        size = len(text)
-        text = text.replace("\x02WAIT\x01true\x02", "\x02", 1)
-        if "WAIT\x01" in text:
-            if len(text) != size or text.count("WAIT\x01") > 1:
-                # Named twice: no client's map does that, and the act knows what it means.
-                return None
-            text, wait = _without_wait(text)
-        if not text or (plain.as_five and "MSG_REGION\x01" in text):
+        kept = stored_properties(text, self._more[plain.as_five], as_five=plain.as_five)
+        if kept is None:
             return None
-        properties = text.encode()
-        more = self._cluster_as_five if plain.as_five else self._cluster
-        properties += more if properties[-1] != 2 else more[1:]
+        properties, wait = kept
+        place = topic, queue_id, born_ms
+        return self._append_plain(target, place, body, properties, plain, peer, wait, None)
+
+    def _append_plain(
+        self,
+        target: Target,
+        place: tuple[str, int, int],
+        body: Buffer,
+        properties: bytes,
+        plain: Plain,
+        peer: Connection,
+        wait: bool,
+        code: int | None,
+    ) -> tuple[int, int, int]:
+        """See _put; code: of the tag, None: it is among the properties. Raises: StoreError."""
+        topic, queue_id, born_ms = place
         position, queue_offset, _, size = self._append(
             topic,
             queue_id,
@@ -210,6 +250,9 @@ class SendMessageProcessor:
             plain.sys_flag,
             born_ms,
             peer.peer_host,
+            0,
+            0,
+            code,
         )
         counter = target.counters[queue_id]
         if counter is None:
@@ -233,7 +276,7 @@ class SendMessageProcessor:
             queue_id, born_ms = int(ext["e"]), int(ext["g"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
-        plain = _plain_batch(request)
+        plain = plain_batch(request)
         if plain is None or not self._has_queue(topic, queue_id):
             return self._send_checked(request, connection)
         text = ext.get("i") or ""  # type: ignore[union-attr]
@@ -246,7 +289,7 @@ class SendMessageProcessor:
         return self._when_kept(request, connection, sent.end, reply)
 
     def _quick_batch(
-        self, plain: "_Plain", values: list[str], body: bytes, connection: Connection
+        self, plain: "Plain", values: list[str], body: bytes, connection: Connection
     ) -> bytes | None:
         """Like `send_batch`, for a request whose header was not parsed."""
         topic, queue, born, properties, number = values
@@ -338,7 +381,7 @@ class SendMessageProcessor:
         if topic not in self._targets:
             count = self._acts.plain_queue_count(topic)
             if count is not None:
-                self._targets[topic] = _Target(count)
+                self._targets[topic] = Target(count)
 
     # ------------------------------------------------------------ answers
 
@@ -371,64 +414,5 @@ def parse_send(request: RemotingCommand) -> SendAsk:
     return SendMessageV2Header.parse(request.ext)
 
 
-def _plain_v2(request: RemotingCommand) -> "_Plain | None":
-    ext = request.ext or {}
-    if ext.get("m") == "true" or ext.get("j", "0") != "0":
-        return None
-    return _plain(request, ext.get("f", ""), ext.get("h", ""))
-
-
-def _plain_batch(request: RemotingCommand) -> "_Plain | None":
-    ext = request.ext or {}
-    # The flags are those of the messages.
-    return _plain(request, ext.get("f", ""), "0") if ext.get("j", "0") == "0" else None
-
-
-def _plain_v1(request: RemotingCommand) -> "_Plain | None":
-    ext = request.ext or {}
-    if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":
-        return None
-    return _plain(request, ext.get("sysFlag", ""), ext.get("flag", ""))
-
-
-def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "_Plain | None":
-    """Return what similar plain messages have in common; None if the flags are not numbers."""
-    as_five = request.version >= Version.V5_0_0_SNAPSHOT
-    # Most messages have neither flag: a comparison is cheaper than a conversion.
-    if sys_flag == "0" and flag == "0":
-        return _WITHOUT_FLAGS[request.code, as_five]
-    try:
-        code = RequestCode(request.code)
-        return _Plain(code, int(sys_flag) & ~HOST_V6_FLAGS, int(flag), as_five)
-    except ValueError:
-        return None
-
-
-def _without_wait(text: str) -> tuple[str, bool]:
-    """Return the properties without WAIT, and whether it was absent or true.
-
-    >>> _without_wait("KEYS\\x01k\\x02WAIT\\x01true")
-    ('KEYS\\x01k', True)
-    >>> _without_wait("WAIT\\x01false\\x02KEYS\\x01k\\x02")
-    ('KEYS\\x01k\\x02', False)
-    >>> _without_wait("XWAIT\\x01true")
-    ('XWAIT\\x01true', True)
-    """
-    if text.endswith("\x02WAIT\x01true"):
-        return text[:-10], True
-    properties = text.encode()
-    wait = get_property(properties, b"WAIT") in (None, b"true")
-    return remove_property(properties, b"WAIT").decode(), wait
-
-
-_WITHOUT_FLAGS: dict[tuple[int, bool], _Plain] = {
-    (code, as_five): _Plain(code, 0, 0, as_five)
-    for code in (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-    )
-    for as_five in (False, True)
-}
 _FIELDS_V1 = ("topic", "queueId", "bornTimestamp", "properties")
 _FIELDS_V2 = ("b", "e", "g", "i")

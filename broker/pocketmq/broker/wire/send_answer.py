@@ -54,20 +54,24 @@ class SendAnswers:
         if encoding == _JSON:
             return self.one_json(request.opaque, position, queue_id, queue_offset)
         if encoding == _ROCKETMQ:
-            fields = self._binary_one % (
-                position,
-                len(str(queue_id)),
-                queue_id,
-                len(str(queue_offset)),
-                queue_offset,
-            )
-            return _binary(request.opaque, fields)
+            return self.one_binary(request.opaque, position, queue_id, queue_offset)
         return self._other(request, f"{self._host}{position:016X}", queue_id, queue_offset)
 
     def one_json(self, opaque: int, position: int, queue_id: int, queue_offset: int) -> bytes:
         """Return the response to a single message with this opaque, in JSON."""
         header = self._json_one % (position, queue_id, queue_offset, opaque)
         return _HEAD.pack(len(header) + 4, len(header)) + header
+
+    def one_binary(self, opaque: int, position: int, queue_id: int, queue_offset: int) -> bytes:
+        """The same with a ROCKETMQ header."""
+        fields = self._binary_one % (
+            position,
+            len(str(queue_id)),
+            queue_id,
+            len(str(queue_offset)),
+            queue_offset,
+        )
+        return _binary(opaque, fields)
 
     def batch(
         self, request: RemotingCommand, positions: Sequence[int], queue_id: int, queue_offset: int

@@ -1,0 +1,168 @@
+"""What a plain message is: one that needs no look at anything but its queue; and what many of them share."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.stats import PutCounter
+from pocketmq.remoting.codes import RequestCode, Version
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message_codec import get_property, remove_property
+from pocketmq.store.tags_code import tags_code
+
+
+class Target:
+    """A topic as the short path needs it: its queue count, and a counter per queue."""
+
+    __slots__ = ("counters", "queue_count")
+
+    def __init__(self, queue_count: int) -> None:
+        self.queue_count = queue_count
+        self.counters: list[PutCounter | None] = [None] * queue_count
+
+
+class Plain(NamedTuple):
+    """What plain messages have in common; as_five: a client of 5.x sent them."""
+
+    code: RequestCode
+    sys_flag: int
+    flag: int
+    as_five: bool
+
+
+class Template(NamedTuple):
+    """Properties of which some values differ from message to message.
+
+    text: with %b for each of these; tag_at: which of them is the tag, -1: code is that of all messages; wait:
+    whether the sender waits for what the broker promises.
+    """
+
+    text: bytes
+    tag_at: int
+    code: int
+    wait: bool
+
+
+class Alike(NamedTuple):
+    """What plain messages have in common whose headers were cut by place.
+
+    It ends when target is no longer the topic's. answer(opaque, position, queue_id, queue_offset): its frame.
+    """
+
+    plain: Plain
+    topic: str
+    target: Target
+    answer: Callable[[int, int, int, int], bytes]
+    properties: Template
+
+
+def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, bool] | None:
+    """Return the properties that are stored, and whether the sender waits for what the broker promises.
+
+    more: what the broker adds. Returns: None if this is no plain message.
+    """
+    if (
+        "DELAY\x01" in text
+        or "TRAN_MSG\x01" in text
+        or "CLUSTER\x01" in text
+        or "POP_CK\x01" in text
+        or "TIMER_D" in text
+    ):
+        return None
+    wait = True
+    # Where the official client puts WAIT=true, most of the time.
+    size = len(text)
+    text = text.replace("\x02WAIT\x01true\x02", "\x02", 1)
+    if "WAIT\x01" in text:
+        if len(text) != size or text.count("WAIT\x01") > 1:
+            # Named twice: no client's map does that, and the act knows what it means.
+            return None
+        text, wait = _without_wait(text)
+    if not text or (as_five and "MSG_REGION\x01" in text):
+        return None
+    properties = text.encode()
+    return properties + (more if properties[-1] != 2 else more[1:]), wait
+
+
+def template_of(properties: bytes, names: Sequence[str], *, wait: bool) -> Template | None:
+    """Return the template of messages that differ in these properties; None if there is none."""
+    values: list[bytes] = []
+    pairs: list[bytes] = []
+    found: list[bytes] = []
+    for pair in properties.split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        found.append(name)
+        if name.decode() in names:
+            values.append(value)
+            pairs.append(name.replace(b"%", b"%%") + b"\x01%b")
+        else:
+            pairs.append(pair.replace(b"%", b"%%"))
+    template = b"\x02".join(pairs)
+    # Properties that are odd in any way are none that a client writes: those are not cut.
+    if len(set(found)) != len(found) or len(values) != len(names):
+        return None
+    if template % tuple(values) != properties:
+        return None
+    tag_at = names.index("TAGS") if "TAGS" in names else -1
+    return Template(template, tag_at, tags_code(properties), wait)
+
+
+def plain_v2(request: RemotingCommand) -> "Plain | None":
+    ext = request.ext or {}
+    if ext.get("m") == "true" or ext.get("j", "0") != "0":
+        return None
+    return _plain(request, ext.get("f", ""), ext.get("h", ""))
+
+
+def plain_batch(request: RemotingCommand) -> "Plain | None":
+    ext = request.ext or {}
+    # The flags are those of the messages.
+    return _plain(request, ext.get("f", ""), "0") if ext.get("j", "0") == "0" else None
+
+
+def plain_v1(request: RemotingCommand) -> "Plain | None":
+    ext = request.ext or {}
+    if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":
+        return None
+    return _plain(request, ext.get("sysFlag", ""), ext.get("flag", ""))
+
+
+def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "Plain | None":
+    """Return what similar plain messages have in common; None if the flags are not numbers."""
+    as_five = request.version >= Version.V5_0_0_SNAPSHOT
+    # Most messages have neither flag: a comparison is cheaper than a conversion.
+    if sys_flag == "0" and flag == "0":
+        return _WITHOUT_FLAGS[request.code, as_five]
+    try:
+        code = RequestCode(request.code)
+        return Plain(code, int(sys_flag) & ~HOST_V6_FLAGS, int(flag), as_five)
+    except ValueError:
+        return None
+
+
+_WITHOUT_FLAGS: dict[tuple[int, bool], Plain] = {
+    (code, as_five): Plain(code, 0, 0, as_five)
+    for code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    )
+    for as_five in (False, True)
+}
+
+
+def _without_wait(text: str) -> tuple[str, bool]:
+    """Return the properties without WAIT, and whether it was absent or true.
+
+    >>> _without_wait("KEYS\\x01k\\x02WAIT\\x01true")
+    ('KEYS\\x01k', True)
+    >>> _without_wait("WAIT\\x01false\\x02KEYS\\x01k\\x02")
+    ('KEYS\\x01k\\x02', False)
+    >>> _without_wait("XWAIT\\x01true")
+    ('XWAIT\\x01true', True)
+    """
+    if text.endswith("\x02WAIT\x01true"):
+        return text[:-10], True
+    properties = text.encode()
+    wait = get_property(properties, b"WAIT") in (None, b"true")
+    return remove_property(properties, b"WAIT").decode(), wait

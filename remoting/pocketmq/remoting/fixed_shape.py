@@ -1,0 +1,176 @@
+"""A client's requests of one code, cut by the places where the values of an earlier one lay: one unpack.
+
+    {"code":310, ... "e":"  3  ", ... "i":"UNIQ_KEY\\u0001  7F0000..  \\u0002WAIT\\u0001true\\u0002", ...
+
+1. In headers of one size values of the same lengths lie at the same places. What is between them must be the
+   same, byte for byte.
+2. A value is printable ASCII that needs no escape: so it ends where the earlier one did, in JSON as in a
+   ROCKETMQ header, and stands for itself.
+3. The values of properties are cut one by one.
+"""
+
+import operator
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pocketmq.remoting.command import RemotingCommand
+
+_MARK = struct.Struct(">I").unpack_from
+_SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
+_OPAQUE_MAX = b"2147483647"
+_SLOTS_MAX = 24
+# Fixed part of a ROCKETMQ header without a remark: its opaque, its remark's size, and where fields begin.
+_OPAQUE, _REMARK_SIZE, _FIELDS_AT = (5, 9), slice(13, 17), 21
+_KEPT_NAMES = (b"WAIT",)
+_SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
+
+Place = tuple[int, int]
+
+
+class ByPlace(NamedTuple):
+    """How a handler answers requests that are cut in this way.
+
+    fields: names of values that differ; properties: the field that is cut further. fix(request, names): what
+    all requests have in common that differ in these and in the properties of these names; None: they are not
+    to be cut. answer(fixed, values, opaque, body, connection): as `Shaped.quick`; values: of `fields`, then
+    of the properties.
+    """
+
+    fields: Sequence[str]
+    properties: str
+    fix: Callable[[RemotingCommand, Sequence[str]], object | None]
+    answer: Callable[[Any, tuple[bytes, ...], int, bytes, Any], bytes | None]
+
+
+class FixedShape:
+    """See the head of the file."""
+
+    def __init__(
+        self, way: ByPlace, fixed: object, header: bytes, places: Sequence[Place], *, is_text: bool
+    ) -> None:
+        """places: of the fields, of the properties, and of the opaque."""
+        self._answer = way.answer
+        self._fixed = fixed
+        self._is_text = is_text
+        self._end = 4 + len(header)
+        widths: list[str] = []
+        at = 0
+        ordered = sorted(places)
+        for start, end in ordered:
+            widths.append(f"{start - at}s{end - start}s")
+            at = end
+        self._unpack = struct.Struct(f"4x{''.join(widths)}{len(header) - at}s").unpack_from
+        parts = [1 + 2 * ordered.index(place) for place in places]
+        self._opaque = parts.pop()
+        self._pick = operator.itemgetter(*parts)
+        self._same = self._unpack(bytes(4) + header)[::2]
+
+    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+        """Return the handler's response to a frame; None if its header has another shape."""
+        end = self._end
+        if len(frame) < end:
+            return None
+        parts = self._unpack(frame)
+        if parts[::2] != self._same:
+            return None
+        values = self._pick(parts)
+        number = parts[self._opaque]
+        if b"".join(values).translate(None, _SAFE):
+            return None
+        if self._is_text:
+            if not number.isdigit() or number[0] == 48:
+                return None
+            if len(number) >= 10 and number > _OPAQUE_MAX:
+                return None
+            opaque = int(number)
+        else:
+            opaque = int.from_bytes(number, "big", signed=True)
+        return self._answer(self._fixed, values, opaque, frame[end:], connection)
+
+
+def learn_fixed(frame: bytes, request: RemotingCommand, way: ByPlace) -> FixedShape | None:
+    """Return the shape of this request; None if it has none, or its handler wants none."""
+    ext = request.ext
+    encoding = frame[0]
+    if encoding not in _SEPARATORS or request.flag or ext is None or request.opaque < 1:
+        return None
+    header = frame[4 : 4 + (_MARK(frame)[0] & 0xFF_FFFF)]
+    try:
+        of = _places_in_json if encoding == 0 else _places_in_fields
+        found = of(header, ext, (*way.fields, way.properties))
+        opaque = _opaque_in_json(header, request.opaque) if encoding == 0 else _OPAQUE
+    except (KeyError, ValueError, IndexError):
+        return None
+    *places, (start, end) = found
+    names: list[str] = []
+    for name, place in _places_of_properties(header[start:end], *_SEPARATORS[encoding]):
+        names.append(name)
+        places.append((start + place[0], start + place[1]))
+    if len(places) > _SLOTS_MAX or any(
+        start == end or header[start:end].translate(None, _SAFE) for start, end in places
+    ):
+        return None
+    fixed = way.fix(request, names)
+    if fixed is None:
+        return None
+    return FixedShape(way, fixed, header, [*places, opaque], is_text=encoding == 0)
+
+
+def _opaque_in_json(header: bytes, opaque: int) -> Place:
+    start = header.index(b'"opaque":') + 9
+    end = start + len(str(opaque))
+    if header.count(b'"opaque"') != 1 or header[start:end] != str(opaque).encode():
+        raise ValueError("opaque")
+    if header[end : end + 1].isdigit():
+        raise ValueError("opaque")
+    return start, end
+
+
+def _places_in_json(header: bytes, ext: Mapping[str, str], names: Sequence[str]) -> list[Place]:
+    """Return where the values begin and end. Raises: KeyError, ValueError for odd headers."""
+    places: list[Place] = []
+    for name in names:
+        mark = f'"{name}":"'.encode()
+        start = header.index(mark) + len(mark)
+        end = header.index(b'"', start)
+        # A name that stands there twice, or as a value too, is nothing that a client writes.
+        if header.count(f'"{name}"'.encode()) != 1:
+            raise ValueError(name)
+        value = header[start:end].replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        if value != ext[name].encode():
+            raise ValueError(name)
+        places.append((start, end))
+    return places
+
+
+def _places_in_fields(header: bytes, ext: Mapping[str, str], names: Sequence[str]) -> list[Place]:
+    """Like `_places_in_json`, for a ROCKETMQ header. Raises: ValueError, IndexError."""
+    if header[_REMARK_SIZE] != bytes(4):
+        raise ValueError("a remark")
+    found: dict[str, Place] = {}
+    at, size, count = _FIELDS_AT, len(header), 0
+    while at < size:
+        key_end = at + 2 + (header[at] << 8 | header[at + 1])
+        start = key_end + 4
+        end = start + int.from_bytes(header[key_end:start], "big")
+        found[header[at + 2 : key_end].decode()] = start, end
+        at, count = end, count + 1
+    if at != size or count != len(found) or count != len(ext):
+        raise ValueError("fields")
+    if not all(name in found for name in names):
+        raise ValueError("fields")
+    return [found[name] for name in names]
+
+
+def _places_of_properties(value: bytes, equals: bytes, ends: bytes) -> list[tuple[str, Place]]:
+    """Return name and place of each value that may differ."""
+    found: list[tuple[str, Place]] = []
+    at = 0
+    for pair in value.split(ends):
+        name, is_pair, text = pair.partition(equals)
+        start, end = at + len(name) + len(equals), at + len(pair)
+        if is_pair and text and name not in _KEPT_NAMES and not text.translate(None, _SAFE):
+            found.append((name.decode(), (start, end)))
+        at = end + len(ends)
+    return found
