@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
@@ -20,8 +18,6 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.broker import Broker
-from pocketmq.grpc import answers
-from pocketmq.grpc.answers import OK
 from pocketmq.grpc.common_services import HEALTH, REFLECTION, REFLECTION_ALPHA
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes, make
@@ -126,6 +122,28 @@ async def test_a_message_comes_as_it_was_sent_and_is_acknowledged_once(client: A
     assert await ack(client, got) == [Code.INVALID_RECEIPT_HANDLE]
 
 
+async def test_the_messages_of_a_pop_are_acknowledged_in_one_record(tmp_path: Path) -> None:
+    """What is late, or no handle, has its own status; an acknowledgement is no second one."""
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
+        for number in range(4):
+            await send(client, message(body=b"%d" % number))
+        one, *others = await receive(client)
+        assert await ack(client, one) == [Code.OK]
+        log, store = broker.parts.services.pop.log, broker.parts.messages.store
+        before = sum(store.max_offset(log.topic, queue_id) for queue_id in range(8))
+        wrong = classes["Message"](system_properties={"receipt_handle": "9 9"})
+        assert await ack(client, one, *others[:2], wrong, others[0]) == [
+            Code.INVALID_RECEIPT_HANDLE,
+            *[Code.OK] * 2,
+            Code.INVALID_RECEIPT_HANDLE,
+            Code.OK,
+        ]
+        assert sum(store.max_offset(log.topic, queue_id) for queue_id in range(8)) == before + 1
+        (point,) = log.state.of_topic("g", "T")
+        assert point.unacked == [3]
+
+
 @pytest.mark.parametrize(
     ("topic", "system"),
     [
@@ -165,13 +183,6 @@ async def test_the_short_way_of_a_plain_message_stores_what_the_long_one_does(
         table.update(TopicConfig(topic, 1, 1, attributes={"message.type": "DELAY"}))
         refused = await send(client, sent)
         assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
-
-
-@given(st.text(min_size=1, max_size=300), st.integers(0, (1 << 63) - 1))
-def test_the_answer_written_by_hand_is_the_runtimes(message_id: str, offset: int) -> None:
-    made = classes["SendMessageResponse"](status=OK)
-    made.entries.add(status=OK, message_id=message_id, transaction_id=message_id, offset=offset)
-    assert classes["SendMessageResponse"].FromString(answers.sent(message_id, offset)) == made
 
 
 async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:

@@ -7,6 +7,7 @@ nine words with one blank between: the receipt of pop/receipt.py, and the record
 handles of a changed invisible time have ten; the last one counts.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from pocketmq.broker.pop.pop_state import QueueOf
@@ -15,38 +16,65 @@ from pocketmq.grpc.schema import Code
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
+_SHARED = 7
+_SIZE_MAX = 1_000
+_OFFSET_SIZE_MAX = 19
+
+
+class Out(NamedTuple):
+    """What one pop took out of one queue."""
+
+    queue: QueueOf
+    receipt: Receipt
+
 
 class Handle(NamedTuple):
-    """receipt: the first eight words; position: of the record, -1 when it is not said."""
+    """words: the first seven, the same for all that one pop took out of one queue; offset: in the queue;
+    position: of the record, -1 when it is not said."""
 
-    receipt: Receipt
+    words: str
+    offset: int
     position: int
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
         """Raises: Failed."""
         words = text.split(" ")
-        try:
-            if not 8 <= len(words) <= 10:
-                raise ValueError(text)
-            receipt = Receipt.parse(" ".join(words[:8]))
-            position = int(words[-1]) if len(words) > 8 else -1
-            if len(words[-1]) > 20:
-                raise ValueError(words[-1])
-        except (HeaderError, ValueError):
-            raise Failed(
-                Code.INVALID_RECEIPT_HANDLE,
-                f"{text[:100]!r} is no receipt handle: send the one that came with the message",
-            ) from None
-        return cls(receipt, position)
+        if _SHARED < len(words) <= _SHARED + 3 and len(text) <= _SIZE_MAX:
+            offset, position = words[_SHARED], words[-1] if len(words) > _SHARED + 1 else "-1"
+            try:
+                if len(offset) <= _OFFSET_SIZE_MAX and len(position) <= _OFFSET_SIZE_MAX:
+                    return cls(" ".join(words[:_SHARED]), int(offset), int(position))
+            except ValueError:
+                pass
+        raise _no_handle(text)
 
-    def queue(self, group: str, topic: str) -> QueueOf:
+    def out(self, group: str, topic: str) -> Out:
         """Where the message is. Raises: Failed."""
-        try:
-            name = real_topic(topic, group, self.receipt.retry)
-        except HeaderError as error:
-            raise Failed(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
-        return QueueOf(group, name, self.receipt.queue_id)
+        return handed_out(group, topic, self.words)
 
     def __str__(self) -> str:
-        return f"{self.receipt} {self.position}"
+        return f"{self.words} {self.offset} {self.position}"
+
+
+@lru_cache(maxsize=1_024)
+def handed_out(group: str, topic: str, words: str) -> Out:
+    """By the words that handles share. Raises: Failed."""
+    try:
+        receipt = Receipt.parse(words)
+        name = real_topic(topic, group, receipt.retry)
+    except HeaderError:
+        raise _no_handle(words) from None
+    return Out(QueueOf(group, name, receipt.queue_id), receipt)
+
+
+def words_of(receipt: Receipt) -> str:
+    """The words that handles share."""
+    return " ".join([str(word) for word in receipt[:_SHARED]])
+
+
+def _no_handle(text: str) -> Failed:
+    return Failed(
+        Code.INVALID_RECEIPT_HANDLE,
+        f"{text[:100]!r} is no receipt handle: send the one that came with the message",
+    )

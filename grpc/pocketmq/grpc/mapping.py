@@ -1,26 +1,16 @@
-"""Messages of the protocol from stored records, and what is stored of those that are sent.
+"""What is stored of messages that are sent, and the names that both ways share.
 
 The texts of properties are RocketMQ's, so that classic clients and gRPC ones share topics. Source: the
 proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
 """
 
-import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pocketmq.grpc.answers import Failed
-from pocketmq.grpc.messages import Message
-from pocketmq.grpc.schema import Code, DigestType, Encoding, MessageType
-from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.grpc.schema import Code, Encoding, MessageType
 from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message_codec import (
-    decompress,
-    offset_msg_id,
-    properties_to_dict,
-    unpack_host,
-)
-from pocketmq.remoting.names import DLQ_PREFIX
-from pocketmq.remoting.record import Record
 
 BODY_SIZE_MAX = 4 << 20
 PROPERTIES_SIZE_MAX = 16_384
@@ -28,7 +18,7 @@ PROPERTIES_COUNT_MAX = 128
 GROUP_SIZE_MAX = 64
 DELAY_MS_MAX = 24 * 3_600_000
 RECOVERY_S_MAX = 3_600
-_COMPRESSED = int(MessageSysFlag.COMPRESSED)
+COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _GZIP, _TRANSACTION = int(Encoding.GZIP), int(MessageType.TRANSACTION)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -57,7 +47,7 @@ class Stored(NamedTuple):
     group: str | None
 
 
-def type_of(properties: dict[str, str]) -> MessageType:
+def type_of(properties: Mapping[str, str]) -> MessageType:
     """What kind of message it is, by what it is stored with.
 
     >>> type_of({"__SHARDINGKEY": "a"}).name, type_of({}).name
@@ -103,7 +93,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     if not message_id.strip() or _has_control(message_id):
         raise Failed(Code.ILLEGAL_MESSAGE_ID, "a message needs an id of its own")
     properties["UNIQ_KEY"] = message_id
-    sys_flag = _COMPRESSED if system.body_encoding == _GZIP else 0
+    sys_flag = COMPRESSED if system.body_encoding == _GZIP else 0
     if system.message_type == _TRANSACTION:
         sys_flag |= _PREPARED
         _prepare(system, properties)
@@ -222,68 +212,6 @@ def _delivery_ms(moment: Any, now_ms: int) -> int:
             f"{(due_ms - now_ms) // 3_600_000} h",
         )
     return due_ms
-
-
-def message_of(record: Record, topic: str, handle: str = "", attempt: int = 0) -> Any:
-    """A record as consumers get it; handle and attempt: of this delivery, where it is one."""
-    properties = properties_to_dict(record.properties)
-    body = bytes(record.body)
-    if record.sys_flag & _COMPRESSED:
-        # Four ways of packing are in use, and no SDK but Java's knows them all.
-        try:
-            body = decompress(body, record.sys_flag)
-        except MessageCodecError:
-            pass
-    message = Message(
-        topic={"name": topic},
-        body=body,
-        user_properties={name: value for name, value in properties.items() if name not in RESERVED},
-    )
-    system = message.system_properties
-    system.message_id = properties.get("UNIQ_KEY") or offset_msg_id(
-        record.store_host, record.position
-    )
-    system.body_digest.type = DigestType.MD5
-    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    system.body_encoding = Encoding.IDENTITY
-    system.message_type = type_of(properties)
-    set_ms(system.born_timestamp, record.born_ms)
-    set_ms(system.store_timestamp, record.store_ms)
-    system.born_host = properties.get("__BORNHOST") or unpack_host(record.born_host)
-    system.store_host = unpack_host(record.store_host)
-    system.queue_id = record.queue_id
-    system.queue_offset = record.queue_offset
-    tag, keys = properties.get("TAGS"), properties.get("KEYS")
-    if tag:
-        system.tag = tag
-    if keys:
-        system.keys.extend(keys.split())
-    _set_rest(system, properties, topic)
-    if handle:
-        system.receipt_handle = handle
-    if attempt:
-        system.delivery_attempt = attempt
-    return message
-
-
-def _set_rest(system: Any, properties: dict[str, str], topic: str) -> None:
-    """What few messages have; a field that is set without need shows in clients as an empty text."""
-    group = properties.get("__SHARDINGKEY")
-    if group is not None:
-        system.message_group = group
-    due = properties.get("TIMER_DELIVER_MS", "")
-    if due.isdigit():
-        set_ms(system.delivery_timestamp, int(due))
-    trace = properties.get("TRACE_CONTEXT")
-    if trace is not None:
-        system.trace_context = trace
-    priority = properties.get("_SYS_MSG_PRIORITY_", "")
-    if priority.isdigit():
-        system.priority = int(priority)
-    if topic.startswith(DLQ_PREFIX) and "RETRY_TOPIC" in properties:
-        dead = system.dead_letter_queue
-        dead.topic = properties["RETRY_TOPIC"]
-        dead.message_id = properties.get("UNIQ_KEY") or properties.get("ORIGIN_MESSAGE_ID", "")
 
 
 def set_ms(timestamp: Any, ms: int) -> None:

@@ -15,14 +15,14 @@ from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
-from pocketmq.grpc.mapping import message_of
 from pocketmq.grpc.messages import Status, classes
 from pocketmq.grpc.schema import SERVICE, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT
+from pocketmq.grpc.written import framed_message
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
-from pocketmq.remoting.record import read_records
+from pocketmq.remoting.record import Buffer, read_records
 
 _MAY_WAIT = int(PullSysFlag.SUSPEND)
 _OWN_FILTER = int(PullSysFlag.SUBSCRIPTION)
@@ -53,7 +53,7 @@ class Pulls:
             self._pull(self._ask(request), client, call, first=True)
         except (Failed, Refused) as error:
             failed = Failed.by(error) if isinstance(error, Refused) else error
-            self._answer(call, self._answer_of(status=failed.status))
+            self._answer(call, self._framed(status=failed.status))
 
     def _ask(self, request: Any) -> PullMessageHeader:
         """Raises: Failed."""
@@ -97,19 +97,20 @@ class Pulls:
         try:
             self._pull(ask, client, call, first=False)
         except Refused as refused:
-            self._answer(call, self._answer_of(status=Failed.by(refused).status))
+            self._answer(call, self._framed(status=Failed.by(refused).status))
 
     def _found(self, ask: PullMessageHeader, found: Pulled, call: Call) -> None:
         moved = found.code == ResponseCode.PULL_OFFSET_MOVED
         status = OK if found.result.count else _MOVED if moved else _NOTHING
-        messages = [
-            self._answer_of(message=message_of(record, ask.topic))
-            for buffer in found.result.buffers
-            for record in read_records(buffer, check_crc=False)
-        ]
-        last = self._answer_of(next_offset=found.result.next_offset)
-        self._answer(call, self._answer_of(status=status), *messages, last)
+        parts: list[Buffer] = [self._framed(status=status)]
+        for buffer in found.result.buffers:
+            for record in read_records(buffer, check_crc=False):
+                parts += framed_message(record, ask.topic)
+        self._answer(call, *parts, self._framed(next_offset=found.result.next_offset))
 
-    def _answer(self, call: Call, *parts: Any) -> None:
-        call.write(b"".join([framed(part.SerializeToString()) for part in parts]))
+    def _framed(self, **fields: Any) -> bytes:
+        return framed(self._answer_of(**fields).SerializeToString())
+
+    def _answer(self, call: Call, *parts: Buffer) -> None:
+        call.write(b"".join(parts))
         call.finish()

@@ -7,9 +7,10 @@ AckMessageActivity, ChangeInvisibleDurationActivity, RocketMQ 5.5.0.
 4. An answer is one status, then messages, then the time of delivery.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pocketmq.broker.acts.send_back import SentBack
 from pocketmq.broker.pop.pop_state import QueueOf
@@ -20,16 +21,17 @@ from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
-from pocketmq.grpc.handles import Handle
-from pocketmq.grpc.mapping import message_of, set_ms
+from pocketmq.grpc.handles import Handle, Out, handed_out, words_of
+from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
+from pocketmq.grpc.written import acked, framed_message
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PopMessageHeader
 from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.pop_receipt import Receipt
-from pocketmq.remoting.record import Record, read_records
+from pocketmq.remoting.pop_receipt import NORMAL, Receipt
+from pocketmq.remoting.record import Buffer, Record, read_records
 
 _INVISIBLE_MS = 60_000
 _INVISIBLE_MS_MIN = 10_000
@@ -39,14 +41,6 @@ _RESERVE_MS = 500
 _BEGIN_AT_END = 1
 _NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 _FOUND = framed(ReceiveMessageResponse(status=OK).SerializeToString())
-
-
-class _Sent(NamedTuple):
-    """A message in an answer: bytes of the answer that are behind it, and how it is given back."""
-
-    behind: int
-    queue: QueueOf
-    handle: Handle
 
 
 class Receives:
@@ -174,146 +168,178 @@ class Receives:
         renew: bool,
     ) -> None:
         """Invariants 3 and 4. renew: the client keeps the messages for as long as it lives."""
-        hold = self._desk.parts.services.pop.hold
-        parts = [_FOUND]
-        sent: list[tuple[int, QueueOf, Handle]] = []
+        group, topic = ask.consumer_group, ask.topic
+        parts: list[Buffer] = [_FOUND]
+        sent: list[tuple[int, Handle]] = []
         size = len(_FOUND)
         for record, handle, attempt in self._delivered(ask, found):
-            message = message_of(record, ask.topic, str(handle), attempt)
-            part = framed(ReceiveMessageResponse(message=message).SerializeToString())
-            parts.append(part)
-            size += len(part)
-            queue = handle.queue(ask.consumer_group, ask.topic)
-            sent.append((size, queue, handle))
-            if renew:
-                hold(queue, handle.receipt, client)
-        last = self._time()
-        size += len(last)
-        behind = [_Sent(size - end, queue, handle) for end, queue, handle in sent]
-        call.on_gone = lambda unsent: self._give_back(behind, unsent, client)
-        call.write(b"".join([*parts, last]))
+            head, body = framed_message(record, topic, str(handle), attempt)
+            parts += (head, body)
+            size += len(head) + len(body)
+            sent.append((size, handle))
+        if renew:
+            hold = self._desk.parts.services.pop.hold
+            for words in {handle.words for _, handle in sent}:
+                hold(*handed_out(group, topic, words), client)
+        parts.append(self._time())
+        size += len(parts[-1])
+
+        def gone(unsent: int) -> None:
+            self._give_back(
+                group, topic, [handle for end, handle in sent if unsent > size - end], client
+            )
+
+        call.on_gone = gone
+        call.write(b"".join(parts))
         call.finish()
 
     def _delivered(
         self, ask: PopMessageHeader, found: Popped
     ) -> Iterator[tuple[Record, Handle, int]]:
         """Each record with its handle and the number of this attempt."""
-        starts = dict(_starts(found.start_info))
-        times = dict(_times(found.order_info)) if ask.order else {}
-        name = self._desk.broker_name
+        times = dict(_times(found.order_info)) if ask.order else None
+        shared = {
+            queue_id: words_of(
+                Receipt(
+                    start,
+                    found.pop_ms,
+                    ask.invisible_time,
+                    found.revive_queue,
+                    NORMAL,
+                    self._desk.broker_name,
+                    queue_id,
+                )
+            )
+            for (flag, queue_id), start in _starts(found.start_info)
+            if flag == NORMAL
+        }
         for buffer in found.buffers:
             for record in read_records(buffer, check_crc=False):
                 queue_id, offset = record.queue_id, record.queue_offset
-                text = get_property(record.properties, b"POP_CK")
-                if text is not None:
-                    receipt = Receipt.parse(text.decode())._replace(queue_offset=offset)
+                if b"POP_CK\x01" in record.properties:
+                    # Records of the retry topics bring theirs with them.
+                    text = get_property(record.properties, b"POP_CK") or b""
+                    words = words_of(Receipt.parse(text.decode()))
                 else:
-                    receipt = Receipt(
-                        starts["0", queue_id],
-                        found.pop_ms,
-                        ask.invisible_time,
-                        found.revive_queue,
-                        "0",
-                        name,
-                        queue_id,
-                        offset,
-                    )
-                attempt = 1 + record.reconsume_times + times.get((queue_id, offset), 0)
-                yield record, Handle(receipt, record.position), attempt
+                    words = shared[queue_id]
+                attempt = 1 + record.reconsume_times
+                if times is not None:
+                    attempt += times.get((queue_id, offset), 0)
+                yield record, Handle(words, offset, record.position), attempt
 
-    def _give_back(self, sent: list[_Sent], unsent: int, client: GrpcClient) -> None:
+    def _give_back(
+        self, group: str, topic: str, handles: Iterable[Handle], client: GrpcClient
+    ) -> None:
         """Invariant 3."""
-        for behind, queue, handle in sent:
-            if unsent > behind:
-                offset = handle.receipt.queue_offset
-                try:
-                    self._desk.acts.receipts.postpone(
-                        queue, offset, str(handle.receipt), 0, client, suspend=True
-                    )
-                except Refused:
-                    # It comes again by itself, when its time is over.
-                    continue
+        for handle in handles:
+            out = handle.out(group, topic)
+            with contextlib.suppress(Refused):
+                # What is refused comes again by itself, when its time is over.
+                self._desk.acts.receipts.postpone(
+                    out.queue, handle.offset, handle.words, 0, client, suspend=True
+                )
 
     # ------------------------------------------------------------ receipts
 
     def ack(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        """What one pop took out of one queue is written down as one."""
         desk = self._desk
         group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
+        entries = request.entries
+        failed: dict[int, Failed] = {}
+        asked: dict[str, dict[int, int]] = {}
+        for place, entry in enumerate(entries):
+            try:
+                words, offset, _ = Handle.parse(entry.receipt_handle)
+                asked.setdefault(words, {})[place] = offset
+            except Failed as error:
+                failed[place] = error
+        end: int | None = None
+        for words, offsets in asked.items():
+            try:
+                done, there = self._ack(group, topic, words, offsets.values(), client)
+                end = there or end
+                if len(done) < len(offsets):
+                    late = {place for place, offset in offsets.items() if offset not in done}
+                    failed.update(dict.fromkeys(late, _expired()))
+            except Failed as error:
+                failed.update(dict.fromkeys(offsets, error))
+        if not failed and entries and (end is None or not desk.parts.messages.promise.waits):
+            return acked([entry.SerializeToString() for entry in entries])
+        return self._acks_answered(call, entries, failed, end)
+
+    def _ack(
+        self, group: str, topic: str, words: str, offsets: Iterable[int], client: GrpcClient
+    ) -> tuple[set[int], int | None]:
+        """Raises: Failed."""
+        out = handed_out(group, topic, words)
+        try:
+            return self._desk.acts.receipts.done(out.queue, out.receipt, offsets, client)
+        except Refused as refused:
+            raise Failed.by(refused) from refused
+
+    def _acks_answered(
+        self, call: Call, entries: Any, failed: Mapping[int, Failed], end: int | None
+    ) -> Any:
+        """Each with its own status. failed: by place."""
         answer_of = classes["AckMessageResponse"]
         answer, late = answer_of(), answer_of()
-        end: int | None = None
-        for entry in request.entries:
-            done = answer.entries.add(
-                message_id=entry.message_id, receipt_handle=entry.receipt_handle
+        for place, entry in enumerate(entries):
+            error = failed.get(place)
+            answer.entries.add(
+                message_id=entry.message_id,
+                receipt_handle=entry.receipt_handle,
+                status=OK if error is None else error.status,
             )
-            try:
-                end = self._ack(group, topic, entry.receipt_handle, client) or end
-                done.status.CopyFrom(OK)
-            except Refused as refused:
-                done.status.CopyFrom(Failed.by(refused).status)
-            except Failed as failed:
-                done.status.CopyFrom(failed.status)
         if len({entry.status.code for entry in answer.entries}) == 1:
             answer.status.CopyFrom(answer.entries[0].status)
         else:
             answer.status.code = Code.MULTIPLE_RESULTS
-        return desk.when_kept(call, end, answer, late)
-
-    def _ack(self, group: str, topic: str, text: str, client: GrpcClient) -> int | None:
-        """Raises: Failed, Refused."""
-        handle = Handle.parse(text)
-        queue, offset = handle.queue(group, topic), handle.receipt.queue_offset
-        receipts = self._desk.acts.receipts
-        if not receipts.is_valid(queue, offset, handle.receipt):
-            raise _expired()
-        return receipts.ack(queue, offset, str(handle.receipt), client)
+        return self._desk.when_kept(call, end, answer, late)
 
     def change(self, request: Any, client: GrpcClient, call: Call) -> Any:
         desk = self._desk
-        group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
-        handle = Handle.parse(request.receipt_handle)
         invisible_ms = ms_of(request.invisible_duration)
+        handle, (queue, receipt) = self._handle_of(request)
         if not 0 <= invisible_ms <= _INVISIBLE_MS_MAX:
             raise _illegal_time(invisible_ms, 0)
-        receipt = handle.receipt
-        queue = handle.queue(group, topic)
-        if not desk.acts.receipts.is_valid(queue, receipt.queue_offset, receipt):
+        if not desk.acts.receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
         found = desk.acts.receipts.postpone(
-            queue,
-            receipt.queue_offset,
-            str(receipt),
-            invisible_ms,
-            client,
-            suspend=request.suspend,
+            queue, handle.offset, handle.words, invisible_ms, client, suspend=request.suspend
         )
         if found is None:
             raise _expired()
         new = receipt._replace(
-            start_offset=receipt.start_offset if receipt.is_order else receipt.queue_offset,
+            start_offset=receipt.start_offset if receipt.is_order else handle.offset,
             pop_ms=found.pop_ms,
             invisible_ms=found.invisible_ms,
             revive_queue=found.revive_queue,
         )
         answer_of = classes["ChangeInvisibleDurationResponse"]
-        answer = answer_of(status=OK, receipt_handle=str(handle._replace(receipt=new)))
+        answer = answer_of(status=OK, receipt_handle=str(handle._replace(words=words_of(new))))
         late = answer_of(receipt_handle=request.receipt_handle)
         return desk.when_kept(call, found.end, answer, late)
 
     def forward(self, request: Any, client: GrpcClient, call: Call) -> Any:
         desk = self._desk
-        group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
-        handle = Handle.parse(request.receipt_handle)
-        queue, receipt = handle.queue(group, topic), handle.receipt
-        if handle.position < 0 or not desk.acts.receipts.is_valid(
-            queue, receipt.queue_offset, receipt
-        ):
+        handle, (queue, receipt) = self._handle_of(request)
+        receipts = desk.acts.receipts
+        if handle.position < 0 or not receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
-        desk.acts.send_back.send_back(SentBack(group, handle.position, delay_level=-1), client)
-        desk.acts.receipts.ack(queue, receipt.queue_offset, str(receipt), client)
+        sent_back = SentBack(queue.group, handle.position, delay_level=-1)
+        desk.acts.send_back.send_back(sent_back, client)
+        receipts.done(queue, receipt, [handle.offset], client)
         end = desk.parts.messages.store.commit_log_max_position
         answer_of = classes["ForwardMessageToDeadLetterQueueResponse"]
         return desk.when_kept(call, end, answer_of(status=OK), answer_of())
+
+    def _handle_of(self, request: Any) -> tuple[Handle, Out]:
+        """Raises: Failed."""
+        desk = self._desk
+        group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
+        handle = Handle.parse(request.receipt_handle)
+        return handle, handle.out(group, topic)
 
 
 def _expired() -> Failed:

@@ -13,7 +13,7 @@ from typing import Any
 from pocketmq.broker.acts.send import PlainTopic
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
-from pocketmq.grpc.answers import OK, Failed, sent
+from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, Method
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, when_all
@@ -23,6 +23,7 @@ from pocketmq.grpc.routes import accepted_types
 from pocketmq.grpc.schema import Code, MessageType
 from pocketmq.grpc.sessions import Sessions
 from pocketmq.grpc.transactions import Transactions
+from pocketmq.grpc.written import sent
 from pocketmq.remoting.headers import SendMessageHeader
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC

@@ -18,9 +18,10 @@ from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, parsed, when_all
-from pocketmq.grpc.mapping import BODY_SIZE_MAX, message_of, set_ms
+from pocketmq.grpc.mapping import BODY_SIZE_MAX, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
+from pocketmq.grpc.written import message
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
 from pocketmq.remoting.record import read_record
@@ -244,7 +245,7 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     command = TelemetryCommand()
     recover = command.recover_orphaned_transaction_command
     recover.transaction_id = fields.get("transactionId") or fields.get("msgId") or ""
-    recover.message.CopyFrom(message_of(record, record.topic))
+    recover.message.MergeFromString(b"".join(message(record, record.topic)))
     return command
 
 

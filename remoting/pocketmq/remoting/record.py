@@ -102,10 +102,14 @@ BORN_HOST_AT = HEAD.size
 RECORD_SIZE_MIN = FIXED_V4.size + 1 + 2
 
 _V6_BOTH = BORN_V6 | STORE_V6
-_BODY_AT = tuple(
-    FIXED_V4.size + (V6_EXTRA if flag & BORN_V6 else 0) + (V6_EXTRA if flag & STORE_V6 else 0)
+_FIXED = tuple(
+    fixed_struct(
+        HOST_SIZE_V6 if flag & BORN_V6 else HOST_SIZE,
+        HOST_SIZE_V6 if flag & STORE_V6 else HOST_SIZE,
+    )
     for flag in range(_V6_BOTH + 1)
 )
+_BODY_AT = tuple(fixed.size for fixed in _FIXED)
 
 assert (HEAD.size, FIXED_V4.size, RECORD_SIZE_MIN) == (48, 88, 91)
 assert (QUEUE_OFFSET_AT, POSITION_AT, SYS_FLAG_AT) == (20, 28, 36)
@@ -236,9 +240,24 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
     """
     view = memoryview(data)
     try:
-        size, magic, crc, queue_id, flag, queue_offset, position, sys_flag, born_ms = (
-            HEAD.unpack_from(view, at)
-        )
+        fixed = _FIXED[sys_flag_of(view, at) & _V6_BOTH]
+        (
+            size,
+            magic,
+            crc,
+            queue_id,
+            flag,
+            queue_offset,
+            position,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            store_host,
+            reconsume_times,
+            prepared_offset,
+            body_size,
+        ) = fixed.unpack_from(view, at)
         if magic == MAGIC_V1:
             topic_prefix = 1
         elif magic == MAGIC_V2:
@@ -247,15 +266,7 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
             raise MessageCodecError(f"no record at byte {at}: magic {magic & 0xFFFFFFFF:08X}")
         if size < RECORD_SIZE_MIN or at + size > len(view):
             raise MessageCodecError(f"a record of {size} bytes does not fit at byte {at}")
-        where = at + BORN_HOST_AT
-        host_end = at + store_ms_at(sys_flag)
-        born_host = bytes(view[where:host_end])
-        (store_ms,) = _LONG.unpack_from(view, host_end)
-        where = host_end + STORE_MS_SIZE
-        host_end = at + tail_at(sys_flag)
-        store_host = bytes(view[where:host_end])
-        reconsume_times, prepared_offset, body_size = TAIL.unpack_from(view, host_end)
-        where = host_end + TAIL.size
+        where = at + fixed.size
         end = at + size
         if body_size < 0 or where + body_size > end:
             raise MessageCodecError(f"a body of {body_size} bytes does not fit in its record")

@@ -11,7 +11,7 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from pocketmq.broker.parts import Messages, Node, Tables
@@ -74,6 +74,28 @@ class ReceiptActs:
             self._ack_in_order(queue, offset, receipt.pop_ms, peer)
             return None
         return self._ack(self._name(queue, receipt), [offset], receipt.revive_queue)
+
+    def done(
+        self, queue: QueueOf, receipt: Receipt, offsets: Iterable[int], peer: Peer
+    ) -> tuple[set[int], int | None]:
+        """Messages that one pop took out of one queue are done, as far as the receipt is valid.
+
+        Returns: those offsets, and see invariant 1. Raises: Refused.
+        """
+        self._check(queue, peer)
+        if receipt.is_order:
+            is_out = self._pop.order.is_out
+            found = {offset for offset in offsets if is_out(queue, offset, receipt.pop_ms)}
+            for offset in sorted(found):
+                self._ack_in_order(queue, offset, receipt.pop_ms, peer)
+            return found, None
+        name = self._name(queue, receipt)
+        point = self._pop.log.state.get(name)
+        if point is not None:
+            found = {offset for offset in offsets if point.is_out(offset)}
+        else:
+            found = {offset for offset in offsets if self._is_out(name, offset, receipt)}
+        return found, self._ack(name, found, receipt.revive_queue) if found else None
 
     def ack_many(
         self, acks: Sequence[Acknowledged], peer: Peer
@@ -207,7 +229,7 @@ class ReceiptActs:
             receipt.broker_name or self._config.broker_name,
         )
 
-    def _ack(self, name: Name, offsets: list[int], revive_queue: int) -> int | None:
+    def _ack(self, name: Name, offsets: Iterable[int], revive_queue: int) -> int | None:
         try:
             return self._pop.log.ack(name, offsets, revive_queue)
         except StoreError as error:

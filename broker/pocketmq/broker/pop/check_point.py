@@ -98,7 +98,10 @@ class CheckPoint:
 
     def is_out(self, offset: int) -> bool:
         """Return True if a message belongs to this check point and is not acknowledged."""
-        return offset in self.offsets and not self.acked >> self.offsets.index(offset) & 1
+        try:
+            return not self.acked >> self.offsets.index(offset) & 1
+        except ValueError:
+            return False
 
     def ack(self, offset: int) -> bool:
         """Set an offset's bit; False if it does not belong here or was acknowledged before."""

@@ -16,7 +16,7 @@ Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Own
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.pop.check_point import (
@@ -134,14 +134,14 @@ class ReviveLog:
         self._enter(point, 0)
         return point
 
-    def ack(self, name: Name, offsets: Sequence[int], revive_queue: int) -> int | None:
+    def ack(self, name: Name, offsets: Iterable[int], revive_queue: int) -> int | None:
         """Log an acknowledgement (invariant 1). Raises: StoreError; nothing has happened then.
 
         Returns: the end of the record in the commit log; None if there was nothing left to acknowledge.
         """
         point = self.state.get(name)
         if point is not None:
-            offsets = sorted({offset for offset in offsets if point.is_out(offset)})
+            offsets = [offset for offset in sorted({*offsets}) if point.is_out(offset)]
             revive_queue = point.revive_queue
         elif not self.may_be_hidden(name, revive_queue):
             # It was finished, or never was.

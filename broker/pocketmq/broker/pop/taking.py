@@ -198,7 +198,10 @@ class PopTaking:
     ) -> None:
         """Log what is handed out (invariants 1, 4) and add it. Raises: StoreError."""
         group, topic, queue_id = queue
-        offsets = [found for buffer in result.buffers for found in _queue_offsets(buffer)]
+        if result.count == result.next_offset - offset:
+            offsets = list(range(offset, result.next_offset))
+        else:
+            offsets = [each for buffer in result.buffers for each in _queue_offsets(buffer)]
         broker_name = self._config.broker_name
         if ask.order:
             times = self._pop.order.popped(
