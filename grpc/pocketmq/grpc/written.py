@@ -6,6 +6,7 @@ numbers are those of schema.py; tests hold every field to what the runtime reads
     field: key (number << 3 | kind), then a varint (kind 0), or a length and bytes (kind 2)
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -64,19 +65,12 @@ def framed_message(
 def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> tuple[bytes, Buffer]:
     """A record as consumers get it: what stands before the body, and the body. handle, attempt: of this
     delivery, where it is one."""
-    properties = record.properties
-    if not properties.isascii():
-        properties = properties.decode("utf-8", "replace").encode()
-    # Java's rules: remoting.message_codec.properties_to_dict.
-    pairs = [pair.partition(b"\x01") for pair in properties.split(b"\x02")]
-    found = {name: value for name, _, value in pairs if name and value}
+    found = _properties(record.properties)
     body: Buffer = record.body
     if record.sys_flag & COMPRESSED:
         # Four ways of packing are in use, and no SDK but Java's knows them all.
-        try:
+        with contextlib.suppress(MessageCodecError):
             body = decompress(bytes(body), record.sys_flag)
-        except MessageCodecError:
-            pass
     users, kind, rest = b"", _NORMAL, b""
     if not found.keys() <= _PLAIN:
         users, kind, rest = _special(found, topic)
@@ -119,6 +113,14 @@ def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> t
         (_topic(topic), users, b"\x1a", varint(len(system)), system, b"\x22", varint(len(body)))
     )
     return head, body
+
+
+def _properties(text: bytes) -> dict[bytes, bytes]:
+    """By Java's rules: remoting.message_codec.properties_to_dict."""
+    if not text.isascii():
+        text = text.decode("utf-8", "replace").encode()
+    pairs = [pair.partition(b"\x01") for pair in text.split(b"\x02")]
+    return {name: value for name, _, value in pairs if name and value}
 
 
 def _special(found: Mapping[bytes, bytes], topic: str) -> tuple[bytes, int, bytes]:

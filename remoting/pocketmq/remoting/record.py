@@ -241,23 +241,8 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
     view = memoryview(data)
     try:
         fixed = _FIXED[sys_flag_of(view, at) & _V6_BOTH]
-        (
-            size,
-            magic,
-            crc,
-            queue_id,
-            flag,
-            queue_offset,
-            position,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_size,
-        ) = fixed.unpack_from(view, at)
+        values = fixed.unpack_from(view, at)
+        size, magic, crc, body_size = *values[:3], values[-1]
         if magic == MAGIC_V1:
             topic_prefix = 1
         elif magic == MAGIC_V2:
@@ -291,25 +276,7 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
         topic_text = topic.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MessageCodecError(f"the topic of the record at byte {at} is not UTF-8") from error
-    return Record(
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        position,
-        sys_flag,
-        born_ms,
-        born_host,
-        store_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        body,
-        topic_text,
-        properties,
-    )
+    return Record._make((*values[:-1], body, topic_text, properties))
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, sys_flag: int) -> int:
