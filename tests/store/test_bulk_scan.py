@@ -134,6 +134,11 @@ def test_partitions_are_of_one_size_whatever_is_selected(tmp_path: Path) -> None
     assert max(rows) < 2 * min(rows[:-1])
     few = planner.partitions(starts, ends, Sizes(partition_bytes=1 << 30))
     assert len(few) == 1
+    # Where less of a record is read, tasks take more of them, as long as all that can run have one.
+    for row_bytes, tasks, wanted in ((32, 1, 1), (32, 2, 2), (100, 1, 2), (100, 6, 6), (0, 2, 7)):
+        sizes = Sizes(partition_bytes=1 << 20, row_bytes=row_bytes, tasks=tasks)
+        found = planner.partitions(starts, ends, sizes)
+        assert wanted <= len(found) <= wanted + 1, (row_bytes, tasks)
 
 
 def test_planning_does_not_grow_with_the_messages(

@@ -15,10 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
-from pocketmq.bulk.partition import Filters, Partition
+from pocketmq.bulk.partition import Filters, Partition, Sizes
 from pocketmq.bulk.planner import Planner
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
+from pocketmq.bulk.schema import parts_of
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument
@@ -41,6 +42,10 @@ _log = logging.getLogger("pocketmq.spark")
 # looks that much to either side before the rows themselves are compared.
 CLOCK_SLACK_MS = 600_000
 _SECONDS_A_LINE = 2.0
+# What a row costs beside the body, in bytes of bodies that take as long: from its index entry, and from
+# its properties.
+_INDEX_BYTES = 32
+_ROW_BYTES = 256
 
 
 class FileReader(DataSourceReader):
@@ -50,12 +55,14 @@ class FileReader(DataSourceReader):
         self,
         options: Options,
         projection: Projection,
+        cores: int = 1,
         *,
         pushes: bool = False,
         on_terminal: bool = False,
     ) -> None:
-        """pushes: whether filters of the query are taken; see environment.setup. on_terminal: whether
-        somebody watches the driver, who is told how far a long plan is."""
+        """cores: tasks that can run at once. pushes: whether filters of the query are taken; see
+        environment.setup. on_terminal: whether somebody watches the driver, who is told how far a long
+        plan is."""
         self.options = options
         self.on_terminal = on_terminal
         self.projection = projection
@@ -65,7 +72,7 @@ class FileReader(DataSourceReader):
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
         self.ending = ending_of(options)
-        self.sizes = sizes_of(options)
+        self.sizes = _sizes(options, projection, cores)
         check_expression(options)
         check_batch(self.starting, self.ending)
         self.roots: list[Root] = find_roots(options.store_paths, options.broker_names)
@@ -137,6 +144,16 @@ class FileReader(DataSourceReader):
         return read_files(partition.value, self.options, self.projection, self.filters())
 
 
+def _sizes(options: Options, projection: Projection, cores: int) -> Sizes:
+    """As sizes_of(); columns that need no body make longer tasks, unless the option says how long."""
+    sizes = sizes_of(options)
+    parts = parts_of(projection.decoded)
+    if options.max_partition_bytes or cores == 1 or "body" in parts:
+        return sizes
+    row_bytes = _INDEX_BYTES if parts == {"queue"} else _ROW_BYTES
+    return replace(sizes, row_bytes=row_bytes, tasks=cores)
+
+
 def told(
     stores: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], None]:
@@ -165,6 +182,7 @@ def read_files(
         options.decompress,
         options.verify_crc,
         options.read_batch_bytes(),
+        ordered=False,
     )
     for batch in read_partition(partition, read, loss):
         yield projection.arrange(batch)

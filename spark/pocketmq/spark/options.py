@@ -126,7 +126,10 @@ class Options(Settings):
         help="At least that many tasks, if there is as much to read.",
     )
     max_partition_bytes: str = key(
-        "256m", name="maxPartitionBytes", help="Most bytes for a task (k, m, g)."
+        "",
+        name="maxPartitionBytes",
+        help="Most bytes of records for a task (k, m, g). Default: 256m; of files, more where bodies are not "
+        "read and every core has its task.",
     )
     batch_bytes: str = key(
         "",
@@ -233,7 +236,7 @@ class Options(Settings):
 
     @property
     def partition_bytes(self) -> int:
-        return parse_size(self.max_partition_bytes, "maxPartitionBytes", least=1)
+        return parse_size(self.max_partition_bytes or "256m", "maxPartitionBytes", least=1)
 
     @property
     def bytes_per_trigger(self) -> int:

@@ -70,7 +70,11 @@ class PocketMQDataSource(DataSource):
             from pocketmq.spark.file_reader import FileReader
 
             return FileReader(
-                self._options, projection, pushes=self.push_filters, on_terminal=self.on_terminal
+                self._options,
+                projection,
+                self._cores(),
+                pushes=self.push_filters,
+                on_terminal=self.on_terminal,
             )
         from pocketmq.spark.broker_reader import BrokerReader
 
@@ -91,7 +95,7 @@ class PocketMQDataSource(DataSource):
         return make_broker_stream(_with_name_server(self._options), projection, self._cores())
 
     def _cores(self) -> int:
-        """How many tasks a read of brokers is cut into at least; minPartitions says it otherwise."""
+        """How many tasks a read is cut into at least; minPartitions says it otherwise."""
         return 1 if self._options.min_partitions else self.parallelism
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:

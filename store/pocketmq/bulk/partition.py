@@ -138,8 +138,14 @@ def _unpacked(packed: bytes) -> tuple[QueueRange, ...]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How to divide the work."""
+    """How to divide the work.
+
+    row_bytes: read of each record; 0: all of it. Where less is read, partitions hold more records, as long
+    as there are `tasks` of them, which can run at once.
+    """
 
     partition_bytes: int = 256 * MIB
     partitions_min: int = 1
     batch_bytes: int = 8 * MIB
+    row_bytes: int = 0
+    tasks: int = 1

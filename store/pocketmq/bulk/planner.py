@@ -150,7 +150,11 @@ class Planner:
                 work.append(one_work)
         work += archived.values()
         total = sum(w.bytes_estimate for w in work)
-        step = min(sizes.partition_bytes, max(1, -(-total // max(1, sizes.partitions_min))))
+        step = sizes.partition_bytes
+        read = sizes.row_bytes * sum(w.records for w in work if isinstance(w, _StoreWork))
+        if read:
+            step = max(step, min(step * total // read, -(-total // sizes.tasks)))
+        step = min(step, max(1, -(-total // max(1, sizes.partitions_min))))
         return [p for w in work for p in w.cut(step)]
 
     def walk_partitions(self, starting: Positions, ending: Positions) -> list[Partition]:

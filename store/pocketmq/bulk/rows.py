@@ -16,20 +16,21 @@ from pocketmq.files.layout import FileSpan
 
 # Places and properties of a batch stay in the second-level cache: with 65,536 rows tags and properties cost
 # a third more.
-_ROWS_MAX = 1 << 14
+ROWS_MAX = 1 << 14
 # Offset bounds per (topic, queue): records that hold several messages reach over them.
 Exact = dict[tuple[str, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Options for turning records into rows."""
+    """Options for turning records into rows. ordered: in the order of the log, also where only the index is read."""
 
     columns: tuple[str, ...]
     filters: Filters = field(default_factory=Filters)
     decompress: bool = True
     verify_crc: bool = False
     batch_bytes: int = 8 << 20
+    ordered: bool = True
 
 
 def needed(read: Read) -> list[str]:
@@ -50,7 +51,7 @@ def cut(positions: Int64s, sizes: Int64s, read: Read, span_max: int) -> Iterator
     total = np.cumsum(sizes)
     begin = 0
     while begin < len(positions):
-        end = min(begin + _ROWS_MAX, len(positions))
+        end = min(begin + ROWS_MAX, len(positions))
         if heavy:
             base = int(total[begin] - sizes[begin])
             end = min(end, int(np.searchsorted(total, base + read.batch_bytes, side="right")))

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,30 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pocketmq.bulk.archived import ArchivedLog
+from pocketmq.bulk.coded_tags import CodedTags, can_be_coded
 from pocketmq.bulk.decode import Known, decode
 from pocketmq.bulk.errors import NotAStore, OtherStore
-from pocketmq.bulk.fetch import LocalFile
+from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition, QueueRange
-from pocketmq.bulk.queue import Entries, Queue, joined
-from pocketmq.bulk.rows import Read, cut, decode_filtered, needed
+from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined
+from pocketmq.bulk.rows import ROWS_MAX, Read, cut, decode_filtered, needed
 from pocketmq.bulk.schema import parts_of
 from pocketmq.bulk.store import Store
 from pocketmq.bulk.walked import read_by_log, read_walked
+from pocketmq.files.layout import FileSpan
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 
 # Where only the index is read there is nothing to keep in the second-level cache.
 _INDEX_ROWS_MAX = 1 << 16
+# Columns that say nothing of a single entry.
+_OF_NUMBERS = frozenset({"topic", "brokerName", "queueId", "queueOffset"})
+_BLANK = np.zeros((), ENTRY)
 _PAGE = 4096
+# Fewer are sorted more quickly than copied apart.
+_ENTRIES_A_SLICE = 64
 _SPAN_MAX = 1 << 30
 # An object store is asked for whole spans: a sparse selection is cut so that a request stays small.
 _REMOTE_SPAN_MAX = 1 << 26
@@ -87,19 +95,21 @@ def _read_range(
     read: Read,
     loss: LossRule,
 ) -> Iterator[pa.RecordBatch]:
-    known = _entries(queues, low, high, read.filters.tags, loss)
+    touches_log = parts_of(needed(read)) != {"queue"} or any(q.batch for q, _ in queues)
+    touches_log |= read.verify_crc
+    known = _entries(queues, low, high, read, loss, blank=not touches_log and _is_blank(read))
     if not len(known.table):
         return
     file = store.log_file_of(low)
-    touches_log = parts_of(needed(read)) != {"queue"} or any(q.batch for q, _ in queues)
     if file is None:
         loss.lost(
             f"{len(known.table)} records are in a commit log file that was deleted before it was read",
             store.missing_file(low),
-            int(known.positions[0]),
+            low,
         )
         return
-    if not touches_log and not read.verify_crc:
+    if not touches_log:
+        known = _in_order(known) if read.ordered else known
         yield from _read_index_only(store, known, read)
         return
     try:
@@ -110,33 +120,94 @@ def _read_range(
     opened.advise(sequential=partition.dense)
     span_max = _SPAN_MAX if isinstance(opened, LocalFile) else _REMOTE_SPAN_MAX
     offset_bounds = {(q.topic, q.queue_id): (q.start, q.end) for q, _ in queues if q.batch}
-    for begin, end in cut(known.positions, known.sizes, read, span_max):
-        piece = known.take(slice(begin, end))
-        positions = piece.positions
-        base = int(positions[0]) - file.first
-        data = opened.read(base, int((positions + piece.sizes).max()) - file.first)
-        batch = decode_filtered(
-            store, data, positions - positions[0], piece, read, loss, file,
-            may_hold_batches=bool(offset_bounds),
-            exact=offset_bounds or None,
-        )  # fmt: skip
+    coded = CodedTags() if can_be_coded(read) and not offset_bounds else None
+    loose = coded is not None and not read.ordered
+    for piece in _near(known, span_max) if loose else _cut(_in_order(known), read, span_max):
+        batch = None
+        if coded is not None:
+            data, starts = _data_of(piece, opened, file)
+            batch = coded.batch(data, starts, piece, read.columns, store.root.broker_name)
+        if batch is None:
+            piece = _in_order(piece) if loose else piece
+            data, starts = _data_of(piece, opened, file)
+            batch = decode_filtered(
+                store, data, starts, piece, read, loss, file,
+                may_hold_batches=bool(offset_bounds),
+                exact=offset_bounds or None,
+            )  # fmt: skip
         if batch.num_rows:
             yield batch
+
+
+def _cut(known: Known, read: Read, span_max: int) -> Iterator[Known]:
+    for begin, end in cut(known.positions, known.sizes, read, span_max):
+        yield known.take(slice(begin, end))
+
+
+def _near(known: Known, span_max: int) -> Iterator[Known]:
+    """Pieces of the log, the entries of each queue by queue: sorting them costs more than reading tags."""
+    positions = known.positions
+    bounds = np.searchsorted(known.queue, np.arange(len(known.topics) + 1)).tolist()
+    first, last = int(positions.min()), int(positions.max())
+    count = max(-(-len(positions) // ROWS_MAX), -(-(last - first) // (span_max // 2)), 1)
+    if len(positions) < _ENTRIES_A_SLICE * count * len(known.topics):
+        yield from _cut(_in_order(known), Read(()), span_max)
+        return
+    edges = np.linspace(first, last + 1, count + 1).astype(np.int64)
+    slices = [
+        (low + np.searchsorted(positions[low:high], edges)).tolist()
+        for low, high in pairwise(bounds)
+    ]
+    for number in range(count):
+        here = [slice(at[number], at[number + 1]) for at in slices]
+        piece = known._replace(
+            queue=np.concatenate([known.queue[s] for s in here]),
+            table=joined([known.table[s] for s in here]),
+            offsets=np.concatenate([known.offsets[s] for s in here]),
+        )
+        if len(piece.table):
+            yield piece
+
+
+def _data_of(piece: Known, opened: File, file: FileSpan) -> tuple[pa.Buffer, Int64s]:
+    """The bytes of some records, and where they begin there."""
+    positions = piece.positions
+    base = int(positions.min())
+    end = int((positions + piece.sizes).max())
+    return opened.read(base - file.first, end - file.first), positions - base
+
+
+def _is_blank(read: Read) -> bool:
+    """Whether order and columns ask only for the number of a queue's entries."""
+    return not read.ordered and not read.filters.tags and _OF_NUMBERS.issuperset(read.columns)
+
+
+def _in_order(known: Known) -> Known:
+    """The same in the order of the log."""
+    positions = known.positions
+    if (np.diff(positions) >= 0).all():
+        return known
+    return known.take(np.argsort(positions, kind="stable"))
 
 
 def _entries(
     queues: Sequence[tuple[QueueRange, Queue]],
     low: int,
     high: int,
-    tags: tuple[str, ...],
+    read: Read,
     loss: LossRule,
+    *,
+    blank: bool,
 ) -> Known:
-    """Return the index entries of all queues whose records begin in [low, high), in the order of the log."""
-    codes = np.array(sorted({tag_code(t) for t in tags}), np.int64)
+    """Return the index entries of all queues whose records begin in [low, high), queue by queue.
+
+    blank: none of them is read.
+    """
+    codes = np.array(sorted({tag_code(t) for t in read.filters.tags}), np.int64)
     tables: list[npt.NDArray[Any]] = []
     offsets: list[Int64s] = []
     for wanted, queue in queues:
-        entries = _entries_of(wanted, queue, low, high, loss)
+        entries = _entries_of(wanted, queue, low, high, loss, blank=blank)
         keep: Bools | None = None
         if wanted.batch:
             keep = entries.offsets < wanted.end
@@ -148,20 +219,19 @@ def _entries(
         tables.append(entries.table)
         offsets.append(entries.offsets)
     counts = [len(t) for t in tables]
-    known = Known(
+    return Known(
         tuple(q.topic for q, _ in queues),
         np.array([q.queue_id for q, _ in queues], np.int32),
         np.repeat(np.arange(len(queues), dtype=np.int32), counts),
-        joined(tables),
+        np.broadcast_to(_BLANK, sum(counts)) if blank else joined(tables),
         np.concatenate(offsets) if len(offsets) > 1 else offsets[0],
     )
-    if sum(1 for c in counts if c) <= 1:
-        return known
-    return known.take(np.argsort(known.positions, kind="stable"))
 
 
-def _entries_of(wanted: QueueRange, queue: Queue, low: int, high: int, loss: LossRule) -> Entries:
-    """Return the wanted entries of one queue whose records begin in [low, high)."""
+def _entries_of(
+    wanted: QueueRange, queue: Queue, low: int, high: int, loss: LossRule, *, blank: bool
+) -> Entries:
+    """The wanted entries of one queue whose records begin in [low, high)."""
     end = queue.end_index()
     first = queue.at_offset(wanted.start, queue.first_index, end)
     last = end if wanted.batch else queue.at_offset(wanted.end, first, end)
@@ -171,7 +241,12 @@ def _entries_of(wanted: QueueRange, queue: Queue, low: int, high: int, loss: Los
             f"{wanted.start}..{wanted.end} are no longer there; entries {first}..{last} are left"
         )
     begin = queue.at_position(low, first, last)
-    entries = queue.entries(begin, queue.at_position(high, begin, last))
+    end = queue.at_position(high, begin, last)
+    if blank:
+        offsets = np.arange(begin, end, dtype=np.int64)
+        entries = Entries(np.broadcast_to(_BLANK, len(offsets)), offsets)
+    else:
+        entries = queue.entries(begin, end)
     queue.close()
     return entries
 
