@@ -23,7 +23,7 @@ Exact = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Read:
-    """Options for turning records into rows. ordered: in the order of the log, also where only the index is read."""
+    """Options for turning records into rows. ordered: as in the log, also where only the index is read."""
 
     columns: tuple[str, ...]
     filters: Filters = field(default_factory=Filters)
