@@ -1,1 +1,1 @@
-"""What both ends of a RocketMQ connection share: codes, frames, messages. The codec does no I/O."""
+"""Shared by both ends of a RocketMQ connection: codes, frames, messages. The codec does no I/O."""

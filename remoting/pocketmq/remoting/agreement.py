@@ -1,14 +1,14 @@
-"""Agreement: whether the members of a group ask the same of a topic, and what is lost when they do not. Ours.
+"""Agreement: whether the members of a group subscribe a topic alike, and what is lost if not. Ours.
 
-RocketMQ keeps one subscription for each topic of a group. A member that asks for something else loses
-messages without a word.
+RocketMQ keeps one subscription for each topic of a group. A member that subscribes something else silently
+loses messages.
 
-1. Members whose subscriptions let the same messages through are a camp, however these are written. Two camps
-   or more are a difference. A group's retry topic is left out: every member subscribes it by itself.
-2. A pull consumer chooses its queues and may have subscribed nothing: it then is in no camp.
-3. A queue gives its holder what passes the group's subscription and then the holder's own. All that another
-   camp asks for is lost in that queue.
-The broker's guard, the administrators' views and every face that shows them compare with this module only.
+1. Members whose subscriptions match the same messages form a camp, however these are written. Two or more
+   camps are a difference. A group's retry topic is left out: every member subscribes it automatically.
+2. A pull consumer chooses its queues and may have no subscription: then it is in no camp.
+3. A queue delivers to its holder what passes the group's subscription and then the holder's own. Whatever
+   else another camp subscribes is lost in that queue.
+The broker's guard, the administrators' views and all user interfaces compare with this module only.
 """
 
 import hashlib
@@ -35,7 +35,9 @@ Subscriptions = Mapping[str, SubscriptionData]
 
 @dataclass(frozen=True, slots=True)
 class Camp:
-    """Members that ask the same of a topic. wish and expression are None when they do not subscribe it."""
+    """Members with equal subscriptions of a topic. wish and expression are None if they do not subscribe
+    it.
+    """
 
     wish: Wish | None
     expression: str | None
@@ -53,7 +55,7 @@ class Camp:
 class Loss:
     """What is lost in some queues: `lost` (tags, or a text about them) to the clients of one camp.
 
-    holder: the client that has these queues; None when nobody asks for their messages.
+    holder: the client that holds these queues; None if nobody receives their messages.
     """
 
     queue_ids: tuple[int, ...]
@@ -74,9 +76,9 @@ class Loss:
 class Finding:
     """One topic of a group whose members differ.
 
-    since_ms: wall time since which they have differed, None if unknown; raised: it has lasted long enough to
-    be told; stored: the expression by which the broker filters now, None when the group's subscription lacks
-    the topic.
+    since_ms: wall time since which they have differed, None if unknown; raised: it has lasted long enough
+    to be reported; stored: the expression by which the broker filters now, None if the group's subscription
+    lacks the topic.
     """
 
     group: str
@@ -89,7 +91,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """One sentence for logs and terminals."""
+        """Return one sentence for logs and terminals."""
         camps = "; ".join(f"{_asks(camp)}: {_names(camp.client_ids)}" for camp in self.camps)
         losses = "; ".join(
             f"queue {','.join(map(str, loss.queue_ids))} ({loss.holder or 'nobody reads it'}) "
@@ -118,7 +120,7 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """From a broker's answer. A camp's wish is known by its text only."""
+        """Parse a broker's answer. A camp's wish is known by its text only."""
         return cls(
             str(data["group"]),
             str(data["topic"]),
@@ -143,25 +145,25 @@ def _camp(data: Mapping[str, Any]) -> Camp:
 
 
 def own_topics(subscriptions: Subscriptions) -> dict[str, SubscriptionData]:
-    """A subscription without retry topics, in the order of the topics."""
+    """Return a subscription without retry topics, sorted by topic."""
     return {
         topic: subscriptions[topic] for topic in sorted(subscriptions) if not is_retry_topic(topic)
     }
 
 
 def same(one: Subscriptions, other: Subscriptions) -> bool:
-    """Whether two members ask the same of every topic."""
+    """Return True if two members subscribe every topic alike."""
     return not differing(one, other)
 
 
 def differing(one: Subscriptions, other: Subscriptions) -> list[str]:
-    """The topics of which two subscriptions ask different things."""
+    """Return the topics that two subscriptions treat differently."""
     topics = own_topics(one) | own_topics(other)
     return sorted(topic for topic in topics if _wish(one, topic) != _wish(other, topic))
 
 
 def signature(subscriptions: Subscriptions) -> str:
-    """Eight hex digits that are equal for subscriptions that are the same."""
+    """Return eight hex digits that are equal for equal subscriptions."""
     asked = {
         topic: [each.wish[0], *each.wish[1]] for topic, each in own_topics(subscriptions).items()
     }
@@ -172,7 +174,7 @@ def signature(subscriptions: Subscriptions) -> str:
 def camps(
     members: Iterable[tuple[str, Subscriptions]], topic: str, consume_type: str = ""
 ) -> list[Camp]:
-    """Members, as (client id, what it asks), by what they ask of the topic; the largest camp first."""
+    """Group members, given as (client id, subscriptions), by their wish for the topic; largest camp first."""
     found: dict[Wish | None, tuple[str | None, list[str]]] = {}
     for client_id, subscriptions in members:
         asked = subscriptions.get(topic)
@@ -190,7 +192,7 @@ def camps(
 def differences(
     members: Sequence[tuple[str, Subscriptions]], consume_type: str = ""
 ) -> dict[str, list[Camp]]:
-    """The camps of each topic of which the members ask different things."""
+    """Return the camps of each topic that the members subscribe differently."""
     topics = sorted({topic for _, each in members for topic in own_topics(each)})
     found = {topic: camps(members, topic, consume_type) for topic in topics}
     return {topic: each for topic, each in found.items() if len(each) > 1}
@@ -207,7 +209,7 @@ def _wish(subscriptions: Subscriptions, topic: str) -> Wish | None:
 def losses(
     found: Sequence[Camp], stored: SubscriptionData | None, holders: Mapping[int, str | None]
 ) -> list[Loss]:
-    """Invariant 3, queues with the same result together. holders: queue id -> the client that has it."""
+    """Apply invariant 3, merging queues with equal results. holders: queue id -> the client that holds it."""
     wish_of = {client: camp.wish for camp in found for client in camp.client_ids}
     together: dict[tuple[str | None, str, tuple[str, ...]], list[int]] = {}
     for queue, client in holders.items():
@@ -225,9 +227,9 @@ def losses(
 
 
 def both(stored: Wish | None, own: Wish | None) -> Wish | None:
-    """What passes the group's subscription and then the member's own; None: nothing.
+    """Return what passes the group's subscription and then the member's own; None: nothing.
 
-    A mix with SQL92 is named by its two texts, since only messages can tell what passes both.
+    A mix with SQL92 is represented by its two texts, since only messages can tell what passes both.
     """
     if stored is None or own is None:
         return None
@@ -243,7 +245,7 @@ def both(stored: Wish | None, own: Wish | None) -> Wish | None:
 
 
 def lost_of(wish: Wish | None, given: Wish | None) -> str | None:
-    """What of a wish is not given; None: nothing, or nothing was wished.
+    """Return the part of a wish that is not given; None: nothing, or there was no wish.
 
     >>> lost_of(("TAG", ("A", "B")), ("TAG", ("B",))), lost_of(("TAG", ()), ("TAG", ("B",)))
     ('A', 'everything but B')

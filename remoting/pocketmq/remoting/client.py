@@ -1,7 +1,7 @@
-"""RemotingClient: one connection per address, made when first needed, used by everybody.
+"""RemotingClient: one connection per address, opened on demand and shared by all callers.
 
 `async with RemotingClient(handlers, clock) as client: await client.invoke("127.0.0.1:9876", command, 3000)`.
-Requests that come from the server side go to `handlers`, as in RemotingServer.
+Requests from the server side go to `handlers`, as in RemotingServer.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CLOSE_WAIT_S = 1.0
 class RemotingClient:
     """Connections to any number of addresses (`ip:port` or `host:port`).
 
-    before_send: called with each request before it is encoded, the place where ACL signs it.
+    before_send: called with each request before it is encoded, which is where ACL signs it.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class RemotingClient:
         await self._closed()
 
     async def _closed(self) -> None:
-        """Wait until every connection is gone; what is left after CLOSE_WAIT_S is cut off.
+        """Wait until every connection is closed; what is left after CLOSE_WAIT_S is aborted.
 
-        A plain connection is gone in the loop's next turn; TLS takes leave of the peer first.
+        A plain connection closes in the loop's next turn; TLS says good-bye to the peer first.
         """
         try:
             async with asyncio.timeout(CLOSE_WAIT_S):
@@ -81,7 +81,8 @@ class RemotingClient:
             await asyncio.sleep(0)
 
     async def connection(self, address: str) -> Connection:
-        """The open connection to `address`; callers that come at once share one attempt.
+        """Return the open connection to `address`, connecting if necessary; concurrent callers share one
+        attempt.
 
         Raises: ConnectFailed.
         """
@@ -124,7 +125,7 @@ class RemotingClient:
         return connection
 
     def _why(self, error: Exception) -> object:
-        """A reset connection has no text of its own."""
+        """Describe a connection error: a reset has no text of its own."""
         if self._tls and not isinstance(error, ConnectionRefusedError):
             words = str(error) or type(error).__name__
             return f"the TLS handshake failed ({words}); is that a port that speaks TLS?"
@@ -159,7 +160,7 @@ class RemotingClient:
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
     ) -> RemotingCommand:
-        """Ask `address`; the answer whatever its code.
+        """Send a request to `address`; return the answer whatever its code.
 
         Raises: ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests.
         """
@@ -171,23 +172,23 @@ class RemotingClient:
         return await connection.invoke(command, timeout_ms)
 
     def open_connection(self, address: str) -> Connection | None:
-        """The connection to `address` if it is open already."""
+        """Return the connection to `address` if it is already open."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.writable else None
 
     @property
     def signs(self) -> bool:
-        """Whether requests are changed before they are encoded."""
+        """True if requests are changed before they are encoded."""
         return self._before_send is not None
 
     def encoded(self, command: RemotingCommand) -> bytes:
-        """The frame of a request whose opaque is set, signed; for `Connection.post`."""
+        """Return the frame of a request whose opaque is set, signed; for `Connection.post`."""
         if self._before_send is not None:
             self._before_send(command)
         return encode(command)
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send and expect nothing. Raises: ConnectFailed, ConnectionLost."""
+        """Send a request without an answer. Raises: ConnectFailed, ConnectionLost."""
         connection = await self.connection(address)
         if self._before_send is not None:
             self._before_send(command)
@@ -201,5 +202,5 @@ class RemotingClient:
 
     @property
     def addresses(self) -> list[str]:
-        """Where connections are open."""
+        """Return the addresses of open connections."""
         return list(self._connections)

@@ -1,7 +1,7 @@
-"""Time as a value that is handed in, so that tests can turn it.
+"""Time as an injected value, so that tests can control it.
 
-Wall time (ms since 1970) goes into messages and files; monotonic time decides expiry, so that a jump
-of the wall clock neither ends a lock nor fires a timer early.
+Wall time (ms since 1970) goes into messages and files; monotonic time decides expiry, so that a jump of the
+wall clock neither ends a lock nor fires a timer early.
 """
 
 import time
@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a part may know of time."""
+    """The source of time for all parts."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970-01-01 UTC."""
+        """Return the wall clock, milliseconds since 1970-01-01 UTC."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back; only differences mean something."""
+        """Return milliseconds that never go back; only differences are meaningful."""
         ...
 
 
@@ -33,7 +33,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test turns it."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -46,10 +46,10 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance_ms(self, ms: int) -> None:
-        """Both clocks go forward by `ms`."""
+        """Advance both clocks by `ms`."""
         self._now_ms += ms
         self._monotonic_ms += ms
 
     def jump_ms(self, ms: int) -> None:
-        """The wall clock alone is set forward or back, as an administrator or NTP does."""
+        """Set only the wall clock forward or back, as an administrator or NTP does."""
         self._now_ms += ms

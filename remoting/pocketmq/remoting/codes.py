@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a peer may ask. Source: RequestCode, RocketMQ 4.9.7 to 5.5.0."""
+    """Request codes. Source: RequestCode, RocketMQ 4.9.7 to 5.5.0."""
 
     # Sending and pulling
     SEND_MESSAGE = 10
@@ -186,9 +186,9 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a peer may answer. Source: ResponseCode and RemotingSysResponseCode, RocketMQ 4.9.7 to 5.5.0.
+    """Response codes. Source: ResponseCode and RemotingSysResponseCode, RocketMQ 4.9.7 to 5.5.0.
 
-    209, 210 and 211 mean ACL failures in 4.x and pop states in 5.x; the 5.x names stand here.
+    209, 210 and 211 mean ACL failures in 4.x and pop states in 5.x; the 5.x names are used here.
     """
 
     SUCCESS = 0
@@ -241,7 +241,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """Who speaks. Source: LanguageCode; NODE_JS is 5.x."""
+    """The language of a client. Source: LanguageCode; NODE_JS is 5.x."""
 
     JAVA = 0
     CPP = 1
@@ -260,7 +260,7 @@ class LanguageCode(IntEnum):
 
 
 class Version(IntEnum):
-    """The versions that switch a behaviour: ordinals of MQVersion."""
+    """The versions that change a behaviour: ordinals of MQVersion."""
 
     V3_0_7_SNAPSHOT = 28
     V3_0_11 = 37
@@ -282,7 +282,7 @@ OUR_LANGUAGE = "PYTHON"
 
 
 def request_name(code: int) -> str:
-    """`11` -> `PULL_MESSAGE (11)`, for logs and errors; unknown numbers keep their number."""
+    """Return `11` as `PULL_MESSAGE (11)`, for logs and errors; unknown numbers keep their number."""
     try:
         return f"{RequestCode(code).name} ({code})"
     except ValueError:
@@ -290,7 +290,7 @@ def request_name(code: int) -> str:
 
 
 def response_name(code: int) -> str:
-    """`24` -> `SUBSCRIPTION_NOT_EXIST (24)`; unknown numbers keep their number."""
+    """Return `24` as `SUBSCRIPTION_NOT_EXIST (24)`; unknown numbers keep their number."""
     try:
         return f"{ResponseCode(code).name} ({code})"
     except ValueError:
@@ -298,7 +298,7 @@ def response_name(code: int) -> str:
 
 
 def version_name(ordinal: int) -> str:
-    """`407` -> `V4_9_7`, as RocketMQ's tools print it; a number out of the list is HIGHER_VERSION.
+    """Return `407` as `V4_9_7`, like RocketMQ's tools; a number beyond the list is HIGHER_VERSION.
 
     The list holds a -SNAPSHOT and a release for each of V3_0_0 .. V5_9_9. Source: MQVersion.
     """

@@ -7,8 +7,8 @@
     77 MSGPACK    ours: [code, language, version, opaque, flag, remark, {key: value}]
 
 1. Each frame is decoded by its own mark; an answer uses the encoding of its request.
-2. MSGPACK goes only to a peer that has said it understands it (extension field `PEER_ENCODINGS` in a
-   HEART_BEAT or its answer): no official peer ever sees one.
+2. MSGPACK is only sent to a peer that has announced it (extension field `PEER_ENCODINGS` in a HEART_BEAT or
+   its answer): no official peer ever sees it.
 3. Every value of `ext` is text after decoding, whatever JSON type a peer used (ali-ons sends numbers).
 4. `remark` and `ext` of a peer are data: they are never formatted into log lines without repr.
 """
@@ -38,7 +38,7 @@ MSGPACK_NAME = "MSGPACK"
 
 
 class Encoding(IntEnum):
-    """How a header is written: the top byte of the mark."""
+    """The encoding of a header: the top byte of the mark."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -102,7 +102,7 @@ class RemotingCommand:
         ext: dict[str, str] | None = None,
         body: bytes | bytearray | memoryview = b"",
     ) -> "RemotingCommand":
-        """The answer to this request: same opaque, same header encoding."""
+        """Return an answer to this request: same opaque, same header encoding."""
         return RemotingCommand(
             code,
             ext,
@@ -129,7 +129,7 @@ class RemotingCommand:
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The whole frame, its length word included."""
+    """Encode the whole frame, including its length word."""
     header = encode_header(command)
     body = command.body
     size = len(header)
@@ -138,14 +138,14 @@ def encode(command: RemotingCommand) -> bytes:
 
 
 def encode_head(command: RemotingCommand, body_size: int) -> bytes:
-    """Length word, mark and header for a body that is written separately, without a copy."""
+    """Encode length word, mark and header for a body that is written separately, without a copy."""
     header = encode_header(command)
     size = len(header)
     return _HEAD.pack(4 + size + body_size, command.encoding << 24 | size) + header
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header alone, in the command's encoding."""
+    """Encode the header alone, in the command's encoding."""
     encoding = command.encoding
     if encoding == 0:
         return _encode_json(command)
@@ -155,12 +155,12 @@ def encode_header(command: RemotingCommand) -> bytes:
 
 
 def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
-    """A command from a frame without its length word.
+    """Decode a frame without its length word.
 
-    header_size_max: bytes of the header; servers give REQUEST_HEADER_SIZE_MAX, while an answer may have one
-    of any size (the ids of a large batch).
+    header_size_max: in bytes; servers pass REQUEST_HEADER_SIZE_MAX, while an answer may have a header of
+    any size (the ids of a large batch).
 
-    Raises: FrameError for an unknown encoding, lengths that do not fit, or a header that is none.
+    Raises: FrameError for an unknown encoding, lengths that do not fit, or an invalid header.
     """
     if len(frame) < 4:
         raise FrameError(f"a frame of {len(frame)} bytes has no mark")
@@ -185,7 +185,7 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
 
 
 def not_supported(request: RemotingCommand, connection: object) -> RemotingCommand:
-    """RocketMQ's answer to a code that it does not know."""
+    """Return RocketMQ's answer to an unknown code."""
     return request.answer(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
     )
@@ -262,7 +262,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
 
 
 def _as_text(ext: Mapping[str, Any]) -> dict[str, str]:
-    """Every value as Java would print it; a null field is an absent field (invariant 3)."""
+    """Convert every value to text as Java would print it; a null field counts as absent (invariant 3)."""
     text: dict[str, str] = {}
     for key, value in ext.items():
         if value is None:

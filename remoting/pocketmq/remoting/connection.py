@@ -1,18 +1,17 @@
 """One TCP connection: requests and answers both ways, in any order.
 
 1. All frames of one read are handled before anything is written; their replies leave in one write.
-2. A handler is a plain function. What it returns is sent: a RemotingCommand, an encoded frame (bytes),
-   a list of buffers that make one frame (written without a copy); None means no answer, or one that
-   comes later by `send`. A coroutine is run in the owner's task group and its value is sent. A generator
-   is a long answer in steps: at each `yield` others may be served, and what it returns is sent.
-3. An exception in a handler is an answer with SYSTEM_ERROR and its text, and a log line; it never ends
-   the connection. Bytes that are no frame do end it.
-4. While the peer does not read, nothing more is read from it, so what waits for it stays bounded. A client
-   reads on (`read_on`): what it sends is bounded by its callers, and two ends that both wait never end.
+2. A handler is a plain function. Its result is sent: a RemotingCommand, an encoded frame (bytes), or buffers
+   that form one frame (not copied); None means no answer, or a later one by `send`. A coroutine runs in the
+   owner's task group. A generator is a long answer in steps: at each `yield` others may be served.
+3. An exception in a handler is logged, and answered with SYSTEM_ERROR and its text; it never closes the
+   connection. Invalid frames do.
+4. While the peer does not read, nothing more is read from it, so the data waiting for it stays bounded. A
+   client reads on (`read_on`): its callers bound what it sends, and two ends must not wait for each other.
 5. A ONEWAY request is never answered.
-6. Its requests hold up the event loop for TURN_MS at a time, or little more: what is not handled then waits
-   for the next turn, and nothing more is read before. While an answer comes in steps, nothing else is.
-Owner: RemotingServer or RemotingClient makes and closes it; only the event loop's thread touches it.
+6. Its requests occupy the event loop for TURN_MS at a time, or little more: the rest waits for the next turn,
+   and nothing more is read before. While an answer comes in steps, no other request is handled.
+Owner: created and closed by RemotingServer or RemotingClient; only the event loop's thread touches it.
 """
 
 import asyncio
@@ -82,9 +81,8 @@ class Connection(asyncio.Protocol):
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. tls: which peers a server accepts by the way they
-        begin; None refuses those that begin with a handshake. sniff: look at the first byte at all (servers).
-        read_on: see invariant 4 (clients). shares: where what it keeps in memory is counted."""
+        """spawn: runs a coroutine as a child of the owner. tls: which first bytes a server accepts; None
+        refuses handshakes. sniff: check that byte (servers). read_on: invariant 4. shares: counts memory."""
         self._handlers = handlers
         self._default_handler = default_handler or not_supported
         self._spawn = spawn
@@ -169,7 +167,7 @@ class Connection(asyncio.Protocol):
             self._update_reading()
 
     def read_again(self) -> None:
-        """There is room for its half frame again."""
+        """Resume reading: there is room for its half frame."""
         self._held = False
         self._update_reading()
 
@@ -205,7 +203,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Another turn for what waits."""
+        """Handle what waits, in another turn."""
         self._turn_over = False
         began_ms = self._monotonic_ms()
         if self._steps is not None and not self._step(began_ms):
@@ -222,7 +220,7 @@ class Connection(asyncio.Protocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Read from the peer, or do not: whatever keeps us from it."""
+        """Pause or resume reading from the peer, depending on everything that may block it."""
         wanted = not (
             self._outbox.is_blocked or self._waiting or self._held or self._steps is not None
         )
@@ -236,7 +234,7 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def _step(self, began_ms: int) -> bool:
-        """Go on with the answer that comes in steps; False when the turn is over before it is complete."""
+        """Continue an answer in steps; False if the turn is over before it is complete."""
         assert self._steps is not None
         command, steps = self._steps
         try:
@@ -259,7 +257,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _handle(self, frame: bytes) -> bool:
-        """Handle one frame. Returns: whether that was little work. Raises: FrameError."""
+        """Handle one frame. Returns: whether it was cheap. Raises: FrameError."""
         shape = self._shape
         if shape is not None and self._handlers.get(shape.code) is shape.handler:
             try:
@@ -295,7 +293,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def _answer(self, command: RemotingCommand, reply: Reply | Later | Steps) -> None:
-        """Send what a handler gave, now or later."""
+        """Send a handler's result, now or later."""
         if inspect.iscoroutine(reply):
             self._spawn(self._run(command, reply))
         elif inspect.isgenerator(reply):
@@ -328,9 +326,9 @@ class Connection(asyncio.Protocol):
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
 
     def _finish_waiting(self) -> None:
-        """What was read counts though nobody takes the answers: commits, acknowledgements, one-way sends.
+        """Handle what was read though nobody takes the answers: commits, acknowledgements, one-way sends.
 
-        At most what one read brought, for nothing more is read while requests wait.
+        At most one read's worth, since nothing more is read while requests wait.
         """
         waiting, self._waiting = self._waiting, []
         try:
@@ -368,7 +366,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def when_read(self, run: Callable[[], None]) -> None:
-        """Call `run` now, or when the peer has read what waits for it."""
+        """Call `run` now, or once the peer has read the data waiting for it."""
         if self._outbox.is_blocked or self._later:
             self._later.append(run)
         else:
@@ -381,10 +379,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ sending
 
     def send(self, reply: RemotingCommand | bytes | Sequence[Buffer]) -> None:
-        """Write one frame; inside a read it waits for the other replies of that read.
-
-        A closed connection swallows it: waiters get ConnectionLost.
-        """
+        """Write one frame, together with the other replies of a read; dropped if the connection is closed."""
         if self.closed or self._ending:
             return
         if isinstance(reply, RemotingCommand):
@@ -422,7 +417,7 @@ class Connection(asyncio.Protocol):
         return future
 
     def take_opaque(self) -> int:
-        """The number of a request that is sent by `post`. Raises: TooManyRequests, ConnectionLost."""
+        """Return the opaque for a request sent by `post`. Raises: TooManyRequests, ConnectionLost."""
         if self.closed or self._loop is None:
             raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
         if len(self._pending) >= self._in_flight_max:
@@ -435,8 +430,8 @@ class Connection(asyncio.Protocol):
     def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None:
         """Send an encoded request; `waiter` gets its answer or ConnectionLost, in this loop's thread.
 
-        What is alone leaves at once. Much that is sent in one turn of the loop leaves in several writes, so
-        that the peer can begin.
+        A single request is written at once; many in one turn of the loop in several pieces, so the peer can
+        begin.
         """
         pending, outbox = self._pending, self._outbox
         pending[opaque] = waiter
@@ -450,7 +445,7 @@ class Connection(asyncio.Protocol):
             self._flush_soon()
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Drop the waiter of that answer."""
         self._pending.pop(opaque, None)
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
@@ -468,7 +463,7 @@ class Connection(asyncio.Protocol):
             self._pending.pop(command.opaque, None)
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Send a request that wants no answer. Raises: ConnectionLost when it is closed already."""
+        """Send a request without an answer. Raises: ConnectionLost if already closed."""
         if self.closed:
             raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
         self._opaque = command.opaque = self._opaque + 1 & 0x7FFF_FFFF
@@ -481,36 +476,36 @@ class Connection(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """`ip:port` of the other end."""
+        """Return `ip:port` of the other end."""
         return self.peer
 
     @property
     def host(self) -> bytes:
-        """The same as records hold it."""
+        """Return the same in the form of records."""
         return self.peer_host
 
     def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """`oneway`, of a code with these fields."""
+        """Like `oneway`, from a code and fields."""
         self.oneway(RemotingCommand(code, dict(fields), body))
 
     async def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
     ) -> PeerAnswer:
-        """`invoke`, of a code with these fields."""
+        """Like `invoke`, from a code and fields."""
         answer = await self.invoke(RemotingCommand(code, dict(fields), body), timeout_ms)
         return PeerAnswer(answer.code, answer.remark, answer.ext, bytes(answer.body))
 
     # ------------------------------------------------------------ ending
 
     def close(self) -> None:
-        """Close after what was written has left."""
+        """Close once everything written has left."""
         if not self._corked:
             self._flush()
         self._ending = True
         self._outbox.end()
 
     def abort(self) -> None:
-        """Close at once; what was not written is lost."""
+        """Close at once; unwritten data is lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -521,7 +516,7 @@ class Connection(asyncio.Protocol):
         return not (self.closed or self._ending or transport is None or transport.is_closing())
 
     def _sniff(self, data: bytes) -> bool:
-        """Decide by the first byte between TLS and plain; False when the peer was refused."""
+        """Choose between TLS and plain by the first byte; False if the peer was refused."""
         self._sniffed = True
         try:
             self._tls = layer_for(data, self._server_tls)

@@ -1,8 +1,8 @@
-"""Credentials, and how a request is signed with them: the one rule of clients and brokers.
+"""Credentials, and how they sign a request: the same rule for clients and brokers.
 
 The content is the values of all header fields, AccessKey among them, in the order of their names,
-followed by the body; the signature is Base64 of its HMAC-SHA1. It is made last, when every other field
-stands. Source: AclClientRPCHook, AclUtils, AclSigner, RocketMQ 4.9.7 and 5.5.0.
+followed by the body; the signature is Base64 of its HMAC-SHA1. It is computed last, when all other fields are
+set. Source: AclClientRPCHook, AclUtils, AclSigner, RocketMQ 4.9.7 and 5.5.0.
 """
 
 import base64
@@ -20,14 +20,14 @@ SIGNATURE = "Signature"
 
 
 def signing_order(names: Iterable[str]) -> list[str]:
-    """Names of fields in the order in which their values are signed: that of Java's strings."""
+    """Sort names of fields in the order in which their values are signed: as Java sorts strings."""
     return sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
 
 
 def digest(
     secret_key: str, values: Iterable[str], body: bytes | bytearray | memoryview
 ) -> hmac.HMAC:
-    """The HMAC-SHA1 over the values, in the order in which they come, and the body."""
+    """Return the HMAC-SHA1 over the values, in the given order, and the body."""
     made = hmac.new(secret_key.encode(), "".join(values).encode(), hashlib.sha1)
     made.update(body)
     return made
@@ -35,7 +35,7 @@ def digest(
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a broker with ACL wants: an access key, its secret and, for temporary ones, a token."""
+    """For a broker with ACL: an access key, its secret and, for temporary ones, a token."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -56,6 +56,6 @@ class Credentials:
         command.ext = ext
 
     def signature(self, fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> str:
-        """Base64 of the HMAC-SHA1 over the fields' values in order of their names, and the body."""
+        """Return Base64 of the HMAC-SHA1 over the fields' values, sorted by name, and the body."""
         made = digest(self.secret_key, (fields[name] for name in signing_order(fields)), body)
         return base64.b64encode(made.digest()).decode("ascii")

@@ -1,4 +1,4 @@
-"""DataVersion: which state a table is in, as peers compare it. Source: DataVersion, RocketMQ 4.9.7, 5.3.3."""
+"""DataVersion: the state of a table, for comparison by peers. Source: DataVersion, RocketMQ 4.9.7, 5.3.3."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from pocketmq.remoting.errors import HeaderError
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """timestamp: ms of the last change; counter: number of changes; two are the same when all three are."""
+    """timestamp: ms of the last change; counter: number of changes; equal if all three are."""
 
     timestamp: int = 0
     counter: int = 0
     state_version: int = 0
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The version of the table after one more change."""
+        """Return the version of the table after one more change."""
         return DataVersion(now_ms, self.counter + 1, self.state_version)
 
     def to_json(self) -> dict[str, int]:
@@ -24,7 +24,7 @@ class DataVersion:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Raises: HeaderError when it is not an object of numbers."""
+        """Parse a version. Raises: HeaderError if it is not an object of numbers."""
         if not isinstance(data, Mapping):
             raise HeaderError("a dataVersion is not an object")
         try:
@@ -38,7 +38,7 @@ class DataVersion:
 
     @classmethod
     def of_file(cls, data: Any) -> Self:
-        """From a table's own file: a version that cannot be read is the first one."""
+        """Parse a version from a table's own file: an unreadable one counts as the first."""
         try:
             return cls.from_json(data)
         except HeaderError:

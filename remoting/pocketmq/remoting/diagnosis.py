@@ -1,17 +1,17 @@
-"""Diagnosis: what is wrong with a consumer group, from facts that somebody else has gathered. Ours.
+"""Diagnosis: what is wrong with a consumer group, from facts gathered elsewhere. Ours.
 
-Pure: the broker's `/metrics`, the console and the command line gather the facts each in its way and get the
-same symptoms with the same words. The thresholds are settings of the broker (Thresholds.KEYS).
+Pure: the broker's `/metrics`, the console and the command line each gather the facts in their own way and get
+the same symptoms in the same words. The thresholds are settings of the broker (Thresholds.KEYS).
 
-    GROUP_DIFFERS        members ask for different things, and lose messages (remoting.agreement)
+    GROUP_DIFFERS        members subscribe differently, and lose messages (remoting.agreement)
     NOBODY_ONLINE        no member
     GROUP_DISABLED       a broker's configuration of the group forbids to consume
     TOPIC_NOT_READABLE   a topic's permission forbids to read; TOPIC_READ_ONLY: to write
     LAG                  too far behind, or behind and not catching up; with the time until it is empty
-    FAILING              messages come back to be consumed again
-    DEAD_LETTERS         messages were given up
+    FAILING              messages are being redelivered
+    DEAD_LETTERS         messages were dead-lettered
     MEMBER_STUCK         a member holds messages and has finished none for too long
-    QUEUES_UNREAD        queues with messages that no member says it has
+    QUEUES_UNREAD        non-empty queues that no member reports as its own
     ONE_MEMBER_HAS_ALL   several members, and one of them has every queue
     IDLE_MEMBERS         more members than queues
 """
@@ -31,8 +31,9 @@ _SOON_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From when on something is a symptom. lag_max: messages; retries_max: messages a minute that come back;
-    dead_letters_max: messages; stuck_ms: time without a finished message while some are held."""
+    """Limits from which on something is a symptom. lag_max: messages; retries_max: redeliveries a minute;
+    dead_letters_max: messages; stuck_ms: time without a finished message while some are held.
+    """
 
     KEYS: ClassVar[Mapping[str, str]] = {
         "lag_max": "doctorLagMax",
@@ -48,7 +49,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """From a broker's settings; RocketMQ's brokers have none of these."""
+        """Read a broker's settings; RocketMQ's brokers have none of these."""
         found = {name: settings.get(key, "") for name, key in cls.KEYS.items()}
         return cls(**{name: int(text) for name, text in found.items() if text.isdigit()})
 
@@ -71,8 +72,9 @@ class TopicFacts:
 
 @dataclass(slots=True)
 class MemberFacts:
-    """queues: topic -> how many it has, None when it did not say. stuck_ms: how long it has finished nothing
-    of what it holds, 0 when it holds nothing; stuck_at: where, in words."""
+    """queues: topic -> number of its queues, None if it did not report. stuck_ms: how long it has finished
+    nothing of what it holds, 0 if it holds nothing; stuck_at: where, in words.
+    """
 
     client_id: str
     queues: Mapping[str, int] | None = None
@@ -82,8 +84,9 @@ class MemberFacts:
 
 @dataclass(slots=True)
 class GroupFacts:
-    """members: None when nobody could tell. is_shared: the members share the queues (clustering, and not
-    isolated). unread: queues with messages without an owner, where every member has answered."""
+    """members: None if nobody could tell. is_shared: the members share the queues (clustering, and not
+    isolated). unread: non-empty queues without an owner, if every member has answered.
+    """
 
     group: str
     members: Sequence[MemberFacts] | None = None
@@ -98,7 +101,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One thing that is wrong: what, in a short line, and what to do about it."""
+    """One problem: a short description, and what to do about it."""
 
     kind: str
     severity: Severity
@@ -123,7 +126,7 @@ class Symptom:
 
 
 def diagnose(facts: GroupFacts, limits: Thresholds) -> list[Symptom]:
-    """The symptoms, the gravest first."""
+    """Return the symptoms, the gravest first."""
     found = [
         *_differences(facts),
         *_members(facts, limits),
@@ -135,12 +138,12 @@ def diagnose(facts: GroupFacts, limits: Thresholds) -> list[Symptom]:
 
 
 def is_sick(symptoms: Sequence[Symptom]) -> bool:
-    """Whether somebody should do something."""
+    """Return True if somebody should act."""
     return any(each.severity is not Severity.INFO for each in symptoms)
 
 
 def in_words(seconds: float) -> str:
-    """A span of time, roughly.
+    """Format a span of time, rounded.
 
     >>> in_words(42), in_words(300), in_words(7_300), in_words(200_000)
     ('42 s', '5 min', '2 h', '2 days')
@@ -250,7 +253,7 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
 
 
 def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]:
-    """A tenth of the limit is too much already where it does not get less."""
+    """Report lag; if it does not shrink, a tenth of the limit is already too much."""
     came, went = topic.in_rate, topic.out_rate
     known = came is not None and went is not None
     gain = went - came if came is not None and went is not None else 0.0

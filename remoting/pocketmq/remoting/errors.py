@@ -13,7 +13,7 @@ from pocketmq.remoting.codes import response_name
 
 
 class PocketMQError(Exception):
-    """Everything that this package raises on purpose."""
+    """Base of all errors that this package raises deliberately."""
 
     retriable = False
 
@@ -38,11 +38,11 @@ class FrameTooLarge(FrameError):
 
 
 class HeaderError(ProtocolError):
-    """A header field is missing or is not of its type."""
+    """A header field is missing or has the wrong type."""
 
 
 class MessageCodecError(ProtocolError):
-    """Bytes that are not a stored message, a batch or a packed body."""
+    """Bytes that are not a stored message, a batch or a compressed body."""
 
 
 class IllegalArgument(PocketMQError, ValueError):
@@ -50,7 +50,7 @@ class IllegalArgument(PocketMQError, ValueError):
 
 
 class RemotingError(PocketMQError):
-    """No answer came; whether the peer acted is not known unless the subclass says so."""
+    """No answer arrived; unless the subclass says so, it is unknown whether the peer acted."""
 
     retriable = True
 
@@ -67,7 +67,7 @@ class ConnectFailed(RemotingError):
 
 
 class ConnectionLost(RemotingError):
-    """The connection ended before the answer came: the request may or may not have been carried out."""
+    """The connection closed before the answer: the request may or may not have been carried out."""
 
 
 class RequestTimeout(RemotingError):
@@ -84,7 +84,7 @@ class TooManyRequests(RemotingError):
 
 
 class Refused(PocketMQError):
-    """The peer answered with another code than SUCCESS.
+    """The peer answered with a code other than SUCCESS.
 
     Attributes: code (a ResponseCode number), remark (the peer's text), address.
     """

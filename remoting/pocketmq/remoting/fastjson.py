@@ -21,7 +21,7 @@ from pocketmq.remoting.errors import ProtocolError
 
 
 class FastjsonError(ProtocolError):
-    """Text that neither JSON nor fastjson's dialect explains; the message gives the position."""
+    """Text that is neither JSON nor fastjson's dialect; the message gives the position."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
@@ -31,11 +31,11 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
 
     @classmethod
     def of(cls, **fields: Any) -> "ObjectKey":
-        """`ObjectKey.of(topic="T", queueId=0)`: hashable, equal whatever the order of the words."""
+        """`ObjectKey.of(topic="T", queueId=0)`: hashable, equal whatever the order of the arguments."""
         return cls(sorted(fields.items()))
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The field's value."""
+        """Return the field's value."""
         for key, value in self:
             if key == name:
                 return value
@@ -43,9 +43,9 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
 
 
 def dumps(value: Any, *, quote_integer_keys: bool = False) -> bytes:
-    """`value` in fastjson's compact form.
+    """Encode `value` in fastjson's compact form.
 
-    quote_integer_keys: the strict form that name servers give to clients from 4.9.4 on.
+    quote_integer_keys: the strict form that name servers send to clients from 4.9.4 on.
     """
     out: list[str] = []
     _write(value, out, quote_integer_keys)
@@ -114,10 +114,10 @@ def loads(
     size_max: int | None = None,
     dialect_size_max: int | None = None,
 ) -> Any:
-    """The value of `data`; integer keys come back as str, object keys as ObjectKey.
+    """Decode `data`; integer keys become str, object keys ObjectKey.
 
-    size_max, dialect_size_max: bytes of the text, and of one that is no plain JSON; None: any number. The
-    price is linear: 0.1 us a byte at the worst, 0.5 us where it is no plain JSON.
+    size_max, dialect_size_max: bytes of the text, and of one that is not plain JSON; None: no limit. The
+    cost is linear: at most 0.1 us per byte, 0.5 us if it is not plain JSON.
     Raises: FastjsonError.
     """
     size = len(data)
@@ -141,7 +141,7 @@ _REQUEST_DIALECT_SIZE_MAX = 32 << 10
 
 
 def loads_request(data: bytes | bytearray | memoryview) -> Any:
-    """`loads` for the body of a request, which anybody can have sent: bounded in size.
+    """Decode the body of a request like `loads`, but bounded in size, since anybody can have sent it.
 
     Raises: FastjsonError.
     """
@@ -165,7 +165,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,30}")
 
 
 class _Reader:
-    """Recursive descent over the tokens of one text; only for what the standard reader refused."""
+    """Recursive descent over the tokens of one text; only for what the standard parser refused."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -183,7 +183,7 @@ class _Reader:
         return value
 
     def _error(self, why: str) -> FastjsonError:
-        """Names the place of the last token that was taken."""
+        """Return an error that names the place of the last token."""
         taken = len(self._tokens) - length_hint(self._iterator)
         found = list(islice(_TOKEN.finditer(self._text), max(taken - 1, 0), taken))
         at = found[0].start() if found else 0

@@ -33,7 +33,7 @@ COMPRESSION_MASK = 0x700
 
 
 class Compression(IntEnum):
-    """How a body is packed: bits 8-10 of sysFlag. 0 is zlib as old clients mark it."""
+    """The compression of a body: bits 8-10 of sysFlag. 0 is zlib as old clients mark it."""
 
     ZLIB_OLD = 0
     LZ4 = 1

@@ -19,7 +19,7 @@ _SIZE = struct.Struct(">I").unpack_from
 class FrameDecoder:
     """Cuts a stream into frames (without their length words).
 
-    A chunk that holds only whole frames is sliced directly; only a partial frame is kept.
+    A chunk that holds only whole frames is sliced directly; only a partial frame is buffered.
     """
 
     __slots__ = ("_buffer", "_frame_size_max", "_wanted")
@@ -31,16 +31,16 @@ class FrameDecoder:
 
     @property
     def pending(self) -> int:
-        """Bytes of an unfinished frame."""
+        """Return the size of the unfinished frame so far, bytes."""
         return len(self._buffer)
 
     @property
     def rest(self) -> bytes:
-        """The unfinished frame, as far as it has come."""
+        """Return the unfinished frame so far."""
         return bytes(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Frames that `data` completes, in order.
+        """Return the frames that `data` completes, in order.
 
         Raises: FrameTooLarge, FrameError; the frames before the bad one are lost with the connection.
         """

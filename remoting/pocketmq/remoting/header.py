@@ -1,8 +1,8 @@
-"""Header fields <-> dataclass, by one rule: `queue_id` travels as `queueId`.
+"""Maps header fields to dataclasses by one rule: `queue_id` travels as `queueId`.
 
-A field that has a default is optional on the wire; None is left out. `wire("name")` gives a field
-another name. Values: str, int, float, bool ("true" whatever its case). The hot requests (send, pull)
-read `ext` directly and do not come this way.
+A field with a default is optional on the wire; None is left out. `wire("name")` gives a field another name.
+Values: str, int, float, bool ("true" whatever its case). The hot requests (send, pull) read `ext` directly
+instead.
 """
 
 import dataclasses
@@ -12,19 +12,19 @@ from pocketmq.remoting.errors import HeaderError
 
 
 def wire(name: str, *, default: Any = dataclasses.MISSING) -> Any:
-    """A field whose name on the wire is not made by the rule."""
+    """Declare a field whose wire name does not follow the rule."""
     return dataclasses.field(default=default, metadata={"wire": name})
 
 
 def camel(name: str) -> str:
-    """`queue_id` -> `queueId`."""
+    """Convert `queue_id` to `queueId`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 @dataclass_transform(field_specifiers=(wire,))
 class Header:
-    """Base of every header, which becomes a dataclass by it: parse(ext) and ext()."""
+    """Base of every header; it turns subclasses into dataclasses with parse(ext) and ext()."""
 
     def __init_subclass__(cls) -> None:
         # Seventy classes at each start: what dataclass would compile for each of them stands below once,
@@ -43,9 +43,9 @@ class Header:
 
     @classmethod
     def parse(cls, ext: dict[str, str] | None) -> Self:
-        """The header of a command's `ext`; fields that it does not know are ignored.
+        """Parse the header from a command's `ext`; unknown fields are ignored.
 
-        Raises: HeaderError naming the field that is missing or is not of its type.
+        Raises: HeaderError naming the field that is missing or has the wrong type.
         """
         values: dict[str, Any] = {}
         ext = ext or {}
@@ -70,7 +70,7 @@ class Header:
         return cls(**values)
 
     def ext(self) -> dict[str, str]:
-        """The fields as text; None is left out."""
+        """Return the fields as text; None is left out."""
         found: dict[str, str] = {}
         for name, wire_name, kind, _ in _plan(type(self)):
             value = getattr(self, name)

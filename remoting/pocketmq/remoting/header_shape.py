@@ -1,12 +1,12 @@
-"""The fields of a ROCKETMQ header, cut by the shape of the one before: half the time of a walk over them.
+"""Cuts the fields of a ROCKETMQ header by the shape of the previous one: twice as fast as walking over them.
 
     int16 n + key, int32 n + value, and so on to the end of the header
 
-1. A client sends the same fields with values of the same lengths again and again. One unpack cuts such a
-   header into heads (key size, key, value size) and values.
-2. A shape is tried on all fields of its size; those that only happen to have the size are noticed by their
-   heads and walked over.
-3. Learning is rare where shapes change all the time, so that it costs nothing there.
+1. A client repeatedly sends the same fields with values of the same lengths. One unpack cuts such a header
+   into heads (key size, key, value size) and values.
+2. A shape is tried on all fields of its size; a different header of that size is detected by its heads, and
+   walked over.
+3. If shapes change all the time, learning is rare, so that it costs nothing.
 """
 
 import struct
@@ -37,9 +37,9 @@ _shapes: dict[int, _Shape] = {}
 
 
 def read_fields(header: bytes, at: int) -> dict[str, str]:
-    """The fields from `at` to the end of the header.
+    """Read the fields from `at` to the end of the header.
 
-    Raises: FrameError; IndexError, UnicodeDecodeError where lengths or text are broken.
+    Raises: FrameError; IndexError, UnicodeDecodeError if lengths or text are broken.
     """
     size = len(header) - at
     shape = _shapes.get(size)

@@ -1,4 +1,4 @@
-"""The header fields of RocketMQ's requests and answers; which code has which: requests.py.
+"""The header fields of RocketMQ's requests and answers; requests.py assigns them to codes.
 
 A field with a default is optional on the wire; names travel in camel case unless `wire("...")` says
 otherwise. Sources: *RequestHeader and *ResponseHeader, RocketMQ 4.9.7 and 5.5.0.

@@ -29,5 +29,5 @@ def string_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tag_code(tag: str) -> int:
-    """The tag's code as a ConsumeQueue entry holds it: hash sign-extended; 0 for no tag."""
+    """Return the tag's code as in a ConsumeQueue entry: hash sign-extended; 0 for no tag."""
     return string_hash(tag)

@@ -1,4 +1,4 @@
-"""JSON by orjson where it is installed, else by the standard library: same values, same bytes.
+"""JSON by orjson if installed, else by the standard library: same values, same bytes.
 
 `loads` raises ValueError on bad input in both cases (orjson.JSONDecodeError is one).
 """
@@ -10,12 +10,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def std_dumps(value: Any) -> bytes:
-    """Compact UTF-8 JSON by the standard library."""
+    """Encode compact UTF-8 JSON with the standard library."""
     return _encode(value).encode("utf-8")
 
 
 def std_loads(data: bytes | bytearray | memoryview | str) -> Any:
-    """The value by the standard library."""
+    """Decode with the standard library."""
     return json.loads(bytes(data) if isinstance(data, memoryview) else data)
 
 

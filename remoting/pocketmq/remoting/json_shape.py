@@ -1,11 +1,11 @@
-"""A client's requests of one code in JSON, cut by the text of an earlier one: a third of the time of a parse.
+"""Cuts a client's repeated JSON requests by the text of an earlier one: a third of the time of a parse.
 
     {"code":310,"extFields":{"a":"group","b":"  topic  ","c":"TBW102", ... "opaque":  17  , ... "version":401}
 
-1. A client writes the same header again and again but for a few values. A shape is the text between these;
-   where all of it is found in its place, the values are what lies between.
-2. A value must hold no quotation mark: `Shaped.quick` sees to it, by `text_of`, or because it knows what the
-   value may be. So what is found is what a parser would find.
+1. A client repeatedly writes the same header except for a few values. A shape is the constant text between
+   these; if all of it is found in its place, the values are what lies between.
+2. A value must not contain a quotation mark: `Shaped.quick` ensures this, by `text_of`, or because it knows
+   which values are possible. So the result equals that of a parser.
 3. What does not fit is parsed. A shape belongs to one connection, and is learnt from a parsed header.
 4. Where the handler wants it, a header of a size that came before is first cut by place (fixed_shape.py);
    ROCKETMQ headers are cut in that way only.
@@ -29,12 +29,12 @@ _MARK = struct.Struct(">I").unpack_from
 
 
 class Shaped:
-    """A handler that needs a few fields of requests that are alike in all others.
+    """A handler that needs a few fields of requests that are otherwise alike.
 
-    fields: names of these. admit(request): what all requests that are alike have in common, to be handed to
-    `quick`, or None when they cannot go the quick way. quick(common, values, body, connection): the answer's
-    frame, b"" when it comes later, or None: then nothing was done, and the request is parsed. values: of
-    `fields`, as they stand there (`text_of` undoes escapes), and the opaque.
+    fields: names of these. admit(request): what all such requests have in common, passed to `quick`, or
+    None if they cannot take the quick path. quick(common, values, body, connection): the answer's frame,
+    b"" if it comes later, or None: then nothing was done, and the request is parsed. values: of `fields`,
+    in raw form (`text_of` decodes escapes), and the opaque.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class JsonShape:
     def __init__(
         self, handler: Shaped, code: int, common: object, pieces: list[str], slots: list[int]
     ) -> None:
-        """pieces: the constant text; slots: which value stands behind each piece but the last."""
+        """pieces: the constant text; slots: which value follows each piece but the last."""
         self.handler = handler
         self.code = code
         self.common = common
@@ -76,7 +76,7 @@ class JsonShape:
         self._fixed_misses = 0
 
     def answer(self, frame: bytes, connection: Any) -> bytes | None:
-        """What `quick` gives for a frame (without its length word); None for one of another shape."""
+        """Return what `quick` returns for a frame (without its length word); None if its shape differs."""
         mark: int = _MARK(frame)[0]
         fixed = self._fixed.get(mark)
         if fixed is not None:
@@ -127,7 +127,7 @@ class JsonShape:
 def learn_again(
     known: JsonShape | None, misses: int, frame: bytes, request: RemotingCommand, handler: Shaped
 ) -> JsonShape | None:
-    """The shape to go on with after so many requests that did not fit the known one."""
+    """Return the shape to use after so many requests that did not fit the known one."""
     if not is_time_to_learn(misses):
         return known
     if known is not None and frame[0] and known.handler is handler:
@@ -137,12 +137,12 @@ def learn_again(
 
 
 def is_time_to_learn(misses: int) -> bool:
-    """Rarely where shapes change all the time, so that it costs nothing there."""
+    """Return True if a shape should be learnt now: rarely if shapes change all the time."""
     return misses <= EAGER_MISSES or not misses % LEARN_EVERY
 
 
 def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape | None:
-    """The shape of this request; None if it has none, or its handler admits none."""
+    """Return the shape of this request; None if it has none, or its handler admits none."""
     ext = request.ext
     if request.flag or ext is None or request.opaque < 1:
         return None
@@ -175,7 +175,7 @@ def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape 
 def _places(
     header: str, opaque: int, ext: Mapping[str, str], fields: Sequence[str]
 ) -> list[tuple[int, int, int]]:
-    """Where each value begins and ends, in the order of the text. Raises: ValueError for odd headers."""
+    """Return where each value begins and ends, in order of the text. Raises: ValueError for odd headers."""
     places: list[tuple[int, int, int]] = []
     for slot, name in enumerate((*fields, "opaque")):
         is_field = slot < len(fields)
@@ -191,5 +191,5 @@ def _places(
 
 
 def text_of(value: str) -> Any:
-    """What this stands for between quotation marks. Raises: ValueError when it is not one text."""
+    """Decode a value between quotation marks. Raises: ValueError if it is not one text."""
     return json_codec.loads(f'"{value}"')

@@ -1,7 +1,7 @@
-"""Message, MessageExt and MessageQueue: what producers make and consumers get.
+"""Message, MessageExt and MessageQueue: what producers send and consumers receive.
 
-Property names are RocketMQ's own (MessageConst). `Message` is what a caller fills in; `MessageExt` adds
-what the broker knows of it.
+Property names are RocketMQ's own (MessageConst). `Message` is filled in by the caller; `MessageExt` adds what
+the broker knows.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Property(StrEnum):
-    """Names of the properties that the system gives a meaning. Source: MessageConst, 5.5.0."""
+    """Names of the properties with a meaning to the system. Source: MessageConst, 5.5.0."""
 
     KEYS = "KEYS"
     TAGS = "TAGS"
@@ -74,7 +74,7 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
     def to_java(self) -> str:
-        """The text that Java prints, which consistent hashing takes as the key."""
+        """Return the text that Java prints, which consistent hashing uses as the key."""
         return (
             f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, "
             f"queueId={self.queue_id}]"
@@ -135,7 +135,7 @@ class MessageExt(Message):
 
     @property
     def msg_id(self) -> str:
-        """The producer's unique key, else the offset id: what RocketMQ's clients show as msgId."""
+        """Return the producer's unique key, else the offset id: what RocketMQ's clients show as msgId."""
         return self.properties.get(Property.UNIQ_KEY.value) or self.offset_msg_id
 
     @property

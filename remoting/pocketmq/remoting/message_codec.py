@@ -1,4 +1,4 @@
-"""Around the record: its properties, hosts and message ids, packed bodies, and the message a client sees.
+"""Around the record: properties, hosts, message ids, compressed bodies, and the message that a client sees.
 
 1. Properties: `name 0x01 value 0x02 ...`; the last 0x02 may be missing (4.9) or not (5.x).
 2. An offset message id is hex of store host, port and position. The record itself: remoting.record.
@@ -37,7 +37,7 @@ def properties_to_dict(text: bytes | str) -> dict[str, str]:
 
 
 def properties_to_text(properties: Mapping[str, str | None]) -> str:
-    """`name 0x01 value 0x02 ...`, each pair closed; None values are left out."""
+    """Encode as `name 0x01 value 0x02 ...`, each pair closed; None values are left out."""
     # A list: a generator is run by a call for each of its values.
     return "".join(
         [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
@@ -45,7 +45,7 @@ def properties_to_text(properties: Mapping[str, str | None]) -> str:
 
 
 def get_property(properties: bytes, name: bytes) -> bytes | None:
-    """One value of a property text without splitting it; of two equal names the last, as Java reads."""
+    """Return one value of a property text without splitting it; of equal names the last, as in Java."""
     needle = name + b"\x01"
     at = len(properties)
     while True:
@@ -61,14 +61,14 @@ def get_property(properties: bytes, name: bytes) -> bytes | None:
 
 
 def add_property(properties: bytes, name: bytes, value: bytes) -> bytes:
-    """The text with one more pair at its end, with or without a final separator before."""
+    """Append a pair to the text, whether or not it ends with a separator."""
     if properties and properties[-1] != 2:
         return b"%s\x02%s\x01%s\x02" % (properties, name, value)
     return b"%s%s\x01%s\x02" % (properties, name, value)
 
 
 def remove_property(properties: bytes, name: bytes) -> bytes:
-    """The text without every pair of that name."""
+    """Return the text without any pair of that name."""
     needle = name + b"\x01"
     if needle not in properties:
         return properties
@@ -83,7 +83,7 @@ def remove_property(properties: bytes, name: bytes) -> bytes:
 
 
 def pack_host(host: str) -> bytes:
-    """`ip:port` -> address bytes and a 4-byte port: 8 bytes, or 20 for IPv6 (`[::1]:80`)."""
+    """Convert `ip:port` to address bytes and a 4-byte port: 8 bytes, or 20 for IPv6 (`[::1]:80`)."""
     ip, _, port = host.rpartition(":")
     try:
         return pack_address(ip.strip("[]"), int(port))
@@ -92,7 +92,7 @@ def pack_host(host: str) -> bytes:
 
 
 def pack_address(ip: str, port: int) -> bytes:
-    """Address bytes and a 4-byte port. Raises: MessageCodecError when `ip` is no address."""
+    """Return address bytes and a 4-byte port. Raises: MessageCodecError if `ip` is not an address."""
     try:
         if ":" in ip:
             return socket.inet_pton(socket.AF_INET6, ip.partition("%")[0]) + _PORT.pack(port)
@@ -102,7 +102,7 @@ def pack_address(ip: str, port: int) -> bytes:
 
 
 def socket_name(name: Any) -> tuple[str, bytes]:
-    """`ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
+    """Return `ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
     if not isinstance(name, tuple) or len(name) < 2:
         return "", b"\0" * 8
     ip, port = str(name[0]), int(name[1])
@@ -113,7 +113,7 @@ def socket_name(name: Any) -> tuple[str, bytes]:
 
 
 def unpack_host(host: bytes) -> str:
-    """8 or 20 bytes -> `ip:port`."""
+    """Convert 8 or 20 bytes to `ip:port`."""
     family = socket.AF_INET if len(host) == 8 else socket.AF_INET6
     ip = socket.inet_ntop(family, host[:-4])
     port = int.from_bytes(host[-4:], "big", signed=True)
@@ -121,7 +121,7 @@ def unpack_host(host: bytes) -> str:
 
 
 def offset_msg_id(store_host: bytes, position: int) -> str:
-    """The offset id: hex of host, port and position, 32 digits (56 for IPv6).
+    """Return the offset id: hex of host, port and position, 32 digits (56 for IPv6).
 
     >>> offset_msg_id(pack_host("192.168.1.10:10911"), 1234567890123)
     'C0A8010A00002A9F0000011F71FB04CB'
@@ -130,7 +130,7 @@ def offset_msg_id(store_host: bytes, position: int) -> str:
 
 
 def parse_offset_msg_id(msg_id: str) -> tuple[str, int]:
-    """An offset id -> (`ip:port`, position). Raises: MessageCodecError."""
+    """Split an offset id into (`ip:port`, position). Raises: MessageCodecError."""
     try:
         raw = bytes.fromhex(msg_id)
     except ValueError:
@@ -148,7 +148,7 @@ _INFLATED_SIZE_MAX = 64 * 1024 * 1024
 
 
 def compress(body: bytes, compression: Compression = Compression.ZLIB, level: int = 5) -> bytes:
-    """`body` packed. Raises: MessageCodecError when the library for LZ4 or Zstandard is missing."""
+    """Compress `body`. Raises: MessageCodecError if the library for LZ4 or Zstandard is missing."""
     if compression in (Compression.ZLIB, Compression.ZLIB_OLD):
         return zlib.compress(body, level)
     if compression is Compression.LZ4:
@@ -161,9 +161,9 @@ def compress(body: bytes, compression: Compression = Compression.ZLIB, level: in
 
 
 def decompress(body: Buffer, sys_flag: int, size_max: int = _INFLATED_SIZE_MAX) -> bytes:
-    """The unpacked body; `sys_flag` bits 8-10 say how it is packed (the COMPRESSED bit is not asked).
+    """Decompress a body; `sys_flag` bits 8-10 give the method (the COMPRESSED bit is ignored).
 
-    size_max: a body that would grow beyond it is refused, so that a few bytes cannot fill memory.
+    size_max: a body that would exceed it is refused, so that a few bytes cannot fill memory.
     Raises: MessageCodecError.
     """
     kind = sys_flag >> 8 & 7
@@ -229,7 +229,7 @@ def _import_zstandard() -> Any:
 
 
 def to_message(record: Record, broker_name: str = "", *, unpack: bool = True) -> MessageExt:
-    """The message of a record as a client shows it. Raises: MessageCodecError for a bad packed body."""
+    """Return a record as the message that a client sees. Raises: MessageCodecError for a corrupt body."""
     body = bytes(record.body)
     if unpack and record.sys_flag & 0x1:
         body = decompress(body, record.sys_flag)
@@ -259,7 +259,7 @@ def to_message(record: Record, broker_name: str = "", *, unpack: bool = True) ->
 
 
 def to_messages(record: Record, broker_name: str = "") -> list[MessageExt]:
-    """The messages of a record: one, or all of an inner batch (sysFlag 0xC0, RocketMQ 5.x).
+    """Return the messages of a record: one, or all of an inner batch (sysFlag 0xC0, RocketMQ 5.x).
 
     An inner message has queue offset INNER_BASE + its place; the rest is the batch's.
     """

@@ -1,4 +1,4 @@
-"""Names of topics and groups: the constants, which names are legal, which belong to the system.
+"""Names of topics and groups: the constants, which names are legal, and which belong to the system.
 
 Each of RocketMQ's fixed names is written here and nowhere else. Pure tables and predicates.
 Source: MixAll, TopicValidator, NamespaceUtil, RocketMQ 4.9.7; PopAckConstants, TimerMessageStore, 5.5.0.
@@ -84,12 +84,12 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 def is_legal(name: str) -> bool:
-    """Whether a name has characters of topics and groups only, and at least one."""
+    """Return True if a name is not empty and has only characters allowed for topics and groups."""
     return _LEGAL.match(name) is not None
 
 
 def topic_fault(topic: str) -> str | None:
-    """RocketMQ's remark for a name that cannot be a topic; None when it can.
+    """Return RocketMQ's remark on an illegal topic name; None if it is legal.
 
     >>> topic_fault("TopicTest")
     >>> topic_fault("../etc")
@@ -105,17 +105,17 @@ def topic_fault(topic: str) -> str | None:
 
 
 def group_is_legal(group: str) -> bool:
-    """Whether a group of this name may be created by itself."""
+    """Return True if a group of this name may be created automatically."""
     return len(group) <= GROUP_LENGTH_MAX and is_legal(group)
 
 
 def retry_topic(group: str) -> str:
-    """Where the messages of a group go that are to be consumed again."""
+    """Return the topic of a group's messages that are to be redelivered."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where the messages of a group go that were given up."""
+    """Return the topic of a group's dead letters."""
     return DLQ_PREFIX + group
 
 
@@ -124,20 +124,20 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def is_group_topic(topic: str) -> bool:
-    """Whether a topic belongs to a group: its retries or its dead letters."""
+    """Return True if a topic belongs to a group: its retries or its dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def is_system_topic(topic: str) -> bool:
-    """Topics that brokers keep for themselves; %RETRY% and %DLQ% topics hold users' messages."""
+    """Return True for topics that brokers use themselves; %RETRY% and %DLQ% topics hold users' messages."""
     return topic in SYSTEM_TOPICS or topic.lower().startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_broker_only(topic: str) -> bool:
-    """Topics that nobody but the broker writes.
+    """Return True for topics that only the broker writes.
 
-    Ours: RocketMQ takes what is sent to the timer's topic, from where it is delivered to whatever topic it
-    names, and to the revive log, where it counts as an acknowledgement.
+    Ours: RocketMQ accepts sends to the timer's topic, which are then delivered to whatever topic they name,
+    and to the revive log, where they count as acknowledgements.
     """
     if topic in BROKER_ONLY_TOPICS:
         return True
@@ -146,10 +146,10 @@ def is_broker_only(topic: str) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Topics that hold what others sent, and retry topics of the broker's own groups."""
+    """Return True for topics that hold what others sent, and retry topics of the broker's own groups."""
     return is_broker_only(name) or name.startswith(RETRY_PREFIX + SYSTEM_GROUP_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Groups that exist without users (MixAll.isSysConsumerGroup, and the built-in ones)."""
+    """Return True for groups that exist without users (MixAll.isSysConsumerGroup, and the built-in ones)."""
     return group in BUILT_IN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)

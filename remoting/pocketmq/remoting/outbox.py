@@ -1,9 +1,9 @@
-"""Outbox: what one connection has still to send.
+"""Outbox: data that one connection has still to send.
 
 1. Frames are gathered, and leave in one write. Those that are small together are joined, others are handed
    over as they are.
-2. What a TLS peer does not read waits as it is, without a copy; it is encrypted as the peer reads.
-3. `unread` is what the peer leaves in memory: bytes that are mapped from files do not count.
+2. Data for a slow TLS peer waits unencrypted, without a copy; it is encrypted as the peer reads.
+3. `unread` is the memory used by unread data: bytes that are mapped from files do not count.
 Owner: its Connection, which tells it when the peer stops reading and when it reads again.
 """
 
@@ -25,10 +25,10 @@ _TLS_PIECE = 65_536
 
 
 class Outbox:
-    """Attributes: size (bytes that are gathered), is_blocked (the peer does not read)."""
+    """Attributes: size (collected bytes), is_blocked (the peer does not read)."""
 
     def __init__(self, count_unread: Callable[[int], None]) -> None:
-        """count_unread: is told the bytes that wait in memory while the peer does not read."""
+        """count_unread: called with the bytes waiting in memory while the peer does not read."""
         self.size = 0
         self.is_blocked = False
         self._count_unread = count_unread
@@ -43,24 +43,24 @@ class Outbox:
         self._tls: TlsLayer | None = None
 
     def open(self, transport: asyncio.Transport) -> None:
-        """There is a transport now."""
+        """Set the transport."""
         transport.set_write_buffer_limits(high=BUFFER_HIGH)
         self._transport = transport
 
     def encrypt_by(self, tls: TlsLayer) -> None:
-        """From now on everything is encrypted."""
+        """Encrypt everything from now on."""
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=_TLS_BUFFER_HIGH)
         self._tls = tls
 
     def add(self, frame: bytes) -> None:
-        """Gather a whole frame; an empty one is none."""
+        """Collect a whole frame; an empty one is ignored."""
         if frame:
             self._gathered.append(frame)
             self.size += len(frame)
 
     def add_buffers(self, buffers: Sequence[Buffer]) -> None:
-        """Gather the buffers that make one frame, without a copy."""
+        """Collect the buffers of one frame, without a copy."""
         for buffer in buffers:
             self._gathered.append(buffer)
             self.size += len(buffer)
@@ -68,7 +68,7 @@ class Outbox:
                 self._mapped_gathered += len(buffer)
 
     def flush(self) -> bool:
-        """Hand over what is gathered; False if there is nothing, or nobody to hand it to."""
+        """Write what was collected; False if there is nothing, or no transport."""
         gathered, transport = self._gathered, self._transport
         if not gathered:
             return False
@@ -94,12 +94,12 @@ class Outbox:
         return True
 
     def block(self) -> None:
-        """The peer does not read."""
+        """Note that the peer does not read."""
         self.is_blocked = True
         self._note_unread()
 
     def unblock(self) -> None:
-        """The peer reads again; is_blocked says whether that was enough for what waits encrypted."""
+        """Note that the peer reads again; is_blocked says whether that sufficed for the encrypted data."""
         self.is_blocked = False
         if self._backlog:
             self._encrypt()
@@ -108,13 +108,13 @@ class Outbox:
             self._count_unread(0)
 
     def end(self) -> None:
-        """Close the transport after what was handed over has left."""
+        """Close the transport after everything written has left."""
         self._is_ending = True
         if self._transport is not None and not self._backlog:
             self._transport.close()
 
     def clear(self) -> None:
-        """The connection is gone."""
+        """Drop everything: the connection is closed."""
         self._gathered.clear()
         self._backlog.clear()
         self.size = self._backlog_size = 0
@@ -125,7 +125,7 @@ class Outbox:
             self._count_unread(max(0, size - self._mapped_size))
 
     def _encrypt(self) -> None:
-        """Give the transport what a TLS peer has room for (invariant 2)."""
+        """Encrypt and write what a TLS peer has room for (invariant 2)."""
         assert self._tls is not None
         assert self._transport is not None
         while self._backlog and not self.is_blocked:
@@ -136,7 +136,7 @@ class Outbox:
             self._transport.close()
 
     def _piece(self) -> bytes:
-        """The next bytes of the backlog."""
+        """Return the next bytes of the backlog."""
         backlog, size = self._backlog, 0
         pieces: list[Buffer] = []
         while backlog and size < _TLS_PIECE:

@@ -1,21 +1,21 @@
-"""Passage: what the clients of a server ask goes on to another broker, while they stay connected here.
+"""Passage: forwards the requests of a server's clients to another broker, while they stay connected here.
 
-    client -- Passed -- other broker     each frame is passed on unchanged, both ways
-    client -- Passed                     `hold`: what is asked waits here
-    client -- Connection                 `serve_here`: this server answers it, on the same connection
+    client -- Passed -- other broker     each frame is forwarded unchanged, both ways
+    client -- Passed                     `hold`: requests wait here
+    client -- Connection                 `serve_here`: this server answers, on the same connection
 
-1. Who asks what is passed on at most once: a client that is moved while a request other than REPEATABLE
-   has no answer loses its connection, which tells it so. `is_quiet` says that there is none.
-2. What a moved client waits for it waits for at the new place: held pulls and pops are asked there again,
-   after its last heartbeat, without which no broker knows its group.
-3. Only whole frames are passed, so a client can be moved between any two of them.
-4. A send that was held for longer than HELD_MS is refused, and stored nowhere: its client asks again, and
-   what it has given up does not turn up later.
-5. A client that has gone on to the other broker by itself leaves a connection behind, over which nothing
-   is open: `close_left` ends it, since two connections of one client count as two members of its group.
-6. TLS ends here, since frames must be read: it goes on without, over connections of this server's own. A
-   client that speaks it loses its connection when this server is to answer it, and comes again.
-Owner: who makes it; `close` ends every connection.
+1. A request is forwarded at most once: if a client is moved while a request other than REPEATABLE is
+   unanswered, its connection is closed, which tells it so. `is_quiet` says that there is none.
+2. A moved client's held pulls and pops are repeated at the new broker, after its last heartbeat, without
+   which no broker knows its group.
+3. Only whole frames are forwarded, so a client can be moved between any two of them.
+4. A send held for longer than HELD_MS is refused, and stored nowhere: its client retries, and a send it has
+   given up does not turn up later.
+5. A client that has connected to the other broker itself leaves an idle connection behind: `close_left`
+   closes it, since two connections of one client count as two members of its group.
+6. TLS ends here, since frames must be readable: they are forwarded in plain, over connections of this
+   server's own. A TLS client loses its connection when this server is to answer it, and reconnects.
+Owner: its creator; `close` closes every connection.
 """
 
 import asyncio
@@ -57,13 +57,13 @@ Known = Callable[[RemotingCommand], Awaitable[bool]]
 
 
 def members_of(heartbeat: RemotingCommand) -> tuple[str, list[str]]:
-    """Client id and consumer groups of a heartbeat. Raises: LookupError, TypeError, ValueError."""
+    """Return client id and consumer groups of a heartbeat. Raises: LookupError, TypeError, ValueError."""
     said = fastjson.loads(heartbeat.body)
     return said["clientID"], [each["groupName"] for each in said.get("consumerDataSet") or ()]
 
 
 class Passage:
-    """Owner of the passed connections of one server. target: `ip:port` of the other broker."""
+    """Owner of the forwarded connections of one server. target: `ip:port` of the other broker."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class Passage:
         monotonic_ms: Callable[[], int],
         is_known: Known | None = None,
     ) -> None:
-        """is_known: whether the other broker has this heartbeat's client on a connection of its own; then
-        the heartbeat is answered here, for it would count as another member."""
+        """is_known: whether the client of this heartbeat has its own connection to the other broker; then
+        the heartbeat is answered here, since it would count as another member.
+        """
         self.server = server
         self.target = target
         self.monotonic_ms = monotonic_ms
@@ -82,20 +83,20 @@ class Passage:
         self.passed: set[Passed] = set()
 
     def open(self) -> None:
-        """Every new connection is passed on; those that there are stay this server's."""
+        """Forward every new connection; existing ones stay this server's."""
         self.server.accept = lambda: Passed(self)
 
     def hold(self) -> None:
-        """What is asked from now on waits."""
+        """Let requests wait from now on."""
         self.is_holding = True
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every request has its answer, but for those that wait for messages."""
+        """Return True if every request has its answer, except for those that wait for messages."""
         return not any(each.is_asking for each in self.passed)
 
     def go_on(self, target: str | None = None) -> None:
-        """What was held is asked, at another broker if one is named (1, 2)."""
+        """Forward what was held, to another broker if one is named (1, 2)."""
         self.is_holding = False
         moves = target is not None and target != self.target
         self.target = target or self.target
@@ -106,34 +107,34 @@ class Passage:
                 each.ask_held()
 
     def serve_here(self) -> None:
-        """This server answers from now on (1, 2)."""
+        """Let this server answer from now on (1, 2)."""
         self.server.accept = self.server.make_connection
         self.is_holding = False
         for each in list(self.passed):
             each.serve_here()
 
     def tick(self) -> None:
-        """Refuse what was held for too long (4); wanted every some hundred milliseconds while it holds."""
+        """Refuse what was held for too long (4); call it every some hundred milliseconds while holding."""
         now_ms = self.monotonic_ms()
         for each in self.passed:
             each.refuse_held(now_ms - HELD_MS)
 
     def close_left(self) -> None:
-        """Invariant 5."""
+        """Apply invariant 5."""
         now_ms = self.monotonic_ms()
         for each in list(self.passed):
             if each.is_left(now_ms - LEFT_MS):
                 each.close()
 
     def close(self) -> None:
-        """End every connection; new ones are this server's."""
+        """Close every connection; new ones are this server's."""
         self.server.accept = self.server.make_connection
         for each in list(self.passed):
             each.close()
 
 
 class Passed(asyncio.Protocol):
-    """The connection of one client, and the one that is its to the other broker."""
+    """The connection of one client, and its counterpart to the other broker."""
 
     def __init__(self, passage: Passage) -> None:
         self._passage = passage
@@ -196,7 +197,7 @@ class Passed(asyncio.Protocol):
             self._there.read(True)
 
     def read(self, wanted: bool) -> None:
-        """Take more of the client, or wait with it."""
+        """Resume or pause reading from the client."""
         if self._client is not None:
             _read(self._client, wanted)
 
@@ -230,7 +231,7 @@ class Passed(asyncio.Protocol):
             self._ask(frame, request)
 
     def _ask(self, frame: bytes, request: RemotingCommand | None) -> None:
-        """Pass it on, or keep it."""
+        """Forward a request, or hold it."""
         there = self._there
         if self._passage.is_holding or there is None or not there.is_open:
             self._held.append((frame, request, self._last_ms))
@@ -242,7 +243,7 @@ class Passed(asyncio.Protocol):
         there.write(frame)
 
     def answered(self, frame: bytes) -> None:
-        """The other broker says something."""
+        """Handle a frame from the other broker."""
         command = decode(frame)
         if command.is_response:
             self._open.pop(command.opaque, None)
@@ -253,7 +254,7 @@ class Passed(asyncio.Protocol):
             self._client.write(data if self._tls is None else self._tls.encrypt(data))
 
     def gone(self, there: "_There") -> None:
-        """The other broker has ended the connection, or there is none to be had."""
+        """Handle a connection to the other broker that closed, or could not be made."""
         if there is self._there and not self._passage.is_holding:
             self.close()
 
@@ -262,7 +263,7 @@ class Passed(asyncio.Protocol):
         self._passage.server.spawn(there.connect(self._passage.target))
 
     def connected(self) -> None:
-        """The connection to the other broker is there."""
+        """Handle an established connection to the other broker."""
         if not self._passage.is_holding:
             self.ask_held()
 
@@ -301,7 +302,7 @@ class Passed(asyncio.Protocol):
         self._held = kept
 
     def _asked_anew(self) -> list[bytes] | None:
-        """The frames that a moved client begins with; None when it has to know better (1)."""
+        """Return the frames that a moved client begins with; None if it must be told of a loss (1)."""
         if self.is_asking:
             return None
         first = []
@@ -313,7 +314,7 @@ class Passed(asyncio.Protocol):
         return frames
 
     def move(self) -> None:
-        """To the passage's target, which has changed."""
+        """Move to the passage's new target."""
         frames = self._asked_anew()
         self._leave()
         if frames is None:
@@ -327,7 +328,7 @@ class Passed(asyncio.Protocol):
         self._connect()
 
     def serve_here(self) -> None:
-        """This protocol's client becomes a Connection's."""
+        """Hand this protocol's client over to a Connection."""
         self._passage.passed.discard(self)
         client, self._client = self._client, None
         frames = self._asked_anew()

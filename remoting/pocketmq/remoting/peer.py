@@ -1,7 +1,7 @@
-"""Peer: who asks, and can be told and asked things: the other end of a connection, of whatever front.
+"""Peer: the other end of a connection, of whatever front: it sends requests and can be sent some.
 
-What decides and stores (the broker's tables and acts) knows clients as peers; frames, encodings and sockets
-stay with whoever talks to them. A connection is one; so may be a session of another protocol.
+The broker's tables and acts know clients as peers; frames, encodings and sockets stay in the fronts. A
+connection is a peer; a session of another protocol may be one, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ TURN_MS = 5
 
 
 class PeerAnswer(NamedTuple):
-    """What a peer answered."""
+    """A peer's answer."""
 
     code: int
     remark: str | None
@@ -24,31 +24,31 @@ class Peer(Protocol):
 
     @property
     def address(self) -> str:
-        """`ip:port` of the other end."""
+        """Return `ip:port` of the other end."""
         ...
 
     @property
     def host(self) -> bytes:
-        """The same as records hold it: IP bytes and 4-byte port."""
+        """Return the same in the form of records: IP bytes and 4-byte port."""
         ...
 
     @property
     def protocol(self) -> str:
-        """What it speaks, in the word of RocketMQ's metrics: remoting, grpc."""
+        """Return its protocol, in the words of RocketMQ's metrics: remoting, grpc."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it is gone."""
+        """Return True if it is disconnected."""
         ...
 
     @property
     def writable(self) -> bool:
-        """False once it is gone or going."""
+        """Return False once it is disconnected or closing."""
         ...
 
     def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that wants no answer. Raises: ConnectionLost when it is gone already."""
+        """Send a request without an answer. Raises: ConnectionLost if it is already disconnected."""
         ...
 
     async def ask(
@@ -61,11 +61,11 @@ class Peer(Protocol):
         ...
 
     def when_read(self, run: Callable[[], None]) -> None:
-        """Call `run`, which answers it, now or when it has read what it was sent before."""
+        """Call `run`, which answers it, now or once it has read earlier data."""
         ...
 
     def abort(self) -> None:
-        """End it at once."""
+        """Disconnect at once."""
         ...
 
     def __hash__(self) -> int: ...

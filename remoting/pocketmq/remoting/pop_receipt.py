@@ -1,4 +1,4 @@
-"""Receipt: what a client shows to acknowledge a message that it popped (property POP_CK, field extraInfo).
+"""Receipt: what a client presents to acknowledge a popped message (property POP_CK, field extraInfo).
 
     start offset, pop time ms, invisible ms, revive queue, retry flag, broker, queue id [, queue offset]
 
@@ -20,7 +20,7 @@ NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
 class Receipt(NamedTuple):
-    """The words of an extraInfo; queue_offset -1 when it is not there."""
+    """The words of an extraInfo; queue_offset is -1 if absent."""
 
     start_offset: int
     pop_ms: int
@@ -33,7 +33,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Receipt":
-        """Raises: HeaderError."""
+        """Parse an extraInfo. Raises: HeaderError."""
         words = text.split(" ")
         try:
             start, pop_ms, invisible_ms, revive_queue = (_long(word) for word in words[:4])
@@ -57,12 +57,12 @@ class Receipt(NamedTuple):
         return self.revive_queue == ORDER_REVIVE_QUEUE
 
     def __str__(self) -> str:
-        """The text, as a client of the message has it."""
+        """Return the text that clients get."""
         return " ".join(str(word) for word in self)
 
 
 def _long(word: str) -> int:
-    """A Java long. Raises: ValueError."""
+    """Parse a Java long. Raises: ValueError."""
     number = int(word)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{word[:30]} does not fit in 64 bits")
@@ -70,7 +70,7 @@ def _long(word: str) -> int:
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
-    """Where messages go that a group popped and did not acknowledge.
+    """Return the topic of messages that a group popped and did not acknowledge.
 
     >>> pop_retry_topic("T", "g"), pop_retry_topic("T", "g", v2=True)
     ('%RETRY%g_T', '%RETRY%g+T')
@@ -79,7 +79,7 @@ def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a pop retry topic belongs to; any other topic is its own.
+    """Return the topic that a pop retry topic belongs to; any other topic itself.
 
     >>> normal_topic("%RETRY%g_T", "g"), normal_topic("%RETRY%g+T", "g"), normal_topic("T", "g")
     ('T', 'T', 'T')
@@ -90,7 +90,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def retry_flag(topic: str) -> str:
-    """Which kind of topic it is.
+    """Return which kind of topic it is.
 
     >>> retry_flag("T"), retry_flag("%RETRY%g_T"), retry_flag("%RETRY%g+T")
     ('0', '1', '2')
@@ -101,7 +101,7 @@ def retry_flag(topic: str) -> str:
 
 
 def real_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a flag stands for. Raises: HeaderError."""
+    """Return the topic that a flag stands for. Raises: HeaderError."""
     if retry == NORMAL:
         return topic
     if retry in (RETRY_V1, RETRY_V2):
@@ -110,7 +110,7 @@ def real_topic(topic: str, group: str, retry: str) -> str:
 
 
 def offsets_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
-    """One part of startOffsetInfo and msgOffsetInfo.
+    """Return one part of startOffsetInfo and msgOffsetInfo.
 
     >>> offsets_info("T", 3, [7, 8])
     '0 3 7,8'

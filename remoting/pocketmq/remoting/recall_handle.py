@@ -1,7 +1,7 @@
-"""RecallHandle: what a producer cancels a waiting message with. Source: RecallMessageHandle, RocketMQ 5.3.3.
+"""RecallHandle: lets a producer cancel a waiting message. Source: RecallMessageHandle, RocketMQ 5.3.3.
 
 URL-safe Base64 of `v1 TOPIC BROKER DUE_MS UNIQ_KEY`; DUE_MS is TIMER_OUT_MS + 1, so that it gives the same
-second when it is cut down again.
+second when truncated again.
 """
 
 import base64
@@ -20,7 +20,7 @@ class RecallHandle(NamedTuple):
     unique_key: str
 
     def encode(self) -> str:
-        """The text for the producer.
+        """Return the text for the producer.
 
         >>> RecallHandle.decode(RecallHandle("T1", "w5-a", 1795246833001, "FD00").encode()).unique_key
         'FD00'
@@ -30,7 +30,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> "RecallHandle":
-        """Raises: IllegalArgument."""
+        """Parse a handle. Raises: IllegalArgument."""
         try:
             padded = handle + "=" * (-len(handle) % 4)
             version, topic, broker, due_ms, key = (

@@ -1,4 +1,5 @@
-"""The stored record (wire = disk): its one field table, and what is made from it. Batches of messages, too.
+"""The stored record (wire = disk): its one field table, and everything derived from it. Batches of
+messages, too.
 
     #  field               size      #  field                    size
     1  total size          4         10 born host                4+4 or 16+4
@@ -11,8 +12,8 @@
     8  sysFlag             4         17 properties length, text  2+n
     9  born timestamp      8         big-endian, signed
 
-1. Body CRC is CRC-32 (zlib's polynomial) of the stored (packed) body without its sign bit.
-2. born/store host have 16 address bytes when sysFlag has 0x10 / 0x20.
+1. Body CRC is CRC-32 (zlib's polynomial) of the stored (compressed) body without its sign bit.
+2. born/store host have 16 address bytes if sysFlag has 0x10 / 0x20.
 3. A message of a batch body: size 4, magic 0, CRC 0, flag 4, body length 4 + n, properties length 2 + n.
 Structs, offsets and numpy fields are computed from HEAD_FIELDS and TAIL_FIELDS: no other module knows a
 number of this layout. Source: MessageDecoder, CommitLog, RocketMQ 4.9.7 and 5.5.0.
@@ -69,12 +70,12 @@ _INT = struct.Struct(">i")
 
 
 def fixed_struct(born_host_size: int, store_host_size: int) -> struct.Struct:
-    """All fields up to the body, body length included; hosts as bytes of these sizes (8 or 20)."""
+    """Return the struct of all fields up to and including the body length; host sizes in bytes (8 or 20)."""
     return struct.Struct(f">{_HEAD_CODES}{born_host_size}sq{store_host_size}s{_TAIL_CODES}")
 
 
 def middle_struct(born_host_size: int, store_host_size: int) -> struct.Struct:
-    """The fields from sysFlag up to the prepared offset: what all records of one batch share."""
+    """Return the struct of sysFlag to prepared offset, the fields that all records of a batch share."""
     first = _index_of("sys_flag")
     return struct.Struct(
         f">{_HEAD_CODES[first:]}{born_host_size}sq{store_host_size}s{_TAIL_CODES[:-1]}"
@@ -118,7 +119,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def numpy_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Fields of the table as numpy's dtype takes them.
+    """Return fields of the table in the form of numpy's dtype.
 
     >>> numpy_fields(TAIL_FIELDS)
     [('reconsume_times', '>i4'), ('prepared_offset', '>i8'), ('body_size', '>i4')]
@@ -130,17 +131,17 @@ def numpy_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def size_of(record: Buffer, at: int = 0) -> int:
-    """Bytes of the record that starts at `at`."""
+    """Return the size of the record that starts at `at`, bytes."""
     return int(_INT.unpack_from(record, at)[0])
 
 
 def magic_of(record: Buffer, at: int = 0) -> int:
-    """What stands in the place of the magic; 0 where there are too few bytes."""
+    """Return the magic; 0 if there are too few bytes."""
     return int.from_bytes(record[at + MAGIC_AT : at + MAGIC_AT + MAGIC_SIZE], "big", signed=True)
 
 
 def queue_offset_of(record: Buffer, at: int = 0) -> int:
-    """The queue offset in the record that starts at `at`."""
+    """Return the queue offset of the record that starts at `at`."""
     return int(_LONG.unpack_from(record, at + QUEUE_OFFSET_AT)[0])
 
 
@@ -149,43 +150,43 @@ def sys_flag_of(record: Buffer, at: int = 0) -> int:
 
 
 def store_ms_of(record: Buffer, at: int = 0) -> int:
-    """The store time in a record that is known to be one."""
+    """Return the store time of a valid record."""
     return int(_LONG.unpack_from(record, at + store_ms_at(sys_flag_of(record, at)))[0])
 
 
 def store_ms_at(sys_flag: int) -> int:
-    """Where the store time begins."""
+    """Return where the store time begins."""
     return BORN_HOST_AT + (HOST_SIZE_V6 if sys_flag & BORN_V6 else HOST_SIZE)
 
 
 def tail_at(sys_flag: int) -> int:
-    """Where TAIL begins: behind the store host."""
+    """Return where TAIL begins: behind the store host."""
     return _BODY_AT[sys_flag & _V6_BOTH] - TAIL.size
 
 
 def body_at(sys_flag: int) -> int:
-    """Where the body begins."""
+    """Return where the body begins."""
     return _BODY_AT[sys_flag & _V6_BOTH]
 
 
 def body_size_of(record: Buffer, sys_flag: int, at: int = 0) -> int:
-    """Bytes of the body of the record that starts at `at`."""
+    """Return the body size of the record that starts at `at`, bytes."""
     return int(_INT.unpack_from(record, at + body_at(sys_flag) - _INT.size)[0])
 
 
 def topic_length_size(magic: int) -> int:
-    """Bytes of the topic's length: 2 in a record of version 2."""
+    """Return the size of the topic's length: 2 in a record of version 2."""
     return 2 if magic == MAGIC_V2 else 1
 
 
 def topic_of(record: Buffer) -> bytes:
-    """The topic of a record that is known to be one."""
+    """Return the topic of a valid record."""
     start, end = _topic_bounds(record)
     return bytes(record[start:end])
 
 
 def properties_of(record: Buffer) -> bytes:
-    """The property bytes of a record that is known to be one, found by its lengths."""
+    """Return the property bytes of a valid record, found by its lengths."""
     at = _topic_bounds(record)[1] + 2
     return bytes(record[at : at + (record[at - 2] << 8 | record[at - 1])])
 
@@ -202,7 +203,7 @@ def _topic_bounds(record: Buffer) -> tuple[int, int]:
 
 
 def body_crc(body: Buffer) -> int:
-    """Invariant 1.
+    """Return the CRC of a body (invariant 1).
 
     >>> hex(body_crc(b"hello"))
     '0x3610a686'
@@ -211,7 +212,7 @@ def body_crc(body: Buffer) -> int:
 
 
 class Record(NamedTuple):
-    """The fields of one stored record, nothing unpacked; body and properties are slices of the input."""
+    """The fields of one stored record, not decompressed; body and properties are slices of the input."""
 
     size: int
     magic: int
@@ -233,10 +234,10 @@ class Record(NamedTuple):
 
 
 def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
-    """The record that starts at `at`.
+    """Read the record that starts at `at`.
 
-    Raises: MessageCodecError when the lengths do not add up, the magic is none, or the body's CRC is
-    not the stored one.
+    Raises: MessageCodecError if the lengths do not add up, the magic is wrong, or the body's CRC differs from
+    the stored one.
     """
     view = memoryview(data)
     try:
@@ -280,7 +281,9 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, sys_flag: int) -> int:
-    """Bytes of a record; topic, body and properties sizes in bytes; v2 above 127 bytes of topic."""
+    """Return the size of a record from those of topic, body and properties, bytes; v2 above 127 bytes of
+    topic.
+    """
     return (
         body_at(sys_flag)
         + 3
@@ -292,9 +295,9 @@ def record_size(topic_size: int, body_size: int, properties_size: int, sys_flag:
 
 
 def write_record(record: Record) -> bytes:
-    """The bytes of a record; `size` is computed, and `magic` says v1 or v2.
+    """Encode a record; `size` is computed, and `magic` chooses v1 or v2.
 
-    Raises: MessageCodecError when properties or topic are longer than their length field can say.
+    Raises: MessageCodecError if properties or topic are too long for their length field.
     """
     topic = record.topic.encode("utf-8")
     topic_prefix = topic_length_size(record.magic)
@@ -332,7 +335,7 @@ def write_record(record: Record) -> bytes:
 
 
 def read_records(data: Buffer, *, check_crc: bool = True) -> Iterator[Record]:
-    """All records of a pull reply's body, in order. Raises: MessageCodecError."""
+    """Yield all records of a pull reply's body, in order. Raises: MessageCodecError."""
     at = 0
     end = len(data)
     while at < end:
@@ -358,7 +361,7 @@ BATCH_MEMBER_SIZE_MIN = BATCH_MEMBER.size + 2
 
 
 def encode_batch(members: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE from (flag, body, properties) (invariant 3)."""
+    """Encode the body of SEND_BATCH_MESSAGE from (flag, body, properties) (invariant 3)."""
     parts: list[bytes] = []
     for flag, body, properties in members:
         if len(properties) > PROPERTIES_SIZE_MAX:
@@ -376,7 +379,7 @@ def encode_batch(members: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_batch(data: Buffer) -> list[BatchMember]:
-    """The messages of a batch body. Raises: MessageCodecError when lengths do not add up."""
+    """Return the messages of a batch body. Raises: MessageCodecError if lengths do not add up."""
     view = memoryview(data)
     end = len(view)
     at = 0

@@ -1,13 +1,13 @@
-"""Requests, as one table: a row for each code says all that the servers and their guards know of it.
+"""Requests, as one table: one row per code with everything that servers and their guards know of it.
 
-    code      number and name: codes.py; PocketMQ's own stand below
-    header    class of its header fields, answer that of its answer's; None: there are none
-    access    what an account must be allowed where signatures are checked; None: to administer
-    server    who serves it; nobody, and `why` says the reason
+    code      number and name: codes.py; PocketMQ's own are below
+    header    class of its header fields, `answer` that of its answer's; None: there are none
+    access    the right an account needs if signatures are checked; None: an administrator's
+    server    who serves it; if nobody, `why` gives the reason
 
-The tables of handlers are held against it (`complete`), access control obeys it, and the compatibility page
-is made from it. RocketMQ's numbers and headers are facts of others and stand in codes.py and headers.py;
-of a code that only PocketMQ has, all is here.
+The tables of handlers are compared with it (`complete`), access control obeys it, and the compatibility page
+is generated from it. RocketMQ's numbers and headers are in codes.py and headers.py; for a code that only
+PocketMQ has, everything is here.
 Source of the accesses: PlainAccessValidator, RocketMQ 4.9.7, for the codes that it looks at; the resources
 that headers of RocketMQ 5.5.0 name; for the rest, which clients send without being an administrator's.
 """
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class PocketRequestCode(IntEnum):
-    """What only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
+    """Requests that only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
 
     RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
     """
@@ -75,7 +75,7 @@ class ChangeRoleHeader(Header):
 
 
 class Server(Flag):
-    """Who serves a request."""
+    """Which servers answer a request."""
 
     NOBODY = 0
     BROKER = auto()
@@ -85,13 +85,13 @@ class Server(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a request needs, by the fields that name its topics and groups.
+    """The right that a request needs, by the fields that name its topics and groups.
 
     publish, subscribe, either: topics; group: what the account must be able to subscribe as. Fields of the
-    header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`.
-    read_at, write_at: header fields with the position of a message, whose own topic and group count; what
-    is written at one is a half message. popped: the topic may be the group's own pop retry topic.
-    optional: a request without such a field needs nothing.
+    header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`. read_at, write_at:
+    header fields with the position of a message, whose own topic and group count; one that is written is a
+    half message. popped: the topic may be the group's own pop retry topic. optional: a request without such
+    a field needs no right.
     """
 
     publish: str | None = None
@@ -105,7 +105,7 @@ class Right:
     optional: bool = False
 
     def __str__(self) -> str:
-        """In words.
+        """Return it in words.
 
         >>> str(Right(subscribe="topic", group="consumerGroup"))
         'subscribe `topic`; subscribe as `consumerGroup`'
@@ -420,7 +420,7 @@ assert len(REQUESTS) == len(_ROWS), "a code has two rows"
 
 
 def complete(server: Server, handlers: dict[int, _T]) -> dict[int, _T]:
-    """The handlers of a server, which are those that the rows promise."""
+    """Return the handlers of a server after checking that they are exactly those that the rows promise."""
     promised = {code for code, row in REQUESTS.items() if row.server & server}
     assert handlers.keys() == promised, f"rows, handlers differ: {handlers.keys() ^ promised}"
     return handlers

@@ -29,7 +29,7 @@ _STALLED_SCAN_MS = 1_000
 class RemotingServer:
     """A server for one table of handlers, on any number of addresses.
 
-    limits: what all connections may take together (shares); by default as many of them as the process has
+    limits: what all connections may use together (shares); by default as many of them as the process has
     descriptors for, less some for files. idle_ms: a connection without traffic either way, or with half a
     frame, for that long is closed.
     """
@@ -94,10 +94,10 @@ class RemotingServer:
     async def listen(
         self, host: str = "", port: int = 0, *, sock: socket.socket | None = None
     ) -> tuple[str, int]:
-        """Listen there too; port 0 takes a free one. Returns the real address.
+        """Listen on an address; port 0 takes a free one. Returns the real address.
 
         sock: a bound socket instead of host and port, for callers that need the port before it serves.
-        Raises: OSError when the address cannot be had.
+        Raises: OSError if the address is not available.
         """
         loop = asyncio.get_running_loop()
         if sock is not None:
@@ -113,7 +113,7 @@ class RemotingServer:
         return self.make_connection(tls=False)
 
     def make_connection(self, *, tls: bool = True) -> Connection:
-        """What serves one client."""
+        """Return a connection that serves one client."""
         return Connection(
             self._handlers,
             spawn=self.spawn,
@@ -145,7 +145,7 @@ class RemotingServer:
             self._on_close(connection)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run it until the server ends, at the latest; it raises nothing."""
+        """Run a coroutine until the server ends, at the latest; it must not raise."""
         task = self._tasks.create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -160,7 +160,7 @@ class RemotingServer:
                 self.close_idle()
 
     def close_stalled(self) -> int:
-        """Close connections that are silent within a frame while others wait for room; returns how many."""
+        """Close connections that are silent within a frame while others wait for room; return how many."""
         stalled = self.shares.stalled(self._clock.monotonic_ms(), _STALLED_MS)
         for connection in stalled:
             log.warning("connection closed: others wait for its half frame peer=%s", connection)
@@ -168,7 +168,7 @@ class RemotingServer:
         return len(stalled)
 
     def close_idle(self) -> int:
-        """Close connections that are idle or stuck within a frame; returns how many."""
+        """Close connections that are idle or stuck within a frame; return how many."""
         now = self._clock.monotonic_ms()
         closed = 0
         for connection in list(self.connections):
@@ -182,7 +182,7 @@ class RemotingServer:
 
 
 def _descriptors_for_connections() -> int:
-    """Descriptors of this process, less an eighth, at least 64, for files; 0 where nothing is limited."""
+    """Return this process' descriptors, less an eighth, at least 64, for files; 0 if unlimited."""
     try:
         import resource
     except ImportError:

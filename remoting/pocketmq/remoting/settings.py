@@ -1,11 +1,11 @@
-"""Configuration as data: a key is declared once, with RocketMQ's name, default, range, unit and help.
+"""Configuration as data: a setting is declared once, with RocketMQ's name, default, range, unit and help.
 
     @dataclass
     class StoreConfig(Settings):
         flush_interval_ms: int = key(500, name="flushIntervalCommitLog", min=1, unit="ms", help="...")
 
-`from_properties` reads the names that `broker.conf` uses; the reference page of the documentation and
-`--help` are made from `keys()`.
+`from_properties` reads the names used in `broker.conf`; the reference page of the documentation and `--help`
+are generated from `keys()`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from pocketmq.remoting.errors import IllegalArgument
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of one setting. `runtime`: updateBrokerConfig may change it while running."""
+    """One setting's declaration. `runtime`: updateBrokerConfig may change it while running."""
 
     name: str
     attribute: str
@@ -33,7 +33,7 @@ class Key:
     runtime: bool = False
 
     def parse(self, text: str) -> Any:
-        """The value of `text`. Raises: IllegalArgument with the allowed values."""
+        """Parse `text`. Raises: IllegalArgument with the allowed values."""
         raw = text.strip()
         value: Any
         if self.type is bool:
@@ -61,7 +61,7 @@ class Key:
         return raw
 
     def format(self, value: Any) -> str:
-        """The value as a properties file holds it."""
+        """Format a value for a properties file."""
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -99,7 +99,7 @@ class Settings:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Every setting of this group by its name in a properties file."""
+        """Return every setting of this group by its name in a properties file."""
         found: dict[str, Key] = {}
         for field in dataclasses.fields(cls):
             meta = field.metadata
@@ -111,9 +111,9 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **overrides: Any) -> Self:
-        """Settings with the values of `properties` that belong to this group; others are ignored.
+        """Return settings from the `properties` that belong to this group; others are ignored.
 
-        overrides: values by attribute name that win over the properties; None means not given.
+        overrides: values by attribute name that take precedence; None means not given.
         """
         values = {
             known.attribute: known.parse(properties[name])
@@ -124,11 +124,11 @@ class Settings:
         return cls(**values)
 
     def to_properties(self) -> dict[str, str]:
-        """Every setting by its name in a properties file."""
+        """Return every setting by its name in a properties file."""
         return {name: k.format(getattr(self, k.attribute)) for name, k in self.keys().items()}
 
     def update(self, name: str, text: str) -> None:
-        """Change one setting. Raises: IllegalArgument when unknown or out of its range."""
+        """Change one setting. Raises: IllegalArgument if unknown or out of range."""
         known = self.keys().get(name)
         if known is None:
             raise IllegalArgument(f"there is no setting {name!r}" + nearest(name, self.keys()))
@@ -136,13 +136,14 @@ class Settings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing."""
+    """Return ` (did you mean 'x'?)`, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Java's properties text: `key=value`, `key: value`, # and ! comments, a final backslash joins lines.
+    """Parse Java's properties text: `key=value`, `key: value`, # and ! comments, a final backslash joins
+    lines.
 
     Escapes: backslash t n r f, u + four hex digits, and any other character for itself.
     """
@@ -199,7 +200,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """`key=value` lines, sorted, readable by Java's Properties.load."""
+    """Return `key=value` lines, sorted, readable by Java's Properties.load."""
     return "".join(f"{name}={_escape(value)}\n" for name, value in sorted(properties.items()))
 
 

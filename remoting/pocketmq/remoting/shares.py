@@ -1,11 +1,11 @@
-"""Shares: what the connections of one server take together, and what happens to those that take too much.
+"""Shares: what the connections of one server use together, and limits for those that use too much.
 
-1. One connection more than there may be, in all or from one address, is closed as it comes.
-2. Half frames: when they are too large together, nothing is read from the younger ones until there is room;
-   the oldest is always read, so that one after the other becomes whole. `stalled` tells those that
-   send nothing while others wait.
-3. Answers that peers do not read: when they are too large together, the connection with the most is aborted.
-   What is mapped from files does not count, nor what stays below a connection's own buffer.
+1. A connection beyond the limit, in all or from one address, is closed as it comes.
+2. Half frames: if they are too large together, nothing is read from the younger ones until there is room; the
+   oldest is always read, so that one after the other becomes whole. `stalled` returns those that send nothing
+   while others wait.
+3. Answers that peers do not read: if they are too large together, the connection with the most is aborted.
+   Bytes mapped from files do not count, nor what stays below a connection's own buffer.
 Owner: RemotingServer; its connections report here.
 """
 
@@ -22,7 +22,7 @@ _SIZE_MIN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What all connections of a server may take together; 0: any number of connections. Sizes in bytes."""
+    """Limits for all connections of a server together; 0: any number of connections. Sizes in bytes."""
 
     count_max: int = 0
     per_address_max: int = 0
@@ -31,7 +31,7 @@ class ConnectionLimits:
 
 
 class Sharing(Protocol):
-    """A connection, as far as this module knows it."""
+    """The part of a connection that this module needs."""
 
     last_read_ms: int
 
@@ -41,8 +41,8 @@ class Sharing(Protocol):
 
 
 class Shares:
-    """Attributes: limits, count (connections now), refused_count and dropped_count (since the start: not let
-    in, aborted with too much unread), input_size and output_size (bytes now).
+    """Attributes: limits, count (connections now), refused_count and dropped_count (since the start: not
+    accepted, aborted with too much unread), input_size and output_size (bytes now).
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -58,7 +58,9 @@ class Shares:
     # ------------------------------------------------------------ connections (invariant 1)
 
     def enter(self, address: str) -> str | None:
-        """A connection from an IP address has come; returns why it cannot stay. It counts in any case."""
+        """Count a new connection from an IP address; return why it cannot stay, if so. It counts in any
+        case.
+        """
         limits = self.limits
         self.count += 1
         self._by_address[address] += 1
@@ -71,7 +73,7 @@ class Shares:
         return None
 
     def leave(self, connection: Sharing, address: str) -> None:
-        """It is gone, and all that it had."""
+        """Remove a closed connection and everything it used."""
         self.count -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -83,7 +85,7 @@ class Shares:
     # ------------------------------------------------------------ half frames (invariant 2)
 
     def half_frame(self, connection: Sharing, size: int) -> bool:
-        """The bytes of its unfinished frame now; False: read no more of it until `read_again`."""
+        """Set the size of a connection's unfinished frame; False: stop reading until `read_again`."""
         inputs = self._inputs
         if size < _SIZE_MIN:
             if connection in inputs:
@@ -110,7 +112,7 @@ class Shares:
                 return
 
     def stalled(self, now_ms: int, silent_ms: int) -> list[Sharing]:
-        """The connections whose half frames others wait for, and that have sent nothing for so long."""
+        """Return the connections whose half frames block others, and that have been silent for too long."""
         if not self._held:
             return []
         return [
@@ -122,7 +124,7 @@ class Shares:
     # ------------------------------------------------------------ answers (invariant 3)
 
     def unread(self, connection: Sharing, size: int) -> None:
-        """The bytes that wait for the peer to read them now; it is aborted when all have too much."""
+        """Set the bytes that wait for the peer to read them; it is aborted if all have too much."""
         outputs = self._outputs
         self.output_size += size - outputs.pop(connection, 0)
         if not size:

@@ -1,7 +1,7 @@
-"""Slices: work of many small pieces, of which each turn of the event loop does what fits into TURN_MS.
+"""Slices: work in many small pieces, done in each turn of the event loop as far as TURN_MS allows.
 
-What one client sets off for many others (wake them, tell them, forget them) holds up nobody this way. The
-pieces are done in the order in which they came.
+So work that one client causes for many others (wake, notify, remove them) blocks nobody. The pieces are done
+in the order in which they were added.
 """
 
 from collections import deque
@@ -16,13 +16,14 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Slices(Generic[Piece]):
-    """The pieces of one kind that are still to be done."""
+    """The pending pieces of one kind."""
 
     def __init__(
         self, clock: Clock, call_soon: CallSoon | None, do: Callable[[Piece], None]
     ) -> None:
-        """call_soon: runs a function in the next turn of the loop; None: pieces are done at once.
-        do: does one; what it raises is the caller's or the loop's, and the next one goes on."""
+        """call_soon: runs a function in the next turn of the loop; None: pieces are done at once. do: does
+        one piece; an exception propagates to the caller or the loop, and the next piece follows.
+        """
         self._clock = clock
         self._call_soon = call_soon
         self._do = do
@@ -30,7 +31,7 @@ class Slices(Generic[Piece]):
         self._is_due = False
 
     def add(self, pieces: Iterable[Piece]) -> None:
-        """Do these, in the next turn of the loop and the following ones."""
+        """Do these pieces, in the next turns of the loop."""
         self._pieces.extend(pieces)
         if self._call_soon is None:
             self.finish()

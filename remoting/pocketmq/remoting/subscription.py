@@ -1,4 +1,4 @@
-"""SubscriptionData: what a group asks of a topic, and the expressions it is made from.
+"""SubscriptionData: a group's subscription of a topic, and the expressions it is built from.
 
 `*` or nothing: everything. `A || B`: the tags A and B; the broker compares `code_set` with the tag code of
 the ConsumeQueue entry, the client `tags_set` with the tag itself (acceptance S41, S42, S49).
@@ -38,7 +38,7 @@ class SubscriptionData:
 
     @property
     def is_tag(self) -> bool:
-        """An expression type that is missing means TAG (ali-ons)."""
+        """Return True for type TAG; a missing expression type means TAG (ali-ons)."""
         return self.expression_type in (TAG, "", None)
 
     @property
@@ -47,18 +47,18 @@ class SubscriptionData:
 
     @property
     def wish(self) -> Wish:
-        """Equal for subscriptions of a topic that let the same through, however they are written."""
+        """Return a value that is equal for subscriptions of a topic that match the same, however written."""
         if self.is_tag:
             return TAG, tuple(sorted(self.tags_set))
         return self.expression_type, (self.sub_string,)
 
     @property
     def expression(self) -> str:
-        """Its text with the tags in one order, so that two ways to write one subscription look alike."""
+        """Return its text with sorted tags, so that equivalent subscriptions look alike."""
         return " || ".join(self.wish[1]) or ALL
 
     def to_json(self) -> dict[str, Any]:
-        """The object of a heartbeat, keys as RocketMQ names them (S38)."""
+        """Return the object of a heartbeat, keys as RocketMQ names them (S38)."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),
@@ -71,7 +71,7 @@ class SubscriptionData:
 
     @classmethod
     def from_json(cls, data: Any) -> "SubscriptionData":
-        """From a heartbeat's object; a missing expression type is TAG. Raises: HeaderError."""
+        """Parse a heartbeat's object; a missing expression type is TAG. Raises: HeaderError."""
         if not isinstance(data, Mapping) or not isinstance(data.get("topic"), str):
             raise HeaderError("a subscription in a heartbeat is not an object with a topic")
         try:
@@ -93,7 +93,7 @@ class SubscriptionData:
 def build_subscription(
     topic: str, expression: str | None, expression_type: str | None = TAG, sub_version: int = 0
 ) -> SubscriptionData:
-    """From what a user writes: `*`, `A`, `A || B`, or a SQL92 text.
+    """Build a subscription from what a user writes: `*`, `A`, `A || B`, or a SQL92 text.
 
     Raises: IllegalArgument for an expression of separators only, an unknown type or empty SQL.
 
@@ -120,9 +120,9 @@ def build_subscription(
 
 
 def parse_tags(expression: str | None) -> set[str]:
-    """The tags of `A || B`; empty for `*`, an empty text or None.
+    """Return the tags of `A || B`; empty for `*`, an empty text or None.
 
-    Raises: IllegalArgument where only separators are given, as FilterAPI does.
+    Raises: IllegalArgument if only separators are given, as FilterAPI does.
     """
     if expression is None or expression in ("", ALL):
         return set()

@@ -1,4 +1,4 @@
-"""A topic, a group and a broker as both ends and the files know them.
+"""A topic, a group and a broker, as shared by both ends and the files.
 
 Their JSON is that of topics.json, subscriptionGroup.json, registrations and the requests of administration.
 Source: TopicConfig, SubscriptionGroupConfig, RocketMQ 4.9.7.
@@ -15,7 +15,7 @@ READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 
 def perm_text(perm: int) -> str:
-    """`RWX` with a dash for each bit that is off, as PermName.perm2String prints it.
+    """Format as `RWX` with a dash for each bit that is off, like PermName.perm2String.
 
     >>> perm_text(6), perm_text(4), perm_text(7)
     ('RW-', 'R--', 'RWX')
@@ -36,7 +36,7 @@ class BrokerData:
     addresses: dict[int, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As routes have it."""
+        """Return it as in routes."""
         return {
             "brokerAddrs": dict(sorted(self.addresses.items())),
             "brokerName": self.broker_name,
@@ -45,7 +45,7 @@ class BrokerData:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises: KeyError, TypeError, ValueError."""
+        """Parse it. Raises: KeyError, TypeError, ValueError."""
         addresses = data.get("brokerAddrs") or {}
         return cls(
             str(data["brokerName"]),
@@ -72,7 +72,7 @@ class TopicConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The object of topics.json and of the wire."""
+        """Return the object of topics.json and of the wire."""
         data: dict[str, Any] = {
             "order": self.order,
             "perm": self.perm,
@@ -88,7 +88,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Raises: AttributeError, KeyError, TypeError, ValueError when it is no topic."""
+        """Parse it. Raises: AttributeError, KeyError, TypeError, ValueError if it is not a topic."""
         attributes = data.get("attributes") or {}
         return cls(
             str(data["topicName"]),
@@ -102,7 +102,7 @@ class TopicConfig:
         )
 
     def queue_data(self, broker_name: str) -> dict[str, Any]:
-        """QueueData of a route, as JSON."""
+        """Return QueueData of a route, as JSON."""
         return {
             "brokerName": broker_name,
             "perm": self.perm,
@@ -147,13 +147,13 @@ class GroupConfig:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The object of subscriptionGroup.json and of the wire."""
+        """Return the object of subscriptionGroup.json and of the wire."""
         named = {wire: getattr(self, name) for name, wire in _GROUP_NAMES.items()}
         return {**self.extra, **dict(sorted(named.items()))}
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Raises: AttributeError, KeyError, TypeError, ValueError when it is no group."""
+        """Parse it. Raises: AttributeError, KeyError, TypeError, ValueError if it is not a group."""
         named = {name: data[wire] for name, wire in _GROUP_NAMES.items() if wire in data}
         values: dict[str, Any] = {
             name: value is not False if name.endswith("enable") else int(value)

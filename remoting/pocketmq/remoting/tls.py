@@ -1,6 +1,6 @@
-"""TLS as bytes in, bytes out, and the contexts of both ends (wire.md 7.4).
+"""TLS over bytes in memory, and the contexts of both ends (wire.md 7.4).
 
-A server decides by the first byte of a connection, after it was read; so the handshake runs over
+A server decides by the first byte of a connection, which has been read by then; so the handshake runs over
 memory buffers here, not in the transport.
 """
 
@@ -21,7 +21,7 @@ _HANDSHAKE = 0x16
 
 
 class NotAccepted(Exception):
-    """A peer speaks what this server does not; the text says what that is."""
+    """The peer speaks what this server does not accept; the text says what that is."""
 
 
 @dataclass
@@ -60,9 +60,9 @@ class TlsConfig(Settings):
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Self:
-        """The settings among `properties`, and in the file that they name.
+        """Return the settings among `properties`, and in the file that they name.
 
-        Raises: IllegalArgument for a bad value, or files that cannot be read.
+        Raises: IllegalArgument for a bad value, or unreadable files.
         """
         config = cls.from_properties(properties)
         if config.config_file:
@@ -78,9 +78,9 @@ class TlsConfig(Settings):
 
 
 class ServerTls:
-    """What a server does with a connection that begins with a handshake, and with one that does not.
+    """How a server treats connections that begin with a handshake, and those that do not.
 
-    The context is made when the first TLS client comes: a start without one costs nothing.
+    The context is created for the first TLS client: a start without one costs nothing.
     """
 
     def __init__(self, config: TlsConfig) -> None:
@@ -90,7 +90,7 @@ class ServerTls:
         self.plain_allowed = config.mode != "enforcing"
 
     def context(self) -> ssl.SSLContext | None:
-        """None refuses TLS; why stands in the log once."""
+        """Return the context; None refuses TLS, with the reason logged once."""
         if not self._tried and self._config.mode != "disabled":
             self._tried = True
             try:
@@ -122,7 +122,7 @@ class ServerTls:
 
 
 def _self_signed() -> ssl.SSLContext:
-    """CN=localhost, as a stock RocketMQ broker shows it out of the box. Raises: ImportError."""
+    """Return a context for CN=localhost, like a stock RocketMQ broker's. Raises: ImportError."""
     import tempfile
     from datetime import UTC, datetime, timedelta
     from ipaddress import ip_address
@@ -172,9 +172,9 @@ class TlsLayer:
         self._early: list[bytes] = []
 
     def feed(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """Bytes from the peer -> (plain text, bytes to send back, whether the peer has ended).
+        """Process bytes from the peer; return (plain text, bytes to send back, whether the peer has ended).
 
-        Raises: ssl.SSLError when the handshake or a record is bad.
+        Raises: ssl.SSLError if the handshake or a record is bad.
         """
         self._incoming.write(data)
         plain: list[bytes] = []
@@ -196,7 +196,7 @@ class TlsLayer:
         return b"".join(plain), self._outgoing.read(), ended
 
     def encrypt(self, text: bytes) -> bytes:
-        """Plain text -> bytes to send; before the handshake is over it waits for it."""
+        """Encrypt plain text into bytes to send; before the end of the handshake it is kept."""
         if not self._established:
             self._early.append(text)
             return b""
@@ -207,7 +207,7 @@ class TlsLayer:
 def server_context(
     certificate: Path, key: Path, *, key_password: str | None = None, trust: Path | None = None
 ) -> ssl.SSLContext:
-    """What a server needs; `trust` makes it ask clients for a certificate that those sign."""
+    """Return a server's context; `trust` makes it require client certificates signed by those."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key, key_password)
     # gRPC clients insist on it; others do not ask.
@@ -225,7 +225,7 @@ def client_context(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> ssl.SSLContext:
-    """What a client needs. RocketMQ's clients do not verify unless told so; nor does this."""
+    """Return a client's context. RocketMQ's clients do not verify unless told so; nor does this."""
     context = ssl.create_default_context(cafile=str(trust) if trust else None)
     if not verify:
         context.check_hostname = False
@@ -236,7 +236,9 @@ def client_context(
 
 
 def layer_for(data: bytes, server: "ServerTls | None") -> "TlsLayer | None":
-    """What a connection that begins with `data` needs; None: it is plain. Raises: NotAccepted."""
+    """Return the TLS layer for a connection that begins with `data`; None: it is plain. Raises:
+    NotAccepted.
+    """
     if data[0] == _HANDSHAKE:
         context = None if server is None else server.context()
         if context is None:

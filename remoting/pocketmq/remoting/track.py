@@ -1,17 +1,17 @@
-"""What became of a message in a group: RocketMQ's word (TrackType), and ours (Verdict) with its severity.
+"""What became of a message in a group: RocketMQ's TrackType, and our Verdict with its severity.
 
-TrackType is what administrators' tools work out from offsets and subscriptions as they are now:
+TrackType is computed by administration tools from the current offsets and subscriptions:
 
     CONSUMED               the group's offset is beyond the message, and its tags pass the subscription
-    CONSUMED_BUT_FILTERED  beyond it, but the group's subscription of now does not name its tag (E3b)
+    CONSUMED_BUT_FILTERED  beyond it, but the group's current subscription does not name its tag (E3b)
     NOT_CONSUME_YET        the group's offset is at it or before (E3c)
     NOT_ONLINE             nobody of the group is connected (E3c)
-    PULL                   a pull consumer, which says nothing of what it has done
+    PULL                   a pull consumer, which does not report its progress
     CONSUME_BROADCASTING   every member keeps its own offset (5.x)
     UNKNOWN                the broker could not be asked
 
-CONSUMED means no more than that: with members that subscribe different tags a message counts as CONSUMED
-that nobody got (E3). Compatible with mqadmin and the dashboard on purpose.
+CONSUMED means no more than that: with members that subscribe different tags, a message that nobody received
+counts as CONSUMED (E3). Compatible with mqadmin and the dashboard on purpose.
 Source: TrackType, DefaultMQAdminExtImpl.messageTrackDetail, RocketMQ 4.9.7, 5.3.3.
 """
 
@@ -22,7 +22,7 @@ from pocketmq.remoting.subscription import ALL, SubscriptionData
 
 
 class Severity(StrEnum):
-    """The gravest first. INFO is shown, and is nothing wrong; GOOD is as it should be."""
+    """The gravest first. INFO is informative only; GOOD is as it should be."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -31,10 +31,10 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What truly became of a message in a group, by the broker's record of deliveries.
+    """What really became of a message in a group, by the broker's delivery record.
 
-    Faces show these and no others: the console colours them by their severity, and has names and sentences
-    in both languages (i18n).
+    User interfaces show these and no others: the console colours them by severity, and has names and
+    sentences in both languages (i18n).
     """
 
     severity: Severity
@@ -61,7 +61,7 @@ class Verdict(StrEnum):
 
     @classmethod
     def of(cls, word: str) -> "Verdict":
-        """The verdict of a broker's answer; a newer broker may know more, which is UNKNOWN here."""
+        """Return the verdict of a broker's answer; one that only a newer broker knows is UNKNOWN."""
         return cls.__members__.get(word, cls.UNKNOWN)
 
 
@@ -85,10 +85,10 @@ def track_type(
     *,
     is_passed: bool,
 ) -> TrackType:
-    """Of a message with these tags, in a group that is online.
+    """Return the track type of a message with these tags, in a group that is online.
 
-    stored: what the broker keeps for the group and the message's topic; is_passed: whether the group's offset
-    is beyond the message.
+    stored: the broker's subscription of the group for the message's topic; is_passed: whether the group's
+    offset is beyond the message.
     """
     if consume_type == "CONSUME_ACTIVELY":
         return TrackType.PULL

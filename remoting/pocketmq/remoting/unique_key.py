@@ -7,7 +7,7 @@
     4      ms since the first of the month, 00:00 local time
     2      counter
 
-Key queries take the time of the id as the begin of their window, so it must be true.
+Key queries use the time in the id as the start of their window, so it must be correct.
 Source: MessageClientIDSetter, RocketMQ 4.9.7 (wire.md 5.4).
 """
 
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class UniqueKeys:
-    """Makes unique keys for this process. Safe to share between threads: the counter is one C call."""
+    """Generates unique keys for this process. Safe to share between threads: the counter is one C call."""
 
     def __init__(self, ip: str, clock: Clock, random_bytes: bytes | None = None) -> None:
         """ip: own address; random_bytes: four bytes, for tests."""
@@ -48,7 +48,7 @@ class UniqueKeys:
         self._month_end_ms = 0
 
     def make(self) -> str:
-        """A new key."""
+        """Return a new key."""
         now = self._clock.now_ms()
         if self._forks != _forks:
             self._begin_process()
@@ -82,7 +82,7 @@ def _packed_ip(ip: str) -> bytes:
 
 
 class KeyParts(NamedTuple):
-    """What a unique key says of its maker; near_ms is the likeliest time (months repeat)."""
+    """What a unique key says of its origin; near_ms is the likeliest time (months repeat)."""
 
     ip: str
     pid: int
@@ -91,9 +91,9 @@ class KeyParts(NamedTuple):
 
 
 def parse(key: str, now_ms: int) -> KeyParts:
-    """The parts of a key made before `now_ms`.
+    """Return the parts of a key generated before `now_ms`.
 
-    Raises: IllegalArgument when it has neither 32 nor 56 hex digits.
+    Raises: IllegalArgument if it has neither 32 nor 56 hex digits.
     """
     try:
         raw = bytes.fromhex(key)

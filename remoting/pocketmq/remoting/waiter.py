@@ -1,4 +1,4 @@
-"""Waiter: what a connection gives the answer to a request of its own."""
+"""Waiter: receives the answer to a connection's own request."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from pocketmq.remoting.errors import RemotingError
 
 
 class Waiter(Protocol):
-    """Who waits for an answer: a future, or what behaves like one."""
+    """Waits for an answer: a future, or an object that behaves like one."""
 
     def done(self) -> bool: ...
 

@@ -1,12 +1,12 @@
-"""Testing with PocketMQ: a broker in the test process, a broker as a process, one that runs already.
+"""Testing with PocketMQ: a broker in the test process, a broker as a process, or a running one.
 
     def test_an_order_is_announced(pocketmq):            # the fixture of the pytest plug-in
         announce(order, name_server=pocketmq.namesrv)
         [message] = pocketmq.wait_for_messages("orders", 1)
         assert message.keys == order.number
 
-Without pytest: `with InProcess() as server: ...`. A name is loaded when it is first used, so that the plug-in
-costs a test run that does not use it nothing.
+Without pytest: `with InProcess() as server: ...`. Names are loaded on first use, so that the plug-in costs
+nothing in test runs that do not use it.
 """
 
 from importlib import import_module

@@ -1,10 +1,10 @@
-"""AdvancingClock: the machine's time plus what a test has added; and an event loop that goes with it.
+"""AdvancingClock: the machine's time plus what a test adds; and an event loop that follows it.
 
-1. Time goes on by itself, so that whatever a test does not turn behaves as in production.
+1. Time passes by itself, so that everything behaves as in production until a test advances it.
 2. advance() adds to the wall clock: delays, scheduled messages and transaction checks see that time has
-   passed. Clients stay alive: what ends with silence (heartbeats, locks, idle connections, held pulls)
-   is told by the monotonic clock, which moves with `silent=True` only.
-3. A loop that goes with the clock wakes everything that sleeps in it, so nothing waits for real time.
+   passed. Clients stay alive: time-outs of silence (heartbeats, locks, idle connections, held pulls) use the
+   monotonic clock, which moves with `silent=True` only.
+3. A loop that follows the clock wakes everything that sleeps in it, so nothing waits for real time.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class AdvancingClock:
-    """A Clock for a broker, and for clients that are to share its time (option `clock`)."""
+    """A Clock for a broker, and for clients that share its time (option `clock`)."""
 
     def __init__(self) -> None:
         self._wall_ms = 0
@@ -36,10 +36,10 @@ class AdvancingClock:
         days: float = 0,
         silent: bool = False,
     ) -> None:
-        """Let time pass, and return when what became due is delivered.
+        """Advance time, and return once everything that became due is delivered.
 
-        silent: no client gave a sign of life meanwhile: after 120 s the broker takes them for gone.
-        Raises: ValueError when time would go back.
+        silent: no client gave a sign of life meanwhile: after 120 s the broker drops them.
+        Raises: ValueError if time would go back.
         """
         passed_s = seconds + 60 * minutes + 3600 * hours + 86_400 * days
         if passed_s < 0:
@@ -60,5 +60,5 @@ class AdvancingLoop(asyncio.SelectorEventLoop):
         return super().time() + self._advanced_s
 
     def advance(self, seconds: float) -> None:
-        """Set the loop's time forward; in its own thread."""
+        """Advance the loop's time; call it in the loop's thread."""
         self._advanced_s += seconds

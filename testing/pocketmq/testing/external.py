@@ -1,4 +1,4 @@
-"""External: a server that runs already, PocketMQ's or Apache's, by the address of its name server."""
+"""External: a running server, PocketMQ's or Apache's, by the address of its name server."""
 
 from contextlib import AsyncExitStack
 from typing import Self
@@ -11,7 +11,7 @@ from pocketmq.testing.server_calls import ServerCalls
 
 
 class External(PocketMQ):
-    """A server of somebody else: stop() leaves it running, with what the tests made there."""
+    """Somebody else's server: stop() leaves it running, with whatever the tests created there."""
 
     def __init__(self, namesrv: str) -> None:
         """namesrv: `ip:port`, several joined by ';'."""
@@ -27,7 +27,7 @@ class External(PocketMQ):
         )
 
     def start(self) -> Self:
-        """Raises: Unreachable; IllegalArgument when no broker is registered there."""
+        """Connect. Raises: Unreachable; IllegalArgument if no broker is registered there."""
         self._thread = LoopThread("pocketmq-testing-calls", self._enter)
         self._thread.start()
         self._is_running = True

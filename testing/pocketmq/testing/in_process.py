@@ -1,8 +1,8 @@
 """InProcess: name server and broker in this process, on free ports, in a thread of their own.
 
-A thread, so that plain tests, blocking clients and other event loops all meet it as they meet any server.
-The store is a folder with small files, in memory where the machine has a place for that, and is removed by
-stop(). restart() keeps ports and store. Everything else goes with stop(): thread, loop, sockets, tasks.
+A thread, so that plain tests, blocking clients and other event loops can use it like any server. The store is
+a folder with small files, in memory if the machine supports that, and is removed by stop(). restart() keeps
+ports and store. Everything else ends with stop(): thread, loop, sockets, tasks.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class InProcess(PocketMQ):
 
     @property
     def store(self) -> str:
-        """The folder of the store."""
+        """Return the folder of the store."""
         if self._folder is None:
             self._folder = new_folder(self._store) if self._store in STORES else self._store
         return self._folder
@@ -93,7 +93,7 @@ class InProcess(PocketMQ):
     # ------------------------------------------------------------ life
 
     def start(self) -> Self:
-        """Raises: OSError (a port that was asked for is taken), StoreError, IllegalArgument."""
+        """Start the server. Raises: OSError (a requested port is taken), StoreError, IllegalArgument."""
         if self._is_running:
             raise RuntimeError("this server runs already: make another one, or stop it first")
         self._thread = LoopThread("pocketmq-testing", self._enter, new_loop=AdvancingLoop)
@@ -167,7 +167,7 @@ class InProcess(PocketMQ):
 
 
 def new_folder(kind: str) -> str:
-    """A new empty folder, for "memory" where nothing is written to a disk, if the machine has that."""
+    """Return a new empty folder; for "memory" one that is not on a disk, if the machine has such."""
     base = None
     if kind == MEMORY and _has_memory_folder():
         base = _MEMORY_FOLDER

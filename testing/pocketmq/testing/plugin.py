@@ -1,16 +1,16 @@
 """The pytest plug-in (entry point pytest11): a message broker as a fixture.
 
-    pocketmq          a broker of the test's own in the test process: fresh, and gone after the test
-    pocketmq_session  the same for the whole session, for tests that use topics of their own
+    pocketmq          a fresh broker in the test process, removed after the test
+    pocketmq_session  one for the whole session, for tests that use separate topics
     pocketmq_proc     pocketmq_proc(key=value, ...) starts one as a process, for Java and Go programs
 
     @pytest.mark.pocketmq(autoCreateTopicEnable=False)      keys of broker.conf for this test's broker
     --pocketmq-nameserver=IP:PORT                           a server that runs already, instead of ours
     --pocketmq-store=temporary                              the store on the disk instead of in memory
 
-The options can stand in pytest.ini (pocketmq_nameserver, pocketmq_store, pocketmq_config) and in the
-environment (POCKETMQ_NAMESERVER, POCKETMQ_STORE) too; the command line wins, then the environment. This
-module imports the broker when a fixture is first used, and not before.
+The options may also be in pytest.ini (pocketmq_nameserver, pocketmq_store, pocketmq_config) and in the
+environment (POCKETMQ_NAMESERVER, POCKETMQ_STORE); the command line takes precedence, then the environment.
+This module imports the broker only when a fixture is first used.
 """
 
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StartProcess(Protocol):
-    """What the fixture `pocketmq_proc` is."""
+    """The type of the fixture `pocketmq_proc`."""
 
     def __call__(self, *, store: str | None = None, **config: object) -> "ServerProcess":
         """Start `pocketmq up` with these keys of broker.conf; it ends with the test."""
@@ -115,7 +115,7 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
 
 
 def _settings(config: pytest.Config) -> dict[str, object]:
-    """pocketmq_config of pytest.ini."""
+    """Return pocketmq_config of pytest.ini."""
     found: dict[str, object] = {}
     for line in config.getini("pocketmq_config"):
         name, equals, value = line.partition("=")
@@ -130,7 +130,7 @@ def _store(config: pytest.Config) -> str:
 
 
 def _option(config: pytest.Config, name: str) -> str:
-    """Command line, environment, pytest.ini, in this order."""
+    """Look up an option: command line, environment, pytest.ini, in this order."""
     found = (
         config.getoption(f"--pocketmq-{name}")
         or os.environ.get(f"POCKETMQ_{name.upper()}")

@@ -1,6 +1,6 @@
-"""ServerProcess: `pocketmq up` in a process of its own, for programs in any language, and to be killed.
+"""ServerProcess: `pocketmq up` in a separate process, for programs in any language, and to be killed.
 
-Both ports are free ones; kill() is kill -9; start() again keeps ports and store, as after a crash.
+It uses two free ports; kill() is kill -9; another start() keeps ports and store, as after a crash.
 """
 
 import os
@@ -51,13 +51,13 @@ class ServerProcess(External):
         return self._process.pid
 
     def printed(self) -> str:
-        """What it has logged."""
+        """Return what it has logged."""
         return "" if self._folder is None else (self._folder / "log").read_text(encoding="utf-8")
 
     # ------------------------------------------------------------ life
 
     def start(self) -> Self:
-        """Raises: RuntimeError with its log when it ends before it serves."""
+        """Start it. Raises: RuntimeError with its log if it ends before it serves."""
         if self._folder is None:
             self._folder = Path(new_folder(self._kind if self._kept is None else "memory"))
         lines = [f"{name}={value}" for name, value in self._config.items()]
@@ -83,7 +83,7 @@ class ServerProcess(External):
         return super().start()
 
     def _wait_until_ready(self, process: "subprocess.Popen[str]") -> None:
-        """Its one line on standard output says where it serves."""
+        """Read its one line on standard output, which says where it serves."""
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready "):
@@ -98,7 +98,7 @@ class ServerProcess(External):
         self._ports = (self.namesrv.rpartition(":")[2], self.broker.rpartition(":")[2])
 
     def kill(self) -> None:
-        """kill -9: it gets no chance to write anything."""
+        """Kill it with kill -9: it gets no chance to write anything."""
         if self._process is not None:
             self._process.kill()
         self._end()
@@ -115,7 +115,7 @@ class ServerProcess(External):
         self.start()
 
     def _end(self) -> None:
-        """End it and wait for that; kill it when that takes too long."""
+        """Terminate it and wait; kill it if that takes too long."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,11 +1,11 @@
-"""PocketMQ: the face of every server that a test gets, wherever that runs.
+"""PocketMQ: the interface of every server that a test gets, wherever it runs.
 
 Every method blocks the calling thread; `aio` has the same names as coroutines, for tests with an event loop:
 
     pocketmq.send("T", "hello")                       await pocketmq.aio.send("T", "hello")
     pocketmq.admin.topics.delete("T")                 async with Admin(name_server=pocketmq.namesrv) ...
 
-A blocking wait inside a coroutine would stop the test's own consumers: it is refused with that advice.
+A blocking wait inside a coroutine would stop the test's own consumers: it is refused with an explanation.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _outside_a_loop(method: Callable[P, T]) -> Callable[P, T]:
-    """The method, refused where it would block an event loop."""
+    """Wrap a method so that it is refused where it would block an event loop."""
 
     @wraps(method)
     def refusing(*args: P.args, **options: P.kwargs) -> T:
@@ -44,11 +44,11 @@ def _outside_a_loop(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class PocketMQ(ABC):
-    """A name server and a broker that serve.
+    """A running name server and broker.
 
     namesrv: `ip:port` for clients. broker: `ip:port` of the broker itself. grpc: `ip:port` for the SDKs of
-    RocketMQ 5, empty where there is none. admin: pocketmq.admin.Admin as
-    blocking calls. aio: this object's calls as coroutines. clock: see AdvancingClock.
+    RocketMQ 5, empty if there is none. admin: pocketmq.admin.Admin as blocking calls. aio: this object's
+    calls as coroutines. clock: see AdvancingClock.
     """
 
     namesrv: str
@@ -61,7 +61,7 @@ class PocketMQ(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start, and return when a client can send."""
+        """Start, and return once a client can send."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -83,21 +83,21 @@ class PocketMQ(ABC):
     @property
     @abstractmethod
     def clock(self) -> AdvancingClock:
-        """The broker's time. Raises: TypeError for a server in another process."""
+        """Return the broker's time. Raises: TypeError for a server in another process."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for programs that a test starts: RocketMQ's clients read NAMESRV_ADDR."""
+        """Return variables for programs that a test starts: RocketMQ's clients read NAMESRV_ADDR."""
         return {"NAMESRV_ADDR": self.namesrv}
 
     @property
     def admin(self) -> Any:
-        """pocketmq.admin.Admin, its coroutines as blocking calls: `admin.topics.create("T")`."""
+        """Return pocketmq.admin.Admin with blocking calls: `admin.topics.create("T")`."""
         return _Proxy(self._client.admin, self._call)
 
     @property
     def aio(self) -> ServerCalls:
-        """The methods below as coroutines, to await in any event loop."""
+        """Return the methods below as coroutines, to await in any event loop."""
         return cast(ServerCalls, _Proxy(self._client, self._await))
 
     create_topic = twin(ServerCalls.create_topic)
@@ -112,7 +112,7 @@ class PocketMQ(ABC):
     # ------------------------------------------------------------ across threads
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the test where the server's calls run: for what is not among them."""
+        """Run a test's own coroutine where the server's calls run."""
         return self._call(coroutine)
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:

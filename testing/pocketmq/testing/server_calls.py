@@ -1,7 +1,7 @@
-"""ServerCalls: what a test asks of a server, as coroutines: make, send, look, wait.
+"""ServerCalls: a test's requests to a server, as coroutines: create, send, inspect, wait.
 
-All of it goes over the network as any client's requests do, so that it works for a broker in the test
-process, for one in another process and for an Apache broker alike. Waiting is asking again.
+Everything goes over the network like any client's requests, so that it works for a broker in the test
+process, for one in another process and for an Apache broker alike. Waiting is done by polling.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ class ServerCalls:
     # ------------------------------------------------------------ make
 
     async def create_topic(self, topic: str, *, queues: int = 4, perm: int = 6) -> str:
-        """Make a topic, and return its name when clients can find it."""
+        """Create a topic, and return its name once clients can find it."""
         await self.admin.topics.create(topic, queues=queues, perm=perm)
         await _until(lambda: self.admin.topics.exists(topic), WITHIN_S, f"a route of {topic!r}")
         return topic
 
     async def create_group(self, /, group: str, **settings: object) -> str:
-        """Make a consumer group; settings: fields of pocketmq.admin.GroupConfig. Returns: its name."""
+        """Create a consumer group; settings: fields of pocketmq.admin.GroupConfig. Returns: its name."""
         await self.admin.groups.create(GroupConfig(group, **settings))  # type: ignore[arg-type]
         return group
 
@@ -106,7 +106,7 @@ class ServerCalls:
     # ------------------------------------------------------------ look
 
     async def messages(self, topic: str, *, tags: str = "*") -> list[MessageExt]:
-        """Every message of a topic that is stored now, in the order of storing; nobody consumes them.
+        """Return every stored message of a topic, in the order of storing, without consuming them.
 
         Dead letters are in "%DLQ%" + group. Raises: NoRoute.
         """
@@ -114,7 +114,7 @@ class ServerCalls:
         return sorted(found, key=lambda each: (each.store_timestamp, each.commit_log_offset))
 
     async def lag(self, group: str, topic: str | None = None) -> int:
-        """Messages that the group has still to consume, as it has committed; topic None: all its topics."""
+        """Return the number of messages that the group has not committed yet; topic None: all its topics."""
         return sum(row.lag for row in await self.admin.groups.progress(group, topic))
 
     # ------------------------------------------------------------ wait
@@ -122,7 +122,7 @@ class ServerCalls:
     async def wait_for_messages(
         self, topic: str, count: int, *, tags: str = "*", within_s: float = WITHIN_S
     ) -> list[MessageExt]:
-        """The messages of a topic, when there are at least so many. Raises: TimeoutError."""
+        """Return the messages of a topic once there are at least `count`. Raises: TimeoutError."""
         found: list[MessageExt] = []
 
         async def enough() -> bool:
@@ -141,10 +141,10 @@ class ServerCalls:
     async def wait_until_consumed(
         self, group: str, topic: str | None = None, *, within_s: float = WITHIN_S
     ) -> None:
-        """Wait until the group has consumed all that is stored, by its commits or its members' own word.
+        """Wait until the group has consumed everything stored, by its commits or its members' reports.
 
-        A message that failed counts as consumed when it is in the group's retry topic, which is among the
-        topics of `topic=None`. Raises: TimeoutError saying what is left.
+        A failed message counts as consumed once it is in the group's retry topic, which is among the topics
+        of `topic=None`. Raises: TimeoutError saying what is left.
         """
         left: dict[MessageQueue, int] = {}
 
@@ -165,7 +165,7 @@ class ServerCalls:
         return "" if await self.admin.topics.exists(topic) else f"; topic {topic!r} does not exist"
 
     async def _happened(self, group: str, topics: Iterable[str]) -> str:
-        """What is seen of the group: why nothing may move."""
+        """Describe the group: why nothing may move."""
         view = await group_view(self.admin, group)
         if not view.members:
             return "; nobody of the group is online"
@@ -176,7 +176,7 @@ class ServerCalls:
         return f"; {members}{held}"
 
     async def _unconsumed(self, group: str, topic: str | None) -> dict[MessageQueue, int]:
-        """What is left by queue. A member's own word is newer than what it has committed (every 5 s)."""
+        """Return what is left by queue. A member's report is newer than its commits (every 5 s)."""
         rows = {row.queue: row for row in await self.admin.groups.progress(group, topic)}
         left = {queue: row.lag for queue, row in rows.items() if row.lag > 0}
         ends = {queue: row.broker_offset for queue, row in rows.items()}
@@ -200,7 +200,7 @@ class ServerCalls:
             return []
 
     async def _said_by_members(self, group: str) -> dict[MessageQueue, int]:
-        """How far each member is in its queues, from its memory."""
+        """Return how far each member is in its queues, from its memory."""
         found: dict[MessageQueue, int] = {}
         try:
             connection = await self.admin.groups.connection(group)
@@ -220,7 +220,7 @@ def _bytes(body: bytes | str) -> bytes:
 async def _until(
     state: Callable[[], Awaitable[bool]], within_s: float, what: str | Callable[[], Awaitable[str]]
 ) -> None:
-    """Ask until it is so. Raises: TimeoutError with `what`."""
+    """Poll until the state is reached. Raises: TimeoutError with `what`."""
     # Real time: the loop's own may be set forward by the test meanwhile.
     end = time.monotonic() + within_s
     pause_s = _PAUSE_MIN_S
