@@ -21,7 +21,7 @@ _SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 _OPAQUE_MAX = b"2147483647"
 _SLOTS_MAX = 24
 # Fixed part of a ROCKETMQ header without a remark: its opaque, its remark's size, and where fields begin.
-_OPAQUE, _REMARK_SIZE, _FIELDS_AT = (5, 9), slice(13, 17), 21
+_OPAQUE, _REMARK_SIZE_AT, _FIELDS_AT = (5, 9), 13, 21
 _KEPT_NAMES = (b"WAIT",)
 _SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
 
@@ -146,7 +146,7 @@ def _places_in_json(header: bytes, ext: Mapping[str, str], names: Sequence[str])
 
 def _places_in_fields(header: bytes, ext: Mapping[str, str], names: Sequence[str]) -> list[Place]:
     """Like `_places_in_json`, for a ROCKETMQ header. Raises: ValueError, IndexError."""
-    if header[_REMARK_SIZE] != bytes(4):
+    if header[_REMARK_SIZE_AT : _REMARK_SIZE_AT + 4] != bytes(4):
         raise ValueError("a remark")
     found: dict[str, Place] = {}
     at, size, count = _FIELDS_AT, len(header), 0
