@@ -1,4 +1,4 @@
-"""The `pocketmq` command. The three servers start from here at once; everything else is typer's."""
+"""The `pocketmq` command. The three servers start directly from here; all other commands use typer."""
 
 import sys
 
@@ -26,7 +26,7 @@ def mqnamesrv() -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command, that of sys.argv by default; the exit code (see ExitCode)."""
+    """Run a command, by default that of sys.argv; return the exit code (see ExitCode)."""
     try:
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Raises: CannotBegin, ModuleNotFoundError."""
+    """Run the command. Raises: CannotBegin, ModuleNotFoundError."""
     role = _SERVERS.get(arguments[0]) if arguments else None
     if role is not None:
         from pocketmq.cli.server import serve
@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def version() -> str:
-    """`pocketmq 0.1.0 (pure Python)`, or `(compiled)` where the hot paths are libraries."""
+    """Return `pocketmq 0.1.0 (pure Python)`, or `(compiled)` if the hot paths are libraries."""
     from importlib.machinery import EXTENSION_SUFFIXES
     from importlib.metadata import version as installed
     from importlib.util import find_spec

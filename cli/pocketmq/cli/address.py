@@ -1,8 +1,8 @@
-"""The address that a broker advertises: what its clients dial and what stands in message ids.
+"""The address that a broker advertises: what its clients connect to, and part of message ids.
 
-Listening on one address, it is that one. Listening on all of them, the broker takes the address that this
-machine uses towards others: right on a plain machine, and wrong where clients sit on the other side of a
-container's or a router's network. There brokerIP1 says what they can reach (`pocketmq doctor net`).
+If the broker listens on one address, it is that one. If it listens on all of them, it is the address that
+this machine uses towards others: right on a plain machine, but wrong if clients are on the other side of a
+container's or a router's network. Then brokerIP1 must say what they can reach (`pocketmq doctor net`).
 """
 
 import os
@@ -18,12 +18,12 @@ _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether listening on `host` means every address of the machine."""
+    """Return True if listening on `host` means every address of the machine."""
     return host in ("", "0.0.0.0", "::", "*")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine alone, as an address or by the name that all know."""
+    """Return True if `host` is this machine only, as an address or as `localhost`."""
     if host == "localhost":
         return True
     try:
@@ -33,9 +33,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_advertised(broker_ip1: str, resolve: Callable[[str], str] = socket.gethostbyname) -> None:
-    """Refuse a brokerIP1 that no client could dial; empty is well. Raises: CannotBegin.
+    """Refuse a brokerIP1 that no client could connect to; empty is fine. Raises: CannotBegin.
 
-    resolve: socket.gethostbyname, or what a test has instead.
+    resolve: socket.gethostbyname, or a test's replacement.
     """
     if not broker_ip1:
         return
@@ -63,7 +63,7 @@ def container_warning(
     environment: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
 ) -> str:
-    """What to log where the automatic address is likely a container's own; empty when all is well."""
+    """Return a warning if the automatic address is probably a container's own; else an empty text."""
     if broker_ip1_was_set or not is_wildcard(listen_host):
         return ""
     # In Kubernetes a pod's address is reachable from all others.

@@ -1,4 +1,4 @@
-"""Every command but the servers', by typer; imported only when one of them is called.
+"""All commands except the servers', by typer; imported only when one of them is called.
 
 A new group of commands is a module with an `app`, and a row of GROUPS.
 """
@@ -56,7 +56,7 @@ def reach(
         typer.Option("--watch", metavar="SECONDS", help=watch.HELP),
     ] = None,
 ) -> None:
-    """What holds for every command that asks a site."""
+    """Options of every command that contacts a cluster."""
     if tls_ca is not None:
         os.environ["POCKETMQ_TLS_CA"] = tls_ca
     if context is not None:
@@ -64,7 +64,7 @@ def reach(
 
 
 def commands(word: str | None = None) -> typer.Typer:
-    """All commands; what one takes only when `word` is its name or its group's, or for None."""
+    """Return all commands; with `word`, import only the one with that name, or of that group."""
     app = typer.Typer(
         name="pocketmq",
         help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
@@ -90,12 +90,12 @@ def commands(word: str | None = None) -> typer.Typer:
 
 
 def _not_asked() -> None:
-    """In the list of commands, for one that was not imported."""
+    """Stand in for a command that was not imported, in the list of commands."""
     raise AssertionError("commands() was told another word than the one that is called")
 
 
 def _add_servers(app: typer.Typer) -> None:
-    """The three servers and health are parsed elsewhere; here they are for the list of commands."""
+    """Add the three servers and health to the list of commands; they are parsed elsewhere."""
     plain: dict[str, Any] = {
         "add_help_option": False,
         "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
@@ -118,7 +118,7 @@ def _add_servers(app: typer.Typer) -> None:
 
 
 def called(words: list[str]) -> str:
-    """The command or group that the words call, or "".
+    """Return the command or group that the words call, or "".
 
     >>> called(["--context", "topic", "group", "list"])
     'group'
@@ -133,7 +133,7 @@ def called(words: list[str]) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command, again and again with --watch; the exit code. Raises: CannotBegin."""
+    """Run one command, repeatedly with --watch; return the exit code. Raises: CannotBegin."""
     words, every_s = watch.taken_out(arguments)
     completing = "_POCKETMQ_COMPLETE" in os.environ
     command = typer.main.get_command(commands(None if completing else called(words)))

@@ -1,4 +1,4 @@
-"""ask: one request, one answer, blocking, without an event loop: for health and doctor.
+"""ask: one blocking request and its answer, without an event loop: for health and doctor.
 
 Imports the codec only, so that a health check every few seconds costs little.
 """
@@ -18,7 +18,7 @@ def ask(
     *,
     timeout_ms: int = 3_000,
 ) -> RemotingCommand:
-    """The answer of `address` (`host:port`). Raises: ConnectFailed, RequestTimeout, FrameError."""
+    """Send a request to `address` (`host:port`). Raises: ConnectFailed, RequestTimeout, FrameError."""
     host, _, port = address.rpartition(":")
     try:
         number = int(port)

@@ -1,6 +1,6 @@
-"""What `pocketmq bench` measures: sends, reads, or both at once, and how long each message took.
+"""The measurements of `pocketmq bench`: sends, reads, or both, with the time of each message.
 
-A Run keeps its figures outside the tasks that fill it, so that Ctrl-C loses none.
+A Run keeps its figures outside the tasks that measure, so that Ctrl-C loses none.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SIZE_MIN = _STAMP.size
 
 
 class Run:
-    """The figures of one run; rate: sends per second that are wanted, 0: as fast as it goes."""
+    """The figures of one run; rate: wanted sends per second, 0: as fast as possible."""
 
     def __init__(self, count: int, size: int, rate: int) -> None:
         self.count, self.size, self.rate = count, size, rate
@@ -46,7 +46,7 @@ class Run:
         self.tick()
 
     def figures(self) -> dict[str, Any]:
-        """One row. latency_ms: how many messages took at most so long, in classes."""
+        """Return one row. latency_ms: percentiles of the messages' times."""
         seconds = (self.ended_s or 0) - (self.began_s or 0) if self.took_s else 0.0
         ordered = sorted(self.took_s)
 
@@ -66,7 +66,7 @@ class Run:
         }
 
     def histogram(self) -> dict[str, int]:
-        """Messages by how long they took: `<= 5 ms` -> 17."""
+        """Count messages by their time: `<= 5 ms` -> 17."""
         counts = [0] * (len(BOUNDS_MS) + 1)
         for seconds in self.took_s:
             counts[bisect_right(BOUNDS_MS, seconds * 1000)] += 1
@@ -75,7 +75,7 @@ class Run:
 
 
 async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
-    """Send run.count messages; a message's time is until it is acknowledged."""
+    """Send run.count messages; a message's time ends when it is acknowledged."""
     async with Producer("pocketmq-bench", **options) as producer:
         await producer.send(Message(topic, b"x" * run.size))
         run.begin()
@@ -121,7 +121,7 @@ async def _send_all(
     sent: Callable[[float], object],
     mark: bytes | None = None,
 ) -> None:
-    """Send by so many at once, in time with run.rate. mark: begins each body, with the time of its send."""
+    """Send with `in_flight` messages at once, at run.rate. mark: begins each body, with its send time."""
     begin, number = time.perf_counter(), 0
     body = b"x" * run.size
 

@@ -105,7 +105,7 @@ def consume(
 
 
 def _numbers(text: str) -> list[int]:
-    """`128,1024` -> [128, 1024]. Raises: CannotBegin."""
+    """Parse `128,1024` into [128, 1024]. Raises: CannotBegin."""
     try:
         found = [int(each) for each in text.split(",")]
     except ValueError:
@@ -118,7 +118,7 @@ def _numbers(text: str) -> list[int]:
 def _measure(
     namesrv: str, runs: "list[Run]", one: "Callable[[Run, dict[str, Any]], Awaitable[None]]"
 ) -> None:
-    """Fill the runs, one after the other; Ctrl-C ends it and leaves what was measured."""
+    """Measure the runs one after the other; Ctrl-C ends this and keeps what was measured."""
 
     async def work() -> None:
         for number, run in enumerate(runs, 1):
@@ -133,7 +133,7 @@ def _measure(
 
 @contextmanager
 def _bar(run: "Run", what: str) -> Iterator[None]:
-    """A bar on standard error, when that is a terminal."""
+    """Show a bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -147,7 +147,7 @@ def _bar(run: "Run", what: str) -> Iterator[None]:
 
 
 def _print(runs: "list[Run]", *, histogram: bool, as_csv: bool, as_json: bool) -> None:
-    """A row for each run that has begun."""
+    """Print a row for each run that has begun."""
     begun = [run for run in runs if run.took_s]
     rows = [run.figures() for run in begun]
     if as_json:

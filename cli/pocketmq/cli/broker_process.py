@@ -1,4 +1,4 @@
-"""BrokerProcess: one broker of `up --brokers N` in a process of its own, kept running.
+"""BrokerProcess: one broker of `up --brokers N` in a separate process, kept running.
 
     parent                                        child
     forks it .....................................  waits
@@ -6,8 +6,8 @@
     its arguments, one line on its standard input .. begins as `pocketmq broker` with them
     reads `ready ...` from its standard output ..... serves
 
-A child that dies is started again on its port and folder, so its messages come back; the pause before
-doubles with each death in a row.
+A child that dies is restarted on its port and folder, so its messages are back; the pause before that doubles
+with each death in a row.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _WELL_AFTER_MS = 60_000
 
 
 def wait_and_serve() -> ExitCode:
-    """The child's side: wait for the arguments, serve until the input ends. Raises: CannotBegin."""
+    """Run the child: wait for the arguments, serve until the input ends. Raises: CannotBegin."""
     # Before the arguments come, for a child that has not got it by a fork: most of a broker's start.
     import pocketmq.cli.broker_server
     from pocketmq.cli.server import serve
@@ -46,9 +46,9 @@ def wait_and_serve() -> ExitCode:
 
 
 def pause_ms(previous_ms: int, served_ms: int) -> int:
-    """How long to wait before a broker that died is started again.
+    """Return how long to wait before restarting a broker that died.
 
-    previous_ms: the pause before, 0 for none. served_ms: how long it served since.
+    previous_ms: the previous pause, 0 for none. served_ms: how long it served since.
 
     >>> pause_ms(0, 10), pause_ms(200, 10), pause_ms(25_600, 10), pause_ms(25_600, 60_000)
     (200, 400, 30000, 200)
@@ -59,7 +59,7 @@ def pause_ms(previous_ms: int, served_ms: int) -> int:
 
 
 def ending(code: int | None) -> str:
-    """How a process ended, in words.
+    """Describe how a process ended.
 
     >>> ending(-9), ending(2), ending(0)
     ('SIGKILL', 'exit code 2', 'exit code 0')
@@ -74,7 +74,7 @@ def ending(code: int | None) -> str:
 
 @dataclass(slots=True)
 class Member:
-    """One of the brokers. port: 0 until a free one was taken; arguments: of `broker`, but the port."""
+    """One of the brokers. port: 0 until a free one is chosen; arguments: of `broker`, except for the port."""
 
     name: str
     folder: str
@@ -82,7 +82,7 @@ class Member:
     arguments: list[str]
 
     def order(self) -> bytes:
-        """The line that makes a waiting child this broker."""
+        """Return the line that turns a waiting child into this broker."""
         return json.dumps([*self.arguments, "--port", str(self.port)]).encode() + b"\n"
 
 
@@ -90,7 +90,7 @@ class BrokerProcess:
     """Owner of one child process, from its arguments to its end.
 
     Attributes: member, address (`ip:port`, empty before it was ready), metrics_url and grpc (of its own
-    ports; may be empty), is_ready (an event: it served once), pid (of the child of now).
+    ports; may be empty), is_ready (an event: it has served once), pid (of the current child).
     """
 
     def __init__(self, member: Member, child: Child) -> None:
@@ -106,7 +106,7 @@ class BrokerProcess:
         return self._child.pid
 
     def health(self) -> Health:
-        """Whether the process of now serves."""
+        """Return whether the current process serves."""
         found = Health(self.member.name, self.address)
         found.check(
             "running",
@@ -116,9 +116,9 @@ class BrokerProcess:
         return found
 
     async def keep_running(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, or this is cancelled; the child has ended then.
+        """Keep the child running until `stop` is set or this is cancelled; then it has ended.
 
-        Raises: CannotBegin when its very first start fails.
+        Raises: CannotBegin if its very first start fails.
         """
         pause = 0
         loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ class BrokerProcess:
             self._child = spawned([COMMAND])
 
     async def _live_once(self, stop: asyncio.Event) -> None:
-        """One life of the child: its arguments, its ready line, its end (or `stop`)."""
+        """Run one life of the child: its arguments, its ready line, its end (or `stop`)."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), self._child.output
@@ -173,7 +173,7 @@ class BrokerProcess:
             transport.close()
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
-        """Read what the child says until it closes its output, which is its end."""
+        """Read the child's output until it closes, which is the child's end."""
         line = await reader.readline()
         if line.startswith(b"ready "):
             said = dict(word.split("=", 1) for word in line.decode().split()[1:])
@@ -190,7 +190,7 @@ class BrokerProcess:
             pass
 
     async def _end_child(self) -> None:
-        """Leave no process. Who is cancelled waits too: the child's time is limited, and so is this."""
+        """End the process. Even if cancelled, this waits: the child's time is limited, and so is this."""
         ended = asyncio.get_running_loop().run_in_executor(None, self._child.end, STOP_TIME_S)
         while not ended.done():
             try:

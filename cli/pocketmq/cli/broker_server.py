@@ -1,4 +1,4 @@
-"""`pocketmq up` and `pocketmq broker`: a broker, with a name server in the same process or without."""
+"""`pocketmq up` and `pocketmq broker`: a broker, with or without a name server in the same process."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class BrokerServer:
     failure = ""
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
-        """Raises: CannotBegin."""
+        """Read all settings. Raises: CannotBegin."""
         self._is_up = options.role == UP
         self._as_json = options.as_json
         self._broker_option = "--broker-port" if self._is_up else "--port"
@@ -110,7 +110,7 @@ class BrokerServer:
         brokers: Sequence[Broker] = (),
         elsewhere: Sequence[BrokerElsewhere] = (),
     ) -> ConsoleServer | None:
-        """The console as it was asked for, to be entered after `ready`. Raises: CannotBegin."""
+        """Return the configured console, to be entered after `ready`. Raises: CannotBegin."""
         return bound_console(
             self._console,
             port_is_asked=self._console_port_is_asked,
@@ -122,24 +122,24 @@ class BrokerServer:
 
     @property
     def asks_for_figures(self) -> bool:
-        """Whether a console here shows the figures of brokers in processes of their own.
+        """Return True if a console here shows the figures of brokers in other processes.
 
-        Not where it has a login: the ports that they need for it would ask nobody for one.
+        Not if it has a login: the ports that these brokers need for it would ask nobody for one.
         """
         return not (self._console.is_off or self._console.user or missing_packages())
 
     @property
     def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:
-        """The settings of each part, for callers that run them in processes of their own."""
+        """Return the settings of each part, for callers that run them in separate processes."""
         return self._config, self._store_config, self._namesrv, self._tls
 
     @property
     def grpc(self) -> tuple[GrpcConfig, bool]:
-        """The settings of the port for gRPC, and whether somebody asked for it."""
+        """Return the settings of the gRPC port, and whether it was requested."""
         return self._grpc, self._grpc_port_is_asked
 
     def settings(self) -> dict[str, str]:
-        """Every setting with its value."""
+        """Return every setting with its value."""
         return {
             **self._store_config.to_properties(),
             **self._config.to_properties(),

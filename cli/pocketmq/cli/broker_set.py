@@ -1,4 +1,4 @@
-"""Which brokers `up --brokers N` and `up --replicas N` run: their names, folders and ports.
+"""The brokers of `up --brokers N` and `up --replicas N`: their names, folders and ports.
 
     number  name    folder           port
          0  NAME    DATA             PORT           as a single broker has them
@@ -7,12 +7,11 @@
 
 Replicas all have the name NAME, and DATA/replica-1 and so on: the first is the master.
 
-1. The first broker is what a single broker would be. So one that was alone gets company and keeps its
-   messages, its name and its clients.
-2. Folders are numbered and not named: a container's host name, which names its broker, is another one
-   at each start.
-3. All that have a folder run: a store that nobody opens would keep its messages from their consumers.
-4. Ports are ten apart, since a RocketMQ broker also has PORT - 2 and PORT + 1. Port 0: each any free one.
+1. The first broker is what a single broker would be, so one that ran alone keeps its messages, its name and
+   its clients when others are added.
+2. Folders are numbered, not named: a container's host name, which names its broker, changes at each start.
+3. Every broker with a folder runs: consumers would miss the messages of a store that nobody opens.
+4. Ports are ten apart, since a RocketMQ broker also has PORT - 2 and PORT + 1. Port 0: any free one for each.
 """
 
 import os
@@ -39,7 +38,7 @@ def port_of(base: int, number: int) -> int:
 
 
 def count_in(data: str) -> int:
-    """How many brokers have stores in `data`, the first one counted in any case."""
+    """Return how many brokers have stores in `data`; the first one always counts."""
     try:
         names = os.listdir(data)
     except OSError:
@@ -49,7 +48,9 @@ def count_in(data: str) -> int:
 
 
 def chosen_count(asked: int | None, data: str) -> int:
-    """How many to run: as asked, or as `data` has. Raises: CannotBegin (invariant 3, or no number)."""
+    """Return how many to run: as requested, or as `data` has. Raises: CannotBegin (invariant 3, or no
+    number).
+    """
     there = count_in(data)
     if asked is None:
         return there
@@ -66,7 +67,7 @@ def chosen_count(asked: int | None, data: str) -> int:
 
 
 def replica_count(replicas: int | None, brokers: int | None) -> int:
-    """How many replicas to run, 1: a broker alone. Raises: CannotBegin."""
+    """Return how many replicas to run, 1: a single broker. Raises: CannotBegin."""
     if replicas is None:
         return 1
     if not 2 <= replicas <= COUNT_MAX:

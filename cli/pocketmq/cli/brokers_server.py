@@ -1,4 +1,4 @@
-"""`pocketmq up --brokers N`, `--replicas N`: a name server here, and N brokers in processes of their own.
+"""`pocketmq up --brokers N`, `--replicas N`: a name server here, and N brokers in separate processes.
 
 One command, one ready line, one stop. Which brokers: broker_set. How one is kept running: broker_process.
 Leaving stops the brokers first and the name server last, so that each one still unregisters.
@@ -29,7 +29,7 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
 
 
 def begin(options: ServerOptions, environment: Mapping[str, str], count: int) -> "BrokersServer":
-    """The server of `count` brokers, whose processes wait for their arguments. Raises: CannotBegin."""
+    """Return the server of `count` brokers, whose processes wait for their arguments. Raises: CannotBegin."""
     checked = BrokerServer(options, environment)
     check_settings(checked.settings(), checked.parts[0].listen_port, count)
     children: list[Child] = []
@@ -50,7 +50,7 @@ class BrokersServer:
         checked: BrokerServer,
         children: Sequence[Child],
     ) -> None:
-        """checked: the settings as a single broker would take them."""
+        """checked: the settings as a single broker would use them."""
         config, store_config, namesrv, tls = checked.parts
         assert namesrv is not None
         self._checked = checked
@@ -63,7 +63,7 @@ class BrokersServer:
         self._replicas = options.replicas is not None
 
     def settings(self) -> dict[str, str]:
-        """Every setting of the first broker."""
+        """Return every setting of the first broker."""
         return self._checked.settings()
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -109,7 +109,7 @@ class BrokersServer:
                         await stack.enter_async_context(console)
 
     async def _all_ready(self, processes: Sequence[BrokerProcess], stop: asyncio.Event) -> None:
-        """Until all serve, or `stop` is set."""
+        """Wait until all serve, or `stop` is set."""
 
         async def each_ready() -> None:
             for process in processes:
@@ -125,7 +125,7 @@ class BrokersServer:
                 wait.cancel()
 
     def _member(self, number: int, namesrv: str) -> Member:
-        """One of the brokers, with the options that were given to all."""
+        """Return one of the brokers, with the options given for all."""
         name = self._config.broker_name
         folder = folder_of(self._data, number, "replica" if self._replicas else "broker")
         options = self._options
@@ -165,7 +165,7 @@ class BrokersServer:
         return Member(name, folder, port_of(base, number), arguments)
 
     def _grpc_port(self, number: int) -> int:
-        """The first one has the port that a single broker would have; any free one where nobody asked."""
+        """Return a broker's gRPC port: the usual one for the first; any free one if none was requested."""
         config, is_asked = self._checked.grpc
         if config.is_off:
             return config.port
@@ -178,7 +178,7 @@ class BrokersServer:
         return port
 
     def _metrics_of(self, number: int) -> list[str]:
-        """Where a broker's figures are: where the settings say, else where only this process asks."""
+        """Return where a broker's figures are: as configured, else on a port for this process only."""
         metrics = self._checked.metrics
         if metrics.is_on:
             port = metrics.prom_exporter_port
@@ -194,6 +194,6 @@ class BrokersServer:
 
 
 def _reachable(address: str) -> str:
-    """How this machine dials a server that listens at `address`."""
+    """Return the address for connecting locally to a server that listens at `address`."""
     host, _, port = address.rpartition(":")
     return f"{_WILDCARDS.get(host, host)}:{port}"

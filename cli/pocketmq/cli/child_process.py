@@ -1,9 +1,9 @@
-"""Child: a process of this command, held by two pipes. Forked at the start, executed anew later.
+"""Child: a process of this command, held by two pipes. Forked at the start, spawned anew later.
 
-1. Its standard input is a pipe that only the parent holds open. Its end tells the child that the parent is
-   gone or wants it no more, so a parent that was killed leaves nobody behind.
-2. Its standard output is a pipe whose end is the child's death, in any way.
-3. It has a process group of its own: Ctrl-C reaches the parent alone, which stops its children in order.
+1. Its standard input is a pipe that only the parent holds open. Its end tells the child to stop, or that the
+   parent is gone, so a killed parent leaves no children behind.
+2. Its standard output is a pipe whose end means that the child died, however.
+3. It has its own process group: Ctrl-C reaches only the parent, which stops its children in order.
 
 A fork shares with the parent what both have imported, so N brokers start in the time of one and share
 its memory. It is safe only while the parent has neither threads nor an event loop; after that, `spawned`.
@@ -38,7 +38,7 @@ class Child:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, -N for signal N, None while it lives."""
+        """Return its exit code, -N for signal N, None while it lives."""
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -51,7 +51,7 @@ class Child:
         return self.returncode
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within that time."""
+        """Return True if it ends within that time."""
         end = time.monotonic() + seconds
         while self.poll() is None:
             if time.monotonic() >= end:
@@ -60,18 +60,18 @@ class Child:
         return True
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing when it has ended."""
+        """Send it a signal; does nothing if it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def close_input(self) -> None:
-        """Tell it that nothing more comes (invariant 1)."""
+        """Close its input, which tells it to stop (invariant 1)."""
         with suppress(BrokenPipeError):
             self.input.close()
 
     def end(self, seconds: float) -> bool:
-        """Ask it to stop, wait, and kill it in the end. Returns whether it stopped by itself."""
+        """Ask it to stop, wait, and finally kill it. Returns whether it stopped by itself."""
         self.close_input()
         self.signal(signal.SIGTERM)
         if self.wait(seconds):
@@ -82,7 +82,7 @@ class Child:
 
 
 def spawned(arguments: Sequence[str]) -> Child:
-    """A new interpreter with `pocketmq ARGUMENTS`."""
+    """Start a new interpreter with `pocketmq ARGUMENTS`."""
     with _Pipes() as pipes:
         process = subprocess.Popen(
             [sys.executable, "-m", "pocketmq.cli", *arguments],
@@ -96,7 +96,9 @@ def spawned(arguments: Sequence[str]) -> Child:
 
 
 def forked(life: Callable[[], ExitCode], others: Sequence[Child]) -> Child:
-    """A copy of this process that runs `life` and ends. others: children whose pipes it must not keep."""
+    """Fork a copy of this process that runs `life` and ends. others: children whose pipes it
+    must not keep.
+    """
     assert threading.active_count() == 1, "a fork copies one thread only"
     with _Pipes() as pipes:
         # Objects that the collector never touches stay on pages that all processes share.
@@ -108,7 +110,7 @@ def forked(life: Callable[[], ExitCode], others: Sequence[Child]) -> Child:
 
 
 def _become(life: Callable[[], ExitCode], pipes: "_Pipes", others: Sequence[Child]) -> NoReturn:
-    """The child's side of the fork; never comes back into the parent's frames."""
+    """Run the child's side of the fork; never returns into the parent's frames."""
     code = int(ExitCode.FAILED)
     try:
         os.setpgid(0, 0)
@@ -135,7 +137,7 @@ def _become(life: Callable[[], ExitCode], pipes: "_Pipes", others: Sequence[Chil
 
 
 class _Pipes:
-    """Two pipes with an end each for the child; what is left when a start fails is closed."""
+    """Two pipes with an end each for the child; leftovers of a failed start are closed."""
 
     def __init__(self) -> None:
         self.child_input, self._input = os.pipe()
@@ -156,6 +158,6 @@ class _Pipes:
         self._open.clear()
 
     def child(self, pid: int) -> Child:
-        """The parent's ends, which leave this object."""
+        """Return the parent's ends, which leave this object."""
         self._open -= {self._input, self._output}
         return Child(pid, io.FileIO(self._input, "w"), io.FileIO(self._output, "r"))

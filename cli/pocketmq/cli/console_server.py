@@ -1,4 +1,4 @@
-"""The web console beside `up` and `broker`: whether there is one, and its port, before `ready` is said."""
+"""The web console beside `up` and `broker`: whether to start one, and its port, decided before `ready`."""
 
 import logging
 import os
@@ -25,9 +25,9 @@ _PORT = "consolePort"
 def read_console_config(
     settings: dict[str, str], *, by_default: bool
 ) -> tuple[ConsoleConfig, bool]:
-    """The console's settings, taken out of `settings`; and whether its port was asked for.
+    """Take the console's settings out of `settings`; also return whether its port was requested.
 
-    by_default: whether there is a console when nothing is said about its port. Raises: IllegalArgument.
+    by_default: whether there is a console if nothing is said about its port. Raises: IllegalArgument.
     """
     asked = _PORT in settings
     if not asked and not by_default:
@@ -50,7 +50,7 @@ def bound_console(
     here: "Sequence[Broker]" = (),
     elsewhere: "Sequence[BrokerElsewhere]" = (),
 ) -> ConsoleServer | None:
-    """A console that has its port and is to be entered once `ready` is said; None if absent.
+    """Return a console with its port bound, to be entered after `ready`; None if absent.
 
     name_servers: `host:port;host:port`, with which it finds the brokers. Raises: CannotBegin.
     """
@@ -78,7 +78,7 @@ def bound_console(
 
 
 def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) -> dict[str, Any]:
-    """How the console reaches name servers and brokers: as one of their clients, by TLS where they insist."""
+    """Return how the console connects to name servers and brokers: as a client, by TLS where required."""
     options: dict[str, Any] = {"name_server": name_servers}
     if config.access_key:
         # Light to import, unlike the rest of the client.

@@ -1,10 +1,9 @@
-"""Sites by name: what a command needs to reach one, kept in a file of the user's.
+"""Contexts: named clusters; what a command needs to reach one, kept in a file of the user's.
 
     {"selected": "prod", "contexts": {"prod": {"NAMESRV_ADDR": "mq1:9876;mq2:9876", ...}}}
 
-1. A context is values for the variables of the environment that commands read (VARIABLES). What the
-   environment itself says wins over the selected one; one that is named (--context, POCKETMQ_CONTEXT) wins
-   over both.
+1. A context is a set of values for the environment variables that commands read (VARIABLES). The environment
+   itself takes precedence over the selected context; a named one (--context, POCKETMQ_CONTEXT) over both.
 2. The file may hold secrets: only its owner can read it. It is replaced whole.
 The file: pocketmq/contexts.json below $XDG_CONFIG_HOME, else below ~/.config.
 """
@@ -33,7 +32,7 @@ def path() -> Path:
 
 
 def load() -> tuple[str | None, dict[str, Context]]:
-    """The name of the selected one, and all by name. Raises: CannotBegin when the file is damaged."""
+    """Return the selected name, and all contexts by name. Raises: CannotBegin if the file is damaged."""
     try:
         data = json.loads(path().read_text("utf-8"))
         return data.get("selected"), dict(data["contexts"])
@@ -58,14 +57,14 @@ def save(selected: str | None, contexts: Mapping[str, Context]) -> None:
 
 
 def named(name: str, contexts: Mapping[str, Context]) -> Context:
-    """Raises: CannotBegin."""
+    """Return the context of that name. Raises: CannotBegin."""
     if name not in contexts:
         raise CannotBegin(f"no context {name!r}; see: pocketmq context list")
     return contexts[name]
 
 
 def environment() -> Mapping[str, str]:
-    """The process's environment over the context of this command: POCKETMQ_CONTEXT, else the selected one."""
+    """Return the environment merged with this command's context: POCKETMQ_CONTEXT, else the selected one."""
     selected, contexts = load()
     chosen = os.environ.get("POCKETMQ_CONTEXT")
     if chosen:

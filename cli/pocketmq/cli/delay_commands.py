@@ -90,7 +90,7 @@ def show(
 async def _timed(
     admin: "Admin", cluster: str | None, broker: str | None, count: int
 ) -> list[dict[str, Any]]:
-    """Messages with a time of their own; an Apache broker cannot list them and has none here."""
+    """Return messages with a delivery time; an Apache broker cannot list them, so it has none here."""
     names = {each.name for each in await admin.site.masters(cluster, broker)}
     found = [
         each

@@ -1,4 +1,4 @@
-"""run: a coroutine until SIGTERM, Ctrl-C or the end of its input, on uvloop where it is installed."""
+"""run: runs a coroutine until SIGTERM, Ctrl-C or the end of its input, on uvloop if installed."""
 
 import asyncio
 import faulthandler
@@ -17,7 +17,7 @@ def run(
 ) -> None:
     """Run `serve(stop)`; the first signal sets `stop`, a second one ends the process at once.
 
-    until_input_ends: the end of standard input sets `stop` too; it must be a pipe.
+    until_input_ends: the end of standard input, which must be a pipe, sets `stop`, too.
     """
     # A file of the store that somebody cut off, or a disk that cannot read a page of it, ends the process
     # amid a store to memory (SIGBUS): this says where.

@@ -1,13 +1,13 @@
-"""How the command ends: the exit codes, and the error that is one line on standard error."""
+"""How the command ends: exit codes, and the error that prints one line on standard error."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the shell sees.
+    """The exit codes.
 
-    OK: done, or a server stopped by SIGTERM or Ctrl-C. FAILED: the work was refused or went wrong.
-    USAGE: it could not begin: a bad option, a port in use, a store that cannot be opened.
+    OK: done, or a server stopped by SIGTERM or Ctrl-C. FAILED: the work was refused or failed. USAGE: it
+    could not begin: a bad option, a port in use, a store that cannot be opened.
     """
 
     OK = 0
@@ -16,13 +16,13 @@ class ExitCode(IntEnum):
 
 
 class CannotBegin(Exception):
-    """A mistake of whoever called; the text is one line that says what to do."""
+    """The caller's mistake; the text is one line that says what to do."""
 
 
 def without_extras(missing: ModuleNotFoundError) -> CannotBegin:
-    """What to say where the client alone is installed, which brings the commands but not what they need.
+    """Return the error if only the client is installed, which includes commands without their dependencies.
 
-    Raises: the error itself when it is a module of ours, which is a bug and shows its trace.
+    Raises: the given error if the missing module is ours, which is a bug and shows its trace.
     """
     if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
         raise missing

@@ -1,4 +1,4 @@
-"""What is known of a group, and what is suspicious: for `group show` and `group doctor`."""
+"""Facts about a group, and what is suspicious: for `group show` and `group doctor`."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
-    """All that is known of a group, and what is wrong with it. Raises: SiteRefused when nothing is known."""
+    """Return everything known of a group, and its problems. Raises: SiteRefused if nothing is known."""
     from pocketmq.admin.checkup import check_group
     from pocketmq.remoting.diagnosis import is_sick
 
@@ -59,7 +59,7 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
 
 
 async def examine(admin: "Admin", group: str | None) -> list[dict[str, Any]]:
-    """The diagnosis of one group, or of each group that users made."""
+    """Return the diagnosis of one group, or of each user group."""
     if group is not None:
         names = [group]
     else:
@@ -70,7 +70,7 @@ async def examine(admin: "Admin", group: str | None) -> list[dict[str, Any]]:
 
 
 def symptom_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is wrong, a line each."""
+    """Return the symptoms, one row each."""
     return [
         {
             "group": each["group"],
@@ -86,7 +86,7 @@ def symptom_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Who asks for what, where members differ."""
+    """Return who subscribes what, where members differ."""
     return [
         {
             "topic": finding["topic"],
@@ -100,7 +100,7 @@ def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def loss_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is lost to whom, in which queues."""
+    """Return what is lost to whom, in which queues."""
     return [
         {
             "topic": finding["topic"],
@@ -126,7 +126,7 @@ async def check_known(admin: "Admin", group: str) -> None:
 
 
 def queue_row(row: "QueueProgress") -> dict[str, Any]:
-    """How far a group is in one queue."""
+    """Return the group's progress in one queue."""
     return {
         "topic": row.queue.topic,
         "broker": row.queue.broker_name,

@@ -1,4 +1,4 @@
-"""The port of the gRPC SDKs beside `up` and `broker`: whether there is one, before `ready` is said."""
+"""The gRPC port beside `up` and `broker`: whether to open one, decided before `ready`."""
 
 from contextlib import AsyncExitStack
 
@@ -12,9 +12,9 @@ _PORT = "grpcServerPort"
 
 
 def read_grpc_config(settings: dict[str, str], *, by_default: bool) -> tuple[GrpcConfig, bool]:
-    """The front's settings, taken out of `settings`; and whether its port was asked for.
+    """Take the front's settings out of `settings`; also return whether its port was requested.
 
-    by_default: whether there is a port when nothing is said about it. Raises: IllegalArgument.
+    by_default: whether there is a port if nothing is said about it. Raises: IllegalArgument.
     """
     asked = _PORT in settings
     if not asked and not by_default:
@@ -30,9 +30,9 @@ async def grpc_port(
     *,
     port_is_asked: bool,
 ) -> str:
-    """Serve the SDKs until `stack` is left. Returns: the address; empty where there is no such port.
+    """Serve the SDKs until `stack` is left. Returns: the address; empty if there is no such port.
 
-    When nobody asked for the port and another program has it, any free one will do. Raises: CannotBegin.
+    If the port was not requested and another program has it, any free one is used. Raises: CannotBegin.
     """
     # Sending and receiving write, which only a master does.
     if config.is_off or not broker.role.leads:

@@ -1,6 +1,6 @@
 """`pocketmq health`: do name server and broker answer? For an image's HEALTHCHECK and for scripts.
 
-Exit code 0 when all that were asked answer, else 1. Plain code without typer: it runs every few seconds.
+Exit code 0 if all of them answer, else 1. Plain code without typer: it runs every few seconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def health(arguments: list[str]) -> ExitCode:
-    """Ask, print a line for each, and say by the exit code how it was. Raises: CannotBegin."""
+    """Check, print a line for each, and return the exit code. Raises: CannotBegin."""
     parser = _Parser(prog="pocketmq health", description="Ask whether the servers answer.")
     parser.add_argument(
         "--namesrv", metavar="ADDR", help=f"name server (default: {_NAMESRV}); - for none"
@@ -62,12 +62,12 @@ def health(arguments: list[str]) -> ExitCode:
 
 
 def _trouble(address: str, timeout_ms: int) -> str:
-    """Why the broker's replicas are not as they should be; RocketMQ 4.9 does not know the question."""
+    """Return why the broker's replicas are not as they should be; RocketMQ 4.9 does not know the request."""
     answer = ask(address, RequestCode.GET_BROKER_HA_STATUS, timeout_ms=timeout_ms)
     return str(json.loads(bytes(answer.body)).get("trouble") or "") if answer.code == 0 else ""
 
 
 def _port(what: str, default: str) -> str:
-    """The default address, with the port that the server's own variable sets."""
+    """Return the default address, with the port that the server's own variable sets."""
     port = os.environ.get(f"POCKETMQ_{what}_PORT")
     return f"127.0.0.1:{port}" if port else default

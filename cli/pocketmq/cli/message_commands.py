@@ -26,7 +26,7 @@ Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so man
 
 
 def message_row(message: "MessageExt") -> dict[str, Any]:
-    """A message in a table."""
+    """Return a message as a table row."""
     return {
         "stored": show_moment(message.store_timestamp),
         "broker": message.broker_name,
@@ -40,7 +40,7 @@ def message_row(message: "MessageExt") -> dict[str, Any]:
 
 
 def message_fields(message: "MessageExt") -> dict[str, Any]:
-    """All of a message, for programs; times in ms since 1970."""
+    """Return all of a message, for programs; times in ms since 1970."""
     return {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -62,7 +62,7 @@ def message_fields(message: "MessageExt") -> dict[str, Any]:
 
 
 def body_text(body: bytes, size_max: int = 80) -> str:
-    """The beginning of a body, printable."""
+    """Return the beginning of a body, printable."""
     text = body[: size_max * 4].decode("utf-8", "backslashreplace")
     return text if len(text) <= size_max else text[: size_max - 1] + "…"
 
@@ -372,7 +372,9 @@ def track(
 
 
 async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":
-    """The message of an id of either kind; without a topic all topics are asked. Raises: SiteRefused."""
+    """Return the message of an id of either kind; without a topic all topics are searched. Raises:
+    SiteRefused.
+    """
     from pocketmq.admin.message_views import found_anywhere
 
     if topic is not None:

@@ -1,7 +1,7 @@
-"""Messages in files: what export writes and import reads back: JSON lines, or one JSON list.
+"""Messages in files, as export writes and import reads them: JSON lines, or one JSON list.
 
-The body of any bytes stands as base64; beside it as text, for people and for files that were written by hand
-(`body` counts where there is no `bodyBase64`).
+The body is stored as base64, and also as text, for people and for files written by hand (`body` is used if
+there is no `bodyBase64`).
 """
 
 import json
@@ -36,7 +36,7 @@ _NOT_RESTORED = frozenset(
 
 
 def read_messages(path: str) -> list[dict[str, Any]]:
-    """The messages of a file; - is standard input. Raises: CannotBegin, with the line that is none."""
+    """Read the messages of a file; - is standard input. Raises: CannotBegin, naming the bad line."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,7 +74,9 @@ def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
 
 
 async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None) -> int:
-    """Store the messages again, in turn over the queues of their topic or of the one given; how many."""
+    """Store the messages again, round robin over the queues of their topic or the given one; return how
+    many.
+    """
     queues: dict[str, list[Any]] = {}
     for number, row in enumerate(with_progress(rows, "messages", len(rows))):
         name = str(topic or row["topic"])

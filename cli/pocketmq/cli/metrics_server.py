@@ -1,4 +1,4 @@
-"""Metrics beside `up` and `broker`: a port of their own (metricsExporterType=PROM) or a collector."""
+"""Metrics beside `up` and `broker`: a separate port (metricsExporterType=PROM) or a collector."""
 
 import importlib.util
 from contextlib import AsyncExitStack
@@ -10,7 +10,7 @@ from pocketmq.cli.server import cannot_listen
 
 
 def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:
-    """The port's settings, taken out of `settings`. Raises: IllegalArgument."""
+    """Take the port's settings out of `settings`. Raises: IllegalArgument."""
     config = MetricsConfig.from_properties(settings)
     for name in [*MetricsConfig.keys()]:
         settings.pop(name, None)
@@ -20,7 +20,7 @@ def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:
 async def metrics_port(
     stack: AsyncExitStack, config: MetricsConfig, host: str, broker: Broker
 ) -> str:
-    """Serve the port, or send the figures, until `stack` ends. Returns: the port's URL, "" without one.
+    """Serve the port, or push the figures, until `stack` ends. Returns: the port's URL, "" without one.
 
     host: where the broker listens. Raises: CannotBegin.
     """

@@ -1,4 +1,4 @@
-"""`pocketmq migrate`: from an Apache broker to this one, and back, while clients go on."""
+"""`pocketmq migrate`: from an Apache broker to this one, and back, while clients keep running."""
 
 import shutil
 import sys
@@ -129,7 +129,7 @@ def migrate(
 
 
 def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json: bool) -> bool:
-    """Show what was found. Raises: CannotBegin, typer.Exit where something is refused."""
+    """Show the findings. Raises: CannotBegin, typer.Exit if something is refused."""
     refused = any(each.level == "refused" for each in findings)
     if check or refused:
         rows = [{"level": each.level, "what": each.text} for each in findings]
@@ -147,7 +147,7 @@ def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json:
 async def before_in(
     admin: "Admin", broker: str, data: str
 ) -> "tuple[Source, Facts, list[Finding]]":
-    """What there is to say before. Raises: NoMaster, PocketMQError."""
+    """Return the findings before moving in. Raises: NoMaster, PocketMQError."""
     from pocketmq.cli.migration.check import inward
     from pocketmq.cli.migration.source import Source
 
@@ -157,7 +157,7 @@ async def before_in(
 
 
 async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding]":
-    """What there is to say before. Raises: NoMaster, PocketMQError."""
+    """Return the findings before moving out. Raises: NoMaster, PocketMQError."""
     from pocketmq.cli.migration.check import Ours, outward
     from pocketmq.cli.migration.source import Source
 
@@ -188,7 +188,7 @@ async def drained(admin: "Admin", broker: str, say: Callable[[str], None]) -> No
 async def move_out(
     admin: "Admin", broker: str, successor: "Successor", route_ms: int, yes: bool
 ) -> None:
-    """All steps. Raises: MigrationRefused, PocketMQError."""
+    """Run all steps. Raises: MigrationRefused, PocketMQError."""
     from pocketmq.cli.migration.inwards import Talk
     from pocketmq.cli.migration.inwards_server import asked
     from pocketmq.cli.migration.outwards import Outwards
@@ -204,7 +204,7 @@ async def move_out(
 
 
 def _free_size(data: str) -> int:
-    """Bytes on the disk of a folder that may not be there yet."""
+    """Return the free bytes on the disk of a folder that may not exist yet."""
     folder = Path(data).absolute()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(there).free

@@ -11,7 +11,7 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_moment(text: str, now_ms: int | None = None) -> int:
-    """ms since 1970; a time without a zone is local. Raises: CannotBegin.
+    """Parse into ms since 1970; a time without a zone is local. Raises: CannotBegin.
 
     >>> parse_moment("2h", now_ms=10_000_000)
     2800000
@@ -35,7 +35,7 @@ def parse_moment(text: str, now_ms: int | None = None) -> int:
 
 
 def parse_coming(text: str, now_ms: int | None = None) -> int:
-    """ms since 1970 of a time to come: `+90s`, or what `parse_moment` reads. Raises: CannotBegin.
+    """Parse a future time into ms since 1970: `+90s`, or as `parse_moment`. Raises: CannotBegin.
 
     >>> parse_coming("+2m", now_ms=1_000)
     121000
@@ -48,7 +48,7 @@ def parse_coming(text: str, now_ms: int | None = None) -> int:
 
 
 def show_moment(ms: int) -> str:
-    """Local time to the millisecond; a dash for none.
+    """Format local time to the millisecond; a dash for none.
 
     >>> show_moment(0)
     '-'

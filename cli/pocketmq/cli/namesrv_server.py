@@ -20,7 +20,7 @@ class NamesrvServer:
     failure = ""
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
-        """Raises: CannotBegin."""
+        """Read all settings. Raises: CannotBegin."""
         self._as_json = options.as_json
         known = {*NamesrvConfig.keys(), *TlsConfig.keys()}
         settings = merge(options, environment, read_file(options.config), known)
@@ -34,7 +34,7 @@ class NamesrvServer:
             raise CannotBegin(str(error)) from error
 
     def settings(self) -> dict[str, str]:
-        """Every setting with its value."""
+        """Return every setting with its value."""
         return {**self._config.to_properties(), **self._tls.to_properties()}
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -53,9 +53,9 @@ class NamesrvServer:
 async def start_name_server(
     stack: AsyncExitStack, config: NamesrvConfig, option: str, tls: ServerTls
 ) -> NameServer:
-    """A name server that listens, and ends with `stack`.
+    """Start a name server that listens, and ends with `stack`.
 
-    option: what chooses its port on this command line. Raises: CannotBegin.
+    option: the command line option for its port, for errors. Raises: CannotBegin.
     """
     check_port(config.bind_address, config.listen_port, option)
     try:
@@ -70,7 +70,7 @@ async def start_name_server(
 
 
 def make_name_server(config: NamesrvConfig, tls: ServerTls) -> NameServer:
-    """A name server with its file, when it has one."""
+    """Return a name server with its file, if it has one."""
     if not config.kv_config_path:
         return NameServer(config, SystemClock(), tls=tls)
     # Imported late: the store is the larger half of the start, and a name server without a file

@@ -1,8 +1,8 @@
-"""Why a client cannot reach a broker, in words: what `pocketmq doctor net` looks at.
+"""Why a client cannot reach a broker: the checks of `pocketmq doctor net`.
 
-A client asks a name server for routes and then dials the addresses that the brokers have registered. So
-an address that is right inside a container and nowhere else gives "connect to 172.17.0.2:10911 failed" at
-the client, the most asked question of RocketMQ's users. Run it where the clients run.
+A client gets routes from a name server and then connects to the addresses that the brokers have registered.
+So an address that is valid only inside a container gives "connect to 172.17.0.2:10911 failed" at the client,
+the most frequent question of RocketMQ's users. Run it where the clients run.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _SET_ADDRESS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: what, whether it is well, what was found, what to do."""
+    """The result of one check: what, whether it is ok, what was found, what to do."""
 
     check: str
     ok: bool
@@ -40,7 +40,7 @@ class Finding:
 
 
 def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Finding]:
-    """Ask the name servers, then dial every broker that they know."""
+    """Query the name servers, then connect to every broker that they know."""
     findings: list[Finding] = []
     brokers: dict[str, tuple[str, str]] = {}
     for address in name_servers:
@@ -100,14 +100,14 @@ def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) ->
 
 
 def _name_of(address: str, timeout_ms: int) -> str | None:
-    """The name of the broker that answers there. Raises: PocketMQError when none does."""
+    """Return the name of the broker that answers there. Raises: PocketMQError if none does."""
     answer = ask(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=timeout_ms)
     config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
     return config.get("brokerName")
 
 
 def _better_address(address: str, name: str, name_server: str, timeout_ms: int) -> str:
-    """The advice to advertise where the name server was found, when that broker answers there."""
+    """Advise to advertise the name server's host, if that broker answers there."""
     host, _, _ = name_server.rpartition(":")
     port = address.rpartition(":")[2]
     if address == f"{host}:{port}":

@@ -122,7 +122,7 @@ def copy(
 
 
 async def _say_when_new(admin: "Admin", group: str) -> None:
-    """A group may be given its place before its first member; a name that was mistyped looks the same."""
+    """Warn about an unknown group: its offset may be set before its first member, or its name mistyped."""
     try:
         await check_known(admin, group)
     except SiteRefused:

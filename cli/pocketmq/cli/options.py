@@ -10,7 +10,7 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
 def default_name_server() -> str:
-    """POCKETMQ_NAMESRV_ADDR, then NAMESRV_ADDR, also of a context, then the one of this machine."""
+    """Return POCKETMQ_NAMESRV_ADDR, else NAMESRV_ADDR, also of a context, else this machine's address."""
     said = contexts.environment()
     return said.get("POCKETMQ_NAMESRV_ADDR") or said.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
 

@@ -1,7 +1,7 @@
-"""What the commands print: tables for people, JSON for programs, errors that say what to do.
+"""The commands' output: tables for people, JSON for programs, errors that say what to do.
 
-`--json` prints one JSON value on standard output and nothing else there. Progress goes to standard
-error, and only when that is a terminal.
+`--json` prints one JSON value on standard output and nothing else there. Progress goes to standard error, and
+only if that is a terminal.
 """
 
 import json
@@ -13,17 +13,17 @@ _T = TypeVar("_T")
 
 
 def print_json(value: Any) -> None:
-    """One value, readable, on standard output."""
+    """Print one value, indented, on standard output."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def print_line(text: str) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     sys.stdout.write(text + "\n")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing") -> None:
-    """Rows of the same fields: a table, or a JSON list. empty: what a person reads instead of none."""
+    """Print rows with the same fields: a table, or a JSON list. empty: printed if there are no rows."""
     if as_json:
         print_json(list(rows))
         return
@@ -45,7 +45,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str =
 
 
 def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
-    """One thing: a line for each of its fields, or a JSON object."""
+    """Print one object: a line for each of its fields, or a JSON object."""
     if as_json:
         print_json(dict(fields))
         return
@@ -67,7 +67,7 @@ def _cell(value: Any) -> str:
 
 
 def with_progress(items: Iterable[_T], what: str, total: int | None = None) -> Iterator[_T]:
-    """The items, with a bar on standard error while they are gone through, when it is a terminal."""
+    """Yield the items, with a bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield from items
         return

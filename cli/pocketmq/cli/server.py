@@ -2,8 +2,8 @@
 
 1. One line on standard output that begins with `ready`, once a client can send; logs go to standard error.
 2. SIGTERM and Ctrl-C stop cleanly; the exit code is then 0.
-3. What cannot begin (a port in use, a store that is locked or foreign, a bad option) is one line that says
-   what to do, at once, and exit code 2.
+3. If it cannot begin (a port in use, a store that is locked or foreign, a bad option), it prints one line
+   that says what to do, at once, and exits with code 2.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """What the three commands run. failure: what went wrong at the stop, in words; empty otherwise."""
+    """One of the three commands. failure: what went wrong during the stop, in words; empty otherwise."""
 
     failure: str
 
     def settings(self) -> dict[str, str]:
-        """Every setting with its value."""
+        """Return every setting with its value."""
         ...
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -45,7 +45,7 @@ class Server(Protocol):
 def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) -> ExitCode:
     """Run one of the three commands until it is told to stop. Raises: CannotBegin.
 
-    until_input_ends: as one of several processes: the end of standard input stops it too.
+    until_input_ends: for one of several processes: the end of standard input stops it, too.
     """
     options = parse(role, arguments)
     take_variables(options, os.environ)
@@ -69,7 +69,7 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
 
 
 def _make(options: ServerOptions) -> Server:
-    """The server of a role; a name server alone imports neither broker nor store."""
+    """Create the server of a role; a name server alone imports neither broker nor store."""
     if options.role == NAMESRV:
         from pocketmq.cli.namesrv_server import NamesrvServer
 
@@ -94,7 +94,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def say_ready(parts: Mapping[str, object], *, as_json: bool = False) -> None:
-    """The one line on standard output: `ready namesrv=127.0.0.1:9876 ... pid=4711`.
+    """Print the one line on standard output: `ready namesrv=127.0.0.1:9876 ... pid=4711`.
 
     as_json: the same as one JSON object, `{"ready": true, "namesrv": ...}`.
     """
@@ -112,11 +112,11 @@ def say_ready(parts: Mapping[str, object], *, as_json: bool = False) -> None:
 
 
 def settle() -> None:
-    """The start is over: what is there now stays, and the garbage collector need not look at it again.
+    """Freeze the objects that exist after the start, so that the garbage collector skips them.
 
-    From now on it looks at young objects only. A full round would hold up the event loop the longer the more
-    clients have the broker keep: a second for 500 filters of 4,000 words. What has grown old is freed when
-    the last reference goes, as nearly everything is.
+    From now on it looks at young objects only. A full round would block the event loop the longer the more
+    clients have the broker keep: a second for 500 filters of 4,000 words. Old objects are freed when the
+    last reference goes, as nearly everything is.
     """
     gc.collect()
     gc.freeze()
@@ -146,7 +146,7 @@ def check_port(host: str, port: int, option: str) -> None:
 
 
 def cannot_listen(host: str, port: int, option: str, error: OSError) -> CannotBegin:
-    """The one line for a failed bind."""
+    """Return the one-line error for a failed bind."""
     if error.errno == errno.EADDRINUSE:
         return CannotBegin(
             f"port {port} on {host} is in use by another program: stop that one, or choose another "

@@ -57,7 +57,7 @@ def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> No
 
 
 def read_file(path: str | None) -> dict[str, str]:
-    """The properties of a file; none when no file was named. Raises: CannotBegin."""
+    """Return the properties of a file; none if no file was named. Raises: CannotBegin."""
     if path is None:
         return {}
     try:
@@ -74,9 +74,9 @@ def merge(
     file: Mapping[str, str],
     known: Iterable[str],
 ) -> dict[str, str]:
-    """All settings by name, the stronger source over the weaker.
+    """Merge all settings by name, stronger sources over weaker ones.
 
-    known: the names of the settings that exist; a variable that fits none of them is left out.
+    known: the names of existing settings; a variable that fits none of them is left out.
     Raises: CannotBegin for a --set that names no setting.
     """
     known = set(known)
@@ -101,7 +101,7 @@ def merge(
 
 
 def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """POCKETMQ_* variables that set nothing, for a warning."""
+    """Return POCKETMQ_* variables that set nothing, for a warning."""
     plain_names = {name.replace(".", "").lower() for name in known}
     return sorted(
         variable
@@ -118,13 +118,13 @@ def _plain(variable: str) -> str:
 
 
 def kept_directory(options: ServerOptions, settings: Mapping[str, str]) -> str | None:
-    """--data, then storePathRootDir, absolute; None when neither is given."""
+    """Return --data, else storePathRootDir, absolute; None if neither is given."""
     chosen = options.data or settings.get("storePathRootDir")
     return os.path.abspath(os.path.expanduser(chosen)) if chosen else None
 
 
 def early_directory(options: ServerOptions, environment: Mapping[str, str]) -> str:
-    """Where everything is kept, before the settings' tables are imported. Raises: CannotBegin."""
+    """Return the data folder, before the settings' tables are imported. Raises: CannotBegin."""
     found = read_file(options.config)
     for variable, value in environment.items():
         if variable.startswith(PREFIX) and _plain(variable) == "storepathrootdir":

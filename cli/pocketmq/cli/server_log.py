@@ -1,4 +1,4 @@
-"""The servers' log: lines on standard error, control characters made visible, floods cut."""
+"""The servers' log: lines on standard error, control characters made visible, floods limited."""
 
 import logging
 import sys
@@ -23,9 +23,9 @@ class _Formatter(logging.Formatter):
 
 
 class LineLimit(logging.Filter):
-    """Lets each place of the code write LINES_AT_ONCE lines, and then one a second.
+    """Lets each place of the code write LINES_AT_ONCE lines, and then one per second.
 
-    What peers do wrong must not fill the disk. The next line of a place says how many were left out.
+    Errors of peers must not fill the disk. A place's next line says how many were left out.
     """
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
@@ -54,7 +54,7 @@ class LineLimit(logging.Filter):
 
 @dataclass(slots=True)
 class _Place:
-    """Where the code writes a line. room: lines that it may write now."""
+    """A place in the code that logs. room: lines that it may write now."""
 
     since_ms: int
     room: int = LINES_AT_ONCE
@@ -64,7 +64,7 @@ class _Place:
 def start_logging(level: str | None, process: str = "") -> None:
     """Send the log of this process to standard error. Raises: CannotBegin for an unknown level.
 
-    process: stands in each line, where several processes write into one log.
+    process: included in each line, if several processes write into one log.
     """
     name = (level or "INFO").upper()
     if name not in _LEVELS:

@@ -17,7 +17,7 @@ _ALL = (UP, NAMESRV, BROKER)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. setting: RocketMQ's name of what it sets, in the broker's or name server's file."""
+    """One option. setting: RocketMQ's name of the setting, in the broker's or name server's file."""
 
     flags: tuple[str, ...]
     attribute: str
@@ -194,7 +194,7 @@ HELP = {
 
 @dataclass(slots=True)
 class ServerOptions:
-    """What was given on the command line; None: not given."""
+    """The options given on the command line; None: not given."""
 
     role: str
     data: str | None = None
@@ -217,7 +217,7 @@ class ServerOptions:
     log_level: str | None = None
 
     def as_settings(self) -> dict[str, str]:
-        """What the options set, by the settings' names; --set NAME=VALUE included.
+        """Return the settings that the options set, by name; --set NAME=VALUE included.
 
         Raises: CannotBegin for a --set without '='.
         """
@@ -242,7 +242,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(role: str, arguments: list[str]) -> ServerOptions:
-    """The options of one of the three commands.
+    """Parse the options of one of the three commands.
 
     Raises: CannotBegin for a bad one. SystemExit(0) after --help.
     """
@@ -282,7 +282,7 @@ def _count(text: str) -> int:
 
 
 def _port(low: int) -> Callable[[str], int]:
-    """A parser of ports; low: -1 where none at all may be chosen."""
+    """Return a parser of ports; low: -1 if "none" may be chosen."""
 
     def parse_port(text: str) -> int:
         digits = text.removeprefix("-") if low < 0 else text

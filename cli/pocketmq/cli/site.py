@@ -1,4 +1,4 @@
-"""Run a command's coroutine with administration open; what the site answers becomes an exit code."""
+"""Runs a command's coroutine with an Admin; the cluster's errors become exit codes."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,11 +21,11 @@ _FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class SiteRefused(Exception):
-    """The site was asked and said no, or did not answer: one line, exit code 1."""
+    """The cluster refused, or did not answer: one line, exit code 1."""
 
 
 def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
-    """What `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
+    """Return what `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
     import asyncio
 
     from pocketmq.admin import Admin
@@ -38,9 +38,10 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
 
 
 def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """How a command reaches a site: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
-    POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it check
-    the servers' certificates, too. Raises: IllegalArgument when one of the keys is missing, or that file.
+    """Return how a command connects: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
+    POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it
+    verify the servers' certificates, too. Raises: IllegalArgument if one of the keys, or that file, is
+    missing.
     """
     options: dict[str, Any] = {"name_server": namesrv}
     if environment is None:
@@ -68,7 +69,7 @@ def _verifying(authorities: str) -> "ssl.SSLContext":
 
 
 def answered(call: Callable[[], _T]) -> _T:
-    """What `call` returns, its errors as this command line shows them."""
+    """Return what `call` returns, converting its errors to this command line's."""
     from pocketmq.client.errors import Unauthorised
 
     try:
@@ -94,7 +95,7 @@ def answered(call: Callable[[], _T]) -> _T:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's text; a name server's remark brings a second line with a link, which is left out.
+    """Return the error's text without the second line, a link, of a name server's remark.
 
     >>> one_line(ValueError("no route\\nSee http://rocketmq.apache.org/docs/faq/ for further details.)"))
     'no route)'
@@ -104,7 +105,7 @@ def one_line(error: BaseException) -> str:
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Ask before something that cannot be taken back. Raises: CannotBegin, typer.Exit."""
+    """Ask before something irreversible. Raises: CannotBegin, typer.Exit."""
     if yes:
         return
     if not sys.stdin.isatty():

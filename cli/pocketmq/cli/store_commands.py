@@ -132,7 +132,7 @@ def dump(
 
 
 def _appended(store: StoreReader, topic: str | None, queue: int | None) -> Iterator[Entry]:
-    """What a broker stores from now on."""
+    """Yield what a broker stores from now on."""
 
     def wait() -> bool:
         time.sleep(_LOOK_INTERVAL_S)
@@ -170,7 +170,7 @@ def _chosen(
 
 
 def message_fields(store: StoreReader, entry: Entry, form: BodyForm) -> dict[str, Any]:
-    """One stored message in words; times in ms since 1970."""
+    """Return one stored message in words; times in ms since 1970."""
     record = read_record(store.bytes_at(entry.position, entry.size), check_crc=False)
     fields: dict[str, Any] = {
         "topic": record.topic,
@@ -299,7 +299,7 @@ def repair(folder: Folder, as_json: Json = False) -> None:
 
 
 def _set_aside(log: Path, damages: list[Damage], folder: Path) -> None:
-    """Copy the bytes of damaged places, a file each by its position, and say in a list why they are."""
+    """Copy damaged ranges, each to a file named by its position, with a list of the reasons."""
     if not damages:
         return
     folder.mkdir()
@@ -316,7 +316,7 @@ def _set_aside(log: Path, damages: list[Damage], folder: Path) -> None:
 
 
 async def _rebuild(root: Path) -> Path:
-    """Move the derived files away and let recovery, the only builder of entries, make them again."""
+    """Move the derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
     from pocketmq.store.store_config import sizes_of

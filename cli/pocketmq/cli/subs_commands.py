@@ -89,7 +89,7 @@ def plan(
 
 
 def _entries(file: Path) -> "list[Description]":
-    """Raises: CannotBegin, IllegalArgument."""
+    """Read the entries of a file. Raises: CannotBegin, IllegalArgument."""
     import yaml
 
     from pocketmq.client.description import Description

@@ -25,7 +25,7 @@ _ASKED_AT_ONCE = 16
 
 @dataclass
 class Look:
-    """What was there at `at_s`: messages ever stored by topic; by group how far it is, and of how many."""
+    """The state at `at_s`: messages ever stored by topic; by group its progress, and of how many."""
 
     at_s: float
     topics: dict[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def top(
 
 
 async def look(admin: "Admin", everything: bool) -> Look:
-    """Ask for every topic and group; what cannot be asked now is left out."""
+    """Query every topic and group; what cannot be queried now is left out."""
     from pocketmq.admin.topic_views import users_topics
     from pocketmq.remoting.errors import PocketMQError
 
@@ -102,7 +102,7 @@ async def look(admin: "Admin", everything: bool) -> Look:
 
 
 def rates(before: Look, now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
-    """The busiest topics, and the groups with the most lag.
+    """Return the busiest topics, and the groups with the most lag.
 
     >>> two = [Look(0, {"T": 10}, {"g": (2, 10)}), Look(2, {"T": 30}, {"g": (10, 30)})]
     >>> rates(*two, 5)["topics"]

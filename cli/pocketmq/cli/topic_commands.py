@@ -19,7 +19,7 @@ _PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
 
 
 def parse_perm(text: str) -> int:
-    """`rw`, `r`, `w` or RocketMQ's number. Raises: CannotBegin.
+    """Parse `rw`, `r`, `w` or RocketMQ's number. Raises: CannotBegin.
 
     >>> parse_perm("rw"), parse_perm("4")
     (6, 4)
@@ -33,7 +33,7 @@ def parse_perm(text: str) -> int:
 
 
 def show_perm(perm: int) -> str:
-    """`rw-`, as its bits say."""
+    """Format as `rw-`."""
     return "".join(letter if perm & bit else "-" for letter, bit in _PERM_LETTERS.items())
 
 

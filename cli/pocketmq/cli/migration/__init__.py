@@ -1,1 +1,1 @@
-"""`pocketmq migrate`: another broker takes a broker's place while clients go on."""
+"""`pocketmq migrate`: another broker takes over from a broker while clients keep running."""

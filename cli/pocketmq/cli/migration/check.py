@@ -1,4 +1,6 @@
-"""check: what would not come along, said before anything begins; no I/O. Source: RocketMQ 4.9.7, 5.5.0."""
+"""check: what would be lost or different, reported before anything begins; no I/O. Source: RocketMQ 4.9.7,
+5.5.0.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ REFUSED, TOLD = "refused", "told"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """level: REFUSED, it cannot begin; TOLD, it can, and something is different afterwards."""
+    """level: REFUSED, it cannot begin; TOLD, it can, but something is different afterwards."""
 
     level: str
     text: str
@@ -60,7 +62,7 @@ _DIFFERENT = {
 
 
 def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
-    """What there is to say of a source. free_size: bytes on the disk that its log is to come to."""
+    """Yield the findings about a source. free_size: bytes on the disk that its log is copied to."""
     settings = facts.settings
     for (name, value), text in _CANNOT.items():
         if settings.get(name) == value:
@@ -112,10 +114,10 @@ def _message_type(row: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What a broker of ours has that an Apache broker may not take.
+    """Features of our broker that an Apache broker may not accept.
 
-    timers, pops: messages that wait for their time, and popped ones that are not acknowledged. v2_records: of
-    topics with names beyond 127 bytes. isolated: groups in mode isolate.
+    timers, pops: messages that wait for their delivery time, and popped ones that are not acknowledged.
+    v2_records: of topics with names beyond 127 bytes. isolated: groups in mode isolate.
     """
 
     timers: int
@@ -126,7 +128,7 @@ class Ours:
 
 
 def outward(ours: Ours, version: str) -> Iterator[Finding]:
-    """What there is to say of a way to an Apache broker of this version, "4.9" or "5"."""
+    """Yield the findings about a move to an Apache broker of this version, "4.9" or "5"."""
     if ours.has_acl:
         yield Finding(
             REFUSED,

@@ -1,4 +1,4 @@
-"""Inwards: a broker of ours takes the place of the master that it follows.
+"""Inwards: a broker of ours takes over from the master that it follows.
 
     step          what it does                                               undone by
     follow        copies the log and the tables, as a slave                  stopping this broker
@@ -43,12 +43,12 @@ _UNREGISTERS_MS = 60_000
 
 
 class MigrationRefused(PocketMQError):
-    """Why it does not go on, in one sentence; every step is undone."""
+    """Why it does not continue, in one sentence; every step is undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """How the steps speak to who called: a line, and a question that waits for a yes."""
+    """How the steps talk to the caller: a line, and a question that waits for a yes."""
 
     say: Callable[[str], None]
     confirm: Callable[[str], Awaitable[None]]
@@ -57,7 +57,7 @@ class Talk:
 class Inwards:
     """Owner of the steps.
 
-    route_ms: how long clients may go on with the route that they know. role: this broker's, when it leads.
+    route_ms: how long clients may keep using the route that they know. role: this broker's, when it leads.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Inwards:
         self.pause_ms = -1
 
     async def run(self) -> None:
-        """All steps to the take-over. Raises: MigrationRefused, PocketMQError, OSError."""
+        """Run all steps to the take-over. Raises: MigrationRefused, PocketMQError, OSError."""
         await self.follow()
         await self.verify()
         await self._confirm(
@@ -101,7 +101,7 @@ class Inwards:
     # ------------------------------------------------------------ follow
 
     async def follow(self) -> None:
-        """Until it is level with the source, and the tables are here."""
+        """Follow until level with the source, and the tables are copied."""
         self._say(f"following {self._source.name} at {self._source.address}")
         began_ms = shown_ms = self._monotonic_ms()
         first = self._store.commit_log_max_position
@@ -123,7 +123,7 @@ class Inwards:
         self._say(f"level at {self._store.commit_log_max_position} bytes")
 
     async def _level(self) -> None:
-        """Wait until all that the source has now is here; one of RocketMQ sends it within 100 ms."""
+        """Wait until everything that the source has now is here; RocketMQ sends it within 100 ms."""
         while True:
             try:
                 end = await self._follower.master.end()
@@ -137,7 +137,7 @@ class Inwards:
     # ------------------------------------------------------------ verify
 
     async def verify(self) -> None:
-        """The ends of all queues, and pieces of the log. Raises: MigrationRefused."""
+        """Compare the ends of all queues, and pieces of the log. Raises: MigrationRefused."""
         queues = await self._check_queues()
         size = await self._check_log()
         self._say(f"the same: {queues} queues, {size} bytes of the log in {_PIECES} places")
@@ -167,7 +167,7 @@ class Inwards:
         return len(queues)
 
     async def _check_log(self) -> int:
-        """Pieces of the log here and there. Returns: how many bytes. Raises: MigrationRefused."""
+        """Compare pieces of the log. Returns: how many bytes. Raises: MigrationRefused."""
         store, address = self._store, self._follower.state.master
         low, high = store.commit_log_min_position, store.commit_log_max_position
         if low == high:
@@ -192,7 +192,7 @@ class Inwards:
     # ------------------------------------------------------------ come between
 
     async def come_between(self, undo: AsyncExitStack) -> Passage:
-        """Name servers tell clients this broker's address, and what they ask goes on to the source."""
+        """Have name servers give clients this broker's address, and forward their requests to the source."""
         server = self._broker.server
         passage = Passage(server, self._source.address, self._monotonic_ms, self._source.knows)
         passage.open()
@@ -220,7 +220,7 @@ class Inwards:
         passage.close()
 
     async def keep_route(self) -> None:
-        """Invariant 3, until a minute after the source has gone."""
+        """Maintain invariant 3, until a minute after the source has gone."""
         gone_ms = 0
         while not gone_ms or self._monotonic_ms() - gone_ms < _UNREGISTERS_MS:
             if self.leads and not self._broker.role.leads:
@@ -240,7 +240,7 @@ class Inwards:
             return True
 
     async def wait_for_clients(self, passage: Passage) -> None:
-        """Until every client has asked for the route once."""
+        """Wait until every client has looked up the route once."""
         self._say(f"waiting {self._route_ms / 1000:g} s for clients to look up the route")
         end_ms = self._monotonic_ms() + self._route_ms
         while self._monotonic_ms() < end_ms:
@@ -252,7 +252,7 @@ class Inwards:
     # ------------------------------------------------------------ take over
 
     async def take_over(self, passage: Passage, undo: AsyncExitStack) -> None:
-        """The pause. Raises: MigrationRefused."""
+        """Run the pause. Raises: MigrationRefused."""
         began_ms = self._monotonic_ms()
         self._say("clients wait now")
         passage.hold()
@@ -273,7 +273,7 @@ class Inwards:
         self._say(f"this broker leads; clients waited for {self.pause_ms} ms")
 
     async def _catch_up(self, until_ms: int) -> None:
-        """The source's log stands still, and is here. Raises: MigrationRefused."""
+        """Wait until the source's log stops growing and is copied. Raises: MigrationRefused."""
         master, store = self._follower.master, self._store
         end = -1
         while True:
@@ -292,7 +292,7 @@ class Inwards:
 
 
 def progress(done: int, left: int, spent_ms: int) -> str:
-    """What has come, what is missing, and for how long that will take.
+    """Describe what was copied, what is missing, and how long that will take.
 
     >>> progress(300 << 20, 600 << 20, 3_000)
     '300.0 MiB of 900.0 MiB, 100.0 MiB/s, 6 s left'

@@ -1,7 +1,7 @@
 """The process of `pocketmq migrate --from`: a slave of the old broker first, then the broker itself.
 
-Its settings come from DIR/broker.conf, which is written from what the source says, and again when this
-broker leads: whoever starts a broker with that file gets the same one.
+Its settings come from DIR/broker.conf, which is written from the source's settings, and again when this
+broker leads: starting a broker with that file gives the same one.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _CARRIED = (
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for. name: the source's; config: a file with more settings for this broker."""
+    """The request. name: the source's; config: a file with more settings for this broker."""
 
     name_servers: str
     name: str
@@ -71,7 +71,7 @@ class Wish:
 
 
 async def asked(what: str) -> None:
-    """Ask who sits there, while everything else goes on. Raises: MigrationRefused."""
+    """Ask the user at the terminal, while everything else continues. Raises: MigrationRefused."""
     sys.stderr.write(f"{what}. Go on? [y/N] ")
     sys.stderr.flush()
     loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ async def asked(what: str) -> None:
 
 
 def conf_in(data: str) -> Path:
-    """DIR/broker.conf. Raises: CannotBegin when it is a master's."""
+    """Return DIR/broker.conf. Raises: CannotBegin if it is a master's."""
     path = Path(data).absolute() / "broker.conf"
     if path.exists() and read_file(str(path)).get("brokerRole", SLAVE) != SLAVE:
         raise CannotBegin(
@@ -105,7 +105,7 @@ class InwardsServer:
         self._leads = False
 
     def serve(self, source: Source, settings: Mapping[str, str]) -> bool:
-        """Until it is stopped. settings: the source's. Returns: whether this broker leads.
+        """Serve until stopped. settings: the source's. Returns: whether this broker leads.
 
         Raises: CannotBegin, PocketMQError, ExceptionGroup of them.
         """
@@ -144,7 +144,7 @@ class InwardsServer:
 
     @asynccontextmanager
     async def _migrate(self, broker: Broker, stop: asyncio.Event, role: str) -> AsyncIterator[None]:
-        """Entered when this broker leads, or `stop` is set."""
+        """Run the migration; entered once this broker leads, or `stop` is set."""
         wish = self._wish
         async with (
             Admin(**client_options(wish.name_servers)) as admin,
@@ -185,12 +185,12 @@ class InwardsServer:
                 seeing_out.cancel()
 
     async def _confirm(self, what: str) -> None:
-        """Ask, while the broker goes on following. Raises: MigrationRefused."""
+        """Ask, while the broker keeps following. Raises: MigrationRefused."""
         if not self._wish.yes:
             await asked(what)
 
     async def _see_out(self, inwards: Inwards, source: Source) -> None:
-        """The source is stopped, by the command or by who reads this."""
+        """Have the source stopped, by the command or by the user."""
         command = self._wish.stop_command
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(inwards.keep_route(), name="keep the route")

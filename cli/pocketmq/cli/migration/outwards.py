@@ -1,17 +1,17 @@
-"""Outwards: an Apache broker takes the place of ours, which it follows as a slave first.
+"""Outwards: an Apache broker takes over from ours, which it first follows as a slave.
 
     step        what it does                                                 undone by
     prepare     writes the Apache broker's broker.conf, as a slave           (stop the slave)
     follow      waits until the slave has the log, the topics, the queues    -
-    begin       clients come by way of a passage; delays wait                clients are served as before
+    begin       clients are routed through a passage; delays wait            clients are served as before
     settle      waits until the slave has the offsets and delays of now      -
     hold        clients wait; the log stands still, and the slave has it     clients go on here
     lead        the slave is started anew, as the master                     (stop it; its conf is a slave's)
     hand to     offsets are written there, and what clients asked goes on    (nobody can)
     see out     late clients are passed on until they have the new route
 
-An Apache slave cannot be promoted while it runs, so the pause is its restart. What clients send in it waits
-for two seconds, and is then refused, not stored.
+An Apache slave cannot be promoted while it runs, so the pause is its restart. Sends during the pause wait for
+two seconds, and are then refused, not stored.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Successor:
     takes: str = ANYTHING
 
     def settings(self, facts: Facts, source: Source, name_servers: str) -> dict[str, str]:
-        """Its broker.conf, but for its role."""
+        """Return its broker.conf, except for its role."""
         host, _, port = self.address.rpartition(":")
         carried = {
             name: facts.settings[name]
@@ -76,11 +76,11 @@ class Successor:
 
 
 class StillPending(MigrationRefused):
-    """Clients have made timers or popped messages since it was looked, which RocketMQ 4.9 never delivers."""
+    """Since the last check clients made timers or popped messages, which RocketMQ 4.9 never delivers."""
 
 
 class Outwards:
-    """Owner of the steps. route_ms: how long clients may go on with the route that they know."""
+    """Owner of the steps. route_ms: how long clients may keep using the route that they know."""
 
     def __init__(
         self, admin: Admin, source: Source, successor: Successor, talk: Talk, *, route_ms: int
@@ -97,7 +97,7 @@ class Outwards:
         self.pause_ms = -1
 
     async def run(self, facts: Facts) -> None:
-        """All steps. Raises: MigrationRefused, PocketMQError."""
+        """Run all steps. Raises: MigrationRefused, PocketMQError."""
         name_servers = ";".join(self._admin.name_servers)
         self._settings = self._successor.settings(facts, self._source, name_servers)
         self._write("SLAVE", self._number)
@@ -121,7 +121,9 @@ class Outwards:
         await self.see_out()
 
     async def take_over(self) -> None:
-        """From begin to hand to. Raises: MigrationRefused, PocketMQError; then all of it is undone."""
+        """Run the steps from begin to hand to. Raises: MigrationRefused, PocketMQError; then
+        all is undone.
+        """
         async with AsyncExitStack() as undo:
             await self._change("begin")
             undo.push_async_callback(self._undo)
@@ -151,7 +153,7 @@ class Outwards:
         )
 
     async def _check_pending(self) -> None:
-        """Nobody can add any now, and nothing was delivered since it began. Raises: StillPending."""
+        """Check again that nothing is pending, now that nobody can add any. Raises: StillPending."""
         if self._successor.takes == ANYTHING:
             return
         timers, pops = await self._source.pending()
@@ -170,7 +172,7 @@ class Outwards:
     # ------------------------------------------------------------ follow
 
     async def follow(self) -> None:
-        """Until the slave has the log, the topics and the groups, and its queues end where ours do."""
+        """Wait until the slave has the log, the topics and the groups, and its queues end where ours do."""
         await self._until(self._is_following, "the slave follows", "waiting for the slave")
         facts = await self._source.facts()
 
@@ -205,7 +207,7 @@ class Outwards:
         return int(runtime["commitLogMaxOffset"])
 
     async def _check_queues(self, facts: Facts) -> int:
-        """Raises: MigrationRefused."""
+        """Compare the ends of all queues. Raises: MigrationRefused."""
         api, turns, checked = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE), 0
 
         async def check(queue: MessageQueue) -> None:
@@ -229,7 +231,7 @@ class Outwards:
     async def _until(
         self, state: Callable[[], Awaitable[bool]], done: str = "", waits: str = ""
     ) -> None:
-        """Until it is so; a broker that does not answer is waited for."""
+        """Wait for a state; a broker that does not answer is asked again."""
         said = False
         while True:
             try:
@@ -249,7 +251,9 @@ class Outwards:
     # ------------------------------------------------------------ settle, hold, lead
 
     async def settle(self) -> None:
-        """Until the slave has copied offsets and delays later than now: 10 s with 4.9, a minute with 5.x."""
+        """Wait until the slave has copied the current offsets and delays: 10 s with 4.9, a
+        minute with 5.x.
+        """
         api, source = self._admin.site.api, self._source
         mark = self._admin.clock.now_ms() % 1_000_000_000
         queue = MessageQueue(source.name, source.name, 0)
@@ -277,7 +281,7 @@ class Outwards:
         }
 
     async def _level(self) -> Offsets:
-        """Wait until the slave has the end of the log. Returns: the offsets, which stand still as well."""
+        """Wait until the slave has the end of the log. Returns: the offsets, which do not change either."""
         end = (await self._admin.replicas.status(self._source.address))["masterCommitLogMaxOffset"]
         self._end = int(end)
 
@@ -288,7 +292,7 @@ class Outwards:
         return await self._offsets(self._source.address)
 
     async def lead(self) -> None:
-        """Until the Apache broker leads, with all that was here. Raises: MigrationRefused."""
+        """Wait until the Apache broker leads, with all data. Raises: MigrationRefused."""
         successor = self._successor
         self._write("ASYNC_MASTER", MASTER_ID)
         if successor.restart_command is None:
@@ -320,7 +324,7 @@ class Outwards:
             )
 
     async def _write_offsets(self, offsets: Offsets) -> None:
-        """What a group has committed since the slave's last copy."""
+        """Write the offsets that groups have committed since the slave's last copy."""
         there = await self._offsets(self._successor.address)
         api, turns = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE)
 
@@ -342,7 +346,7 @@ class Outwards:
                         tasks.create_task(write(topic, group, queue_id, offset), name=key)
 
     async def see_out(self) -> None:
-        """Late clients are passed on; then this broker is a slave of the Apache broker, and no more."""
+        """Forward late clients; afterwards this broker is only a slave of the Apache broker."""
         there = self._there
         self._talk.say(f"clients with the old route are passed on for {self._route_ms / 1000:g} s")
         end_ms = self._monotonic_ms() + self._route_ms

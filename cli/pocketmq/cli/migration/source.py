@@ -1,8 +1,8 @@
-"""Source: the broker that is left, as requests reach it; Apache RocketMQ 4.9.7, 5.x, or ours.
+"""Source: the broker to migrate from, over remoting; Apache RocketMQ 4.9.7, 5.x, or ours.
 
-What stops sends there was tried with both: the write permission does not (it hides the broker from route
-tables, and a send that still comes is stored). `startAcceptSendRequestTimeStamp` does: each send is
-answered with SYSTEM_ERROR and stored nowhere, from the moment on that the setting is taken.
+How to stop sends was tried with both versions: removing the write permission does not (it hides the broker
+from routes, but a send that still arrives is stored). `startAcceptSendRequestTimeStamp` does: once set, each
+send is answered with SYSTEM_ERROR and stored nowhere.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a broker says of itself. topics, groups: the rows of their tables by name."""
+    """What a broker reports of itself. topics, groups: the rows of their tables by name."""
 
     settings: Mapping[str, str]
     runtime: Mapping[str, str]
@@ -45,7 +45,7 @@ class Facts:
 
 
 class Source:
-    """One broker. numbers: the ids that are taken under its name."""
+    """One broker. numbers: the ids in use under its name."""
 
     def __init__(
         self, admin: Admin, name: str, cluster: str, address: str, numbers: set[int]
@@ -59,7 +59,7 @@ class Source:
 
     @staticmethod
     async def found(admin: Admin, name: str) -> "Source":
-        """The master of this name. Raises: NoMaster, PocketMQError."""
+        """Return the master of this name. Raises: NoMaster, PocketMQError."""
         master = (await admin.site.masters(broker=name))[0]
         known = await admin.brokers(master.cluster)
         numbers = {each.broker_id for each in known if each.name == master.name}
@@ -67,7 +67,7 @@ class Source:
 
     @property
     def free_number(self) -> int:
-        """For another slave."""
+        """Return an id for another slave."""
         return next(n for n in range(1, len(self.numbers) + 2) if n not in self.numbers)
 
     async def _json(self, code: RequestCode) -> Any:
@@ -75,7 +75,7 @@ class Source:
         return fastjson.loads(answer.body) if answer.body else {}
 
     async def facts(self) -> Facts:
-        """Raises: PocketMQError."""
+        """Query the broker. Raises: PocketMQError."""
         settings = self.admin.settings
         topics = await self._json(_C.GET_ALL_TOPIC_CONFIG)
         groups = await self._json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -88,7 +88,7 @@ class Source:
         )
 
     async def pending(self) -> tuple[int, int]:
-        """Timers that are not delivered, and pops that are not acknowledged; of a broker of ours.
+        """Return the number of undelivered timers and of unacknowledged pops; for a broker of ours.
 
         Raises: PocketMQError.
         """
@@ -108,7 +108,7 @@ class Source:
             await asyncio.sleep(_LOOK_S)
 
     async def is_there(self) -> bool:
-        """Whether it answers at all."""
+        """Return True if it answers at all."""
         try:
             await self.admin.settings.runtime(self.address)
         except (PocketMQError, OSError):
@@ -116,7 +116,7 @@ class Source:
         return True
 
     async def knows(self, heartbeat: RemotingCommand) -> bool:
-        """Whether the consumers of this heartbeat are members there already. Raises nothing."""
+        """Return True if the consumers of this heartbeat are already members there. Raises nothing."""
         try:
             client, groups = members_of(heartbeat)
             for group in groups:
@@ -127,18 +127,18 @@ class Source:
         return bool(groups)
 
     async def refuse_sends(self) -> None:
-        """Raises: PocketMQError."""
+        """Make it refuse sends. Raises: PocketMQError."""
         settings = self.admin.settings
         self._accepted_from = (await settings.broker(self.address)).get(_ACCEPT_FROM, "0")
         far = self.admin.clock.now_ms() + _TEN_YEARS_MS
         await settings.update_broker(self.address, **{_ACCEPT_FROM: str(far)})
 
     async def accept_sends(self) -> None:
-        """As it was before. Raises: PocketMQError."""
+        """Make it accept sends as before. Raises: PocketMQError."""
         await self.admin.settings.update_broker(self.address, **{_ACCEPT_FROM: self._accepted_from})
 
     async def register(self) -> None:
-        """It registers at its name servers at once, as it does when its permission is set.
+        """Make it register at its name servers at once, which setting its permission does.
 
         Raises: PocketMQError.
         """
@@ -147,7 +147,7 @@ class Source:
         await settings.update_broker(self.address, brokerPermission=perm)
 
     async def is_routed_to(self, address: str) -> bool:
-        """Whether every name server names this address as the master. Raises: PocketMQError."""
+        """Return True if every name server names this address as the master. Raises: PocketMQError."""
         for name_server in self.admin.name_servers:
             answer = await self.admin.site.api.ask(name_server, _C.GET_BROKER_CLUSTER_INFO)
             table = fastjson.loads(answer.body).get("brokerAddrTable") or {}

@@ -1,1 +1,1 @@
-"""`mqadmin`: RocketMQ's administration commands, for hands and scripts that know them."""
+"""`mqadmin`: RocketMQ's administration commands, for people and scripts that know them."""

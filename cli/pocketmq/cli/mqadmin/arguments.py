@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Given:
-    """What was given; a letter is in it when its option was."""
+    """The given options; a letter is contained if its option was given."""
 
     def __init__(self, command: MqCommand, values: dict[str, str]) -> None:
         self._command = command
@@ -33,7 +33,7 @@ class Given:
         return self._values.get(letter)
 
     def number(self, letter: str, default: int | None = None) -> int:
-        """Raises: CannotBegin when it is no number, or was not given and has no default."""
+        """Return a number. Raises: CannotBegin if it is malformed, or missing without a default."""
         text = self._values.get(letter)
         if text is None and default is not None:
             return default
@@ -43,7 +43,7 @@ class Given:
             raise CannotBegin(f"-{letter} takes a number, not {text!r}") from None
 
     def flag(self, letter: str, default: bool) -> bool:
-        """Java's Boolean.parseBoolean: whatever is not `true` is false."""
+        """Parse like Java's Boolean.parseBoolean: anything but `true` is false."""
         return self._values[letter].lower() == "true" if letter in self._values else default
 
     def show(self, rows: Iterable[tuple[object, ...]], *, table: int = 0) -> None:
@@ -51,7 +51,7 @@ class Given:
         print_columns(*self._command.tables[table], rows)
 
     async def call(self, admin: "Admin") -> None:
-        """Do the call of a command that has no function, and say what it says."""
+        """Make the call of a command without a function, and print its text."""
         path, *words = self._command.run.split()
         pairs = [word.rpartition("=") for word in words]
         await attrgetter(path)(admin)(
@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) -> tuple[Given, str]:
-    """The options of a command, and the name servers.
+    """Return the options of a command, and the name servers.
 
     Raises: CannotBegin for a bad option or a missing one. SystemExit(0) after -h.
     """

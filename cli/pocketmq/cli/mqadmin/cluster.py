@@ -61,7 +61,7 @@ def _totals(view: BrokerView) -> tuple[object, ...]:
 
 
 async def cluster_rt(admin: Admin, given: Given) -> None:
-    """One round; RocketMQ's goes on for ever."""
+    """Run one round; RocketMQ's runs for ever."""
     body = b"a" * given.number("s", 128)
     count = given.number("a", 100)
     rows: list[tuple[object, ...]] = []
@@ -83,7 +83,7 @@ async def broker_status(admin: Admin, given: Given) -> None:
 
 
 async def ha_status(admin: Admin, given: Given) -> None:
-    """One round; RocketMQ's goes on for ever with -i."""
+    """Run one round; RocketMQ's runs for ever with -i."""
     if "b" in given:
         addresses = [given["b"]]
     else:

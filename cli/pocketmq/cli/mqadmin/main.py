@@ -1,7 +1,7 @@
-"""`mqadmin COMMAND -n ADDR ...`: RocketMQ's words, answered by PocketMQ's administration.
+"""`mqadmin COMMAND -n ADDR ...`: RocketMQ's commands, implemented by PocketMQ's administration.
 
-Works against Apache brokers, too. What it prints has the columns of RocketMQ's mqadmin 4.9.7; the exit codes
-are ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack trace and ends with 0.
+Works with Apache brokers, too. The output has the columns of RocketMQ's mqadmin 4.9.7; the exit codes are
+ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack trace and ends with 0.
 """
 
 import difflib
@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code (see ExitCode)."""
+    """Run one command; return the exit code (see ExitCode)."""
     try:
         from pocketmq.cli.site import SiteRefused
     except ModuleNotFoundError as missing:
@@ -64,7 +64,7 @@ def _do(command: MqCommand, arguments: Sequence[str]) -> None:
 
 
 def _served(name: str) -> MqCommand:
-    """Raises: CannotBegin for a name that is unknown, or not served here."""
+    """Return the command. Raises: CannotBegin for a name that is unknown, or not served here."""
     command = find(name)
     if command is None:
         close = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1)

@@ -34,7 +34,7 @@ async def send_message(admin: Admin, given: Given) -> None:
 
 
 async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
-    """The queue of -b and -i, or the next one by the clock."""
+    """Return the queue of -b and -i, or one chosen by the clock."""
     topic = given["t"]
     if "i" in given and "b" not in given:
         raise CannotBegin("-i names a queue of a broker: give -b BROKER with it")
@@ -55,7 +55,7 @@ async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
 async def timed_send(
     admin: Admin, queue: MessageQueue, body: bytes
 ) -> tuple[float, "SendResult | PocketMQError"]:
-    """How long it took, ms, and what came of it."""
+    """Send once; return how long it took, ms, and the result."""
     begin = time.perf_counter()
     result: SendResult | PocketMQError
     try:
@@ -143,7 +143,7 @@ async def _stored(
     end: str = "",
     expression: str = "",
 ) -> AsyncIterator["MessageExt"]:
-    """Messages of a topic, as the options of these letters choose them."""
+    """Yield messages of a topic, as chosen by the options of these letters."""
     topic = given["t"]
     queues = [
         each
@@ -173,7 +173,7 @@ def _print_message(message: "MessageExt", *, body: bool, charset: str = "utf-8")
 
 
 def _in_words(message: "MessageExt") -> str:
-    """A stored message in one line, as RocketMQ's MessageExt shows itself."""
+    """Format a stored message in one line, like RocketMQ's MessageExt."""
     properties = ", ".join(f"{name}={value}" for name, value in sorted(message.properties.items()))
     return (
         f"MessageExt [brokerName={message.broker_name}, queueId={message.queue_id}, "
@@ -217,7 +217,7 @@ async def query_msg_by_offset(admin: Admin, given: Given) -> None:
 
 
 async def _show(admin: Admin, message: "MessageExt", given: Given, id_label: str) -> None:
-    """A message, and what became of it; with -g and -d hand it to a consumer instead."""
+    """Print a message and its track; with -g and -d hand it to a consumer instead."""
     if "g" in given and "d" in given:
         result = await admin.messages.consume_directly(message, given["g"], given["d"])
         say(

@@ -1,4 +1,4 @@
-"""How mqadmin prints: columns of fixed widths, times as RocketMQ's tools write them."""
+"""mqadmin's output: columns of fixed widths, times as RocketMQ's tools write them."""
 
 import sys
 from collections.abc import Iterable
@@ -8,20 +8,20 @@ from pocketmq.cli.exits import CannotBegin
 
 
 def say(text: str) -> None:
-    """One line on standard output; what a peer named something cannot steer the terminal."""
+    """Print one line, with control characters from peers made visible."""
     safe = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
     sys.stdout.write(safe.rstrip() + "\n")
 
 
 def print_columns(heading: str, form: str, rows: Iterable[tuple[object, ...]]) -> None:
-    """A heading and rows; a row of one cell is a line of its own."""
+    """Print a heading and rows; a row of one cell is printed as a line."""
     say(heading)
     for row in rows:
         say(str(row[0]) if len(row) == 1 else form % row)
 
 
 def moment(ms: int) -> str:
-    """`2026-11-21 12:00:00,123`; empty for none. Source: UtilAll.timeMillisToHumanString2.
+    """Format `2026-11-21 12:00:00,123`; empty for none. Source: UtilAll.timeMillisToHumanString2.
 
     >>> moment(0)
     ''
@@ -32,12 +32,12 @@ def moment(ms: int) -> str:
 
 
 def second(ms: int) -> str:
-    """`2026-11-21 12:00:00`; N/A for none."""
+    """Format `2026-11-21 12:00:00`; N/A for none."""
     return moment(ms).partition(",")[0] or "N/A"
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """ms since 1970 of `now`, `yyyy-MM-dd#HH:mm:ss:SSS` or a number. Raises: CannotBegin.
+    """Parse `now`, `yyyy-MM-dd#HH:mm:ss:SSS` or a number into ms since 1970. Raises: CannotBegin.
 
     >>> parse_time("now", 5), parse_time("17", 5)
     (5, 17)

@@ -29,8 +29,8 @@ class MqOption:
 
 @dataclass(slots=True)
 class MqCommand:
-    """One command. run: `module:function`, or a call `part.method letter`, empty when it is not served;
-    instead: the `pocketmq` command that does the same; why: of a command that is not served, when nothing
+    """One command. run: `module:function`, or a call `part.method letter`, empty if it is not served;
+    instead: the `pocketmq` command that does the same; why: the reason if it is not served and nothing
     does the same.
     """
 
@@ -47,7 +47,7 @@ class MqCommand:
 
     @property
     def one_of(self) -> str:
-        """Letters of which one must be given."""
+        """Return the letters of which one must be given."""
         return "".join(option.letter for option in self.options if option.is_one_of)
 
 
@@ -280,7 +280,7 @@ def _commands() -> Iterator[MqCommand]:
 
 
 def _columns(text: str) -> tuple[str, str]:
-    """The heading of these columns, and how a row is formatted.
+    """Return the heading of these columns, and the format of a row.
 
     >>> _columns("%-4s #QID|  %s #Last Time")
     ('#QID  #Last Time', '%-4s  %s')
@@ -301,5 +301,5 @@ COMMANDS = tuple(_commands())
 
 
 def find(name: str) -> MqCommand | None:
-    """A command by its name, in any case."""
+    """Return a command by its name, ignoring case."""
     return next((each for each in COMMANDS if each.name.lower() == name.lower()), None)
