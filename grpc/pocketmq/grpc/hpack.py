@@ -76,18 +76,18 @@ class HpackDecoder:
         headers: list[Header] = []
         entries = self._entries
         at, end = 0, len(block)
+        # Up to here a byte names a header of the table.
+        known = _FIRST_ENTRY + len(entries) - self._first
         try:
             while at < end:
                 byte = block[at]
-                if byte > 0x80 and byte < 0xFF:
+                if _FIRST_ENTRY <= byte < known and byte < 0xFF:
                     # The short form of most headers of most calls.
                     at += 1
-                    if byte < _FIRST_ENTRY:
-                        headers.append(_STATIC[byte & 0x7F])
-                    elif len(entries) - self._first > byte - _FIRST_ENTRY:
-                        headers.append(entries[_FIRST_ENTRY - 1 - byte])
-                    else:
-                        raise HpackError(f"there is no header {byte & 0x7F} in the table")
+                    headers.append(entries[_FIRST_ENTRY - 1 - byte])
+                elif 0x80 < byte < _FIRST_ENTRY:
+                    at += 1
+                    headers.append(_STATIC[byte & 0x7F])
                 elif byte & 0x80:
                     index, at = _integer(block, at, 0x7F)
                     headers.append(self._entry(index))
@@ -96,12 +96,14 @@ class HpackDecoder:
                         raise HpackError("the size of the table changes after a header")
                     wanted, at = _integer(block, at, 0x1F)
                     self._resize(wanted)
+                    known = _FIRST_ENTRY + len(entries) - self._first
                 else:
                     keep = byte & 0xC0 == 0x40
                     header, at = self._literal(block, at, 0x3F if keep else 0x0F)
                     headers.append(header)
                     if keep:
                         self._add(header)
+                        known = _FIRST_ENTRY + len(entries) - self._first
         except (IndexError, ValueError) as error:
             if isinstance(error, HpackError):
                 raise
@@ -116,17 +118,20 @@ class HpackDecoder:
         return headers
 
     def _literal(self, block: bytes, at: int, mask: int) -> tuple[Header, int]:
-        index, at = _integer(block, at, mask)
-        if index:
+        if block[at] & mask:
+            index, at = _integer(block, at, mask)
             name = self._entry(index)[0]
         else:
-            name, at = self._text(block, at)
+            name, at = self._text(block, at + 1)
         value, at = self._text(block, at)
         return (name, value), at
 
     def _text(self, block: bytes, at: int) -> tuple[bytes, int]:
-        is_huffman = block[at] & 0x80
-        length, at = _integer(block, at, 0x7F)
+        is_huffman, length = block[at] & 0x80, block[at] & 0x7F
+        if length < 0x7F:
+            at += 1
+        else:
+            length, at = _integer(block, at, 0x7F)
         end = at + length
         if end > len(block):
             raise HpackError("a header's text ends behind its block")
