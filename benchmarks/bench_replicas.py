@@ -1,7 +1,7 @@
 """A master and its slave beside a pair of real brokers, in one run: what a copy costs.
 
-    python -m benchmarks.bench_replicas                 about four minutes
-    python -m benchmarks.bench_replicas --quick         about one minute
+    python -m benchmarks.bench_replicas                 about five minutes
+    python -m benchmarks.bench_replicas --quick         about two minutes
     python -m benchmarks.bench_replicas --java 5.5.0    beside another version
 
 alone       an ASYNC_MASTER without a slave, 64 sends in flight
@@ -36,7 +36,8 @@ from pocketmq.remoting.codes import RequestCode
 
 TOPIC, QUEUES, BODY, IN_FLIGHT = "ReplicasBench", 4, 128, 64
 FILE = 128 << 20
-IDLE_S = 5.0
+# An idle pair is looked at so long, when what the catch-up has left behind is done.
+SETTLE_S, IDLE_S = 10.0, 20.0
 MIB = 1 << 20
 
 Found = dict[str, list[tuple[float, float]]]
@@ -158,6 +159,7 @@ def catch_up(pair: Pair, size: int) -> None:
 
 
 def idle(pair: Pair) -> None:
+    time.sleep(SETTLE_S)
     before = pair.cpu_s
     time.sleep(IDLE_S)
     pair.note("idle, % of a core", 100 * (pair.cpu_s - before) / IDLE_S, 0)
