@@ -178,13 +178,19 @@ class Flush:
 
     async def _run_in_pool(self, work: Callable[[], None]) -> None:
         """Run `work` in the pool; if the wait is cancelled, flush_all_now picks up the result."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
         running: Future[None] = self._pool.submit(work)
         self._in_pool.add(running)
-        result = asyncio.wrap_future(running)
-        result.add_done_callback(_retrieve)
-        await asyncio.wait([result])
+
+        def tell(_: Future[None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_end, ended)
+
+        running.add_done_callback(tell)
+        await ended
         self._in_pool.discard(running)
-        result.result()
+        running.result()
 
     def _files_between(self, start: int, end: int) -> list[MappedFile]:
         return [file for file in self._log.files.files if file.start < end and file.end > start]
@@ -315,6 +321,11 @@ class _Round:
         checkpoint.queue_position = checkpoint.flushed_position = self.target
         checkpoint.boundary = self._boundary
         checkpoint.save(flush._checkpoint_path)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

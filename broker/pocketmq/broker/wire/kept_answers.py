@@ -58,6 +58,10 @@ class KeptAnswers:
         """Like when_kept, for a request that expects a response; code: the request's."""
         answer = _new_tuple(_Parked, (connection, reply, code, connection.last_read_ms))
         if self._promise.is_sync_flush:
+            if not self._promise.replicas.wanted:
+                # Slaves are not even asked.
+                waits = self._waits_for_flush(answer, end)
+                return None if waits else self._counted(answer, ResponseCode.SUCCESS)
             known = self._promise.ask_slaves(end, partial(self._replicated, answer, end))
             if known is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
                 return None
