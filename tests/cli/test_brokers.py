@@ -225,14 +225,37 @@ async def test_one_broker_gets_company_and_keeps_its_messages_and_all_come_back_
     await send_to_each(ready["namesrv"], "Both", b"company")
     assert server.stop(signal.SIGINT) == 0
 
-    server = up(started, folder, "--brokers", "1")
-    assert server.end() == 2
-    assert "start with --brokers 2" in server.last_line()
-
     server = up(started, folder)
     ready = server.ready()
     assert ready["brokers"] == "2"
+    assert "readonly" not in ready
     assert (await bodies(ready["namesrv"], "Both")).count(b"company") == 2
+    assert server.stop() == 0
+
+
+async def test_with_fewer_brokers_the_others_serve_what_they_have_and_take_nothing_new(
+    started: list[Server], folder: Path
+) -> None:
+    """And take messages again when as many are asked for as before."""
+    server = up(started, folder, "--brokers", "2")
+    ready = server.ready()
+    await create(ready["namesrv"], "Drained")
+    assert set(await send_to_each(ready["namesrv"], "Drained", b"before")) == {"b", "b-1"}
+    assert server.stop() == 0
+
+    server = up(started, folder, "--brokers", "1")
+    ready = server.ready()
+    assert (ready["brokers"], ready["readonly"]) == ("2", "b-1")
+    assert set(await send_to_each(ready["namesrv"], "Drained", b"fewer")) == {"b"}
+    found = await bodies(ready["namesrv"], "Drained")
+    assert (found.count(b"before"), found.count(b"fewer")) == (2, 1)
+    assert server.stop() == 0
+    assert "read_only=b-1" in server.log_path.read_text()
+
+    server = up(started, folder, "--brokers", "2")
+    ready = server.ready()
+    assert "readonly" not in ready
+    assert set(await send_to_each(ready["namesrv"], "Drained", b"again")) == {"b", "b-1"}
     assert server.stop() == 0
 
 
@@ -326,8 +349,9 @@ def test_as_many_brokers_as_there_are_folders_unless_more_are_asked_for(tmp_path
     (tmp_path / "broker-x").mkdir()
     assert chosen_count(None, data) == 3
     assert chosen_count(4, data) == 4
-    with pytest.raises(CannotBegin, match="nobody would serve"):
-        chosen_count(2, data)
+    assert chosen_count(2, data) == 3
+    with pytest.raises(CannotBegin, match="1 to 64"):
+        chosen_count(65, data)
 
 
 def test_the_pause_before_a_restart_doubles_until_a_broker_has_served_well() -> None:

@@ -10,7 +10,8 @@ Replicas all have the name NAME, and DATA/replica-1 and so on: the first is the 
 1. The first broker is what a single broker would be, so one that ran alone keeps its messages, its name and
    its clients when others are added.
 2. Folders are numbered, not named: a container's host name, which names its broker, changes at each start.
-3. Every broker with a folder runs: consumers would miss the messages of a store that nobody opens.
+3. Every broker with a folder runs: consumers would miss the messages of a store that nobody opens. Those beyond
+   the number requested are read-only, until they are empty and their folders are moved away.
 4. Ports are ten apart, since a RocketMQ broker also has PORT - 2 and PORT + 1. Port 0: any free one for each.
 """
 
@@ -48,22 +49,10 @@ def count_in(data: str) -> int:
 
 
 def chosen_count(asked: int | None, data: str) -> int:
-    """Return how many to run: as requested, or as `data` has. Raises: CannotBegin (invariant 3, or no
-    number).
-    """
-    there = count_in(data)
-    if asked is None:
-        return there
-    if not 1 <= asked <= COUNT_MAX:
+    """Return how many to run: as requested, or as `data` has if these are more. Raises: CannotBegin."""
+    if asked is not None and not 1 <= asked <= COUNT_MAX:
         raise CannotBegin(f"--brokers takes a number of 1 to {COUNT_MAX}, not {asked}")
-    if asked < there:
-        rest = folder_of(data, asked)
-        raise CannotBegin(
-            f"{data} has stores of {there} brokers, and with --brokers {asked} nobody would serve the "
-            f"messages in {rest}: start with --brokers {there}, or move the folders that are too many "
-            "away (their messages can be taken out with `pocketmq store export`)"
-        )
-    return asked
+    return max(asked or 1, count_in(data))
 
 
 def replica_count(replicas: int | None, brokers: int | None) -> int:

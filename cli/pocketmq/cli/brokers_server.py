@@ -21,6 +21,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server import check_port, say_ready
 from pocketmq.cli.server_options import ServerOptions
+from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class BrokersServer:
         self._tls = tls
         self._children = children
         self._replicas = options.replicas is not None
+        # Those that follow are there for the messages that they have (broker_set, invariant 3).
+        self._writable = options.brokers or len(children)
 
     def settings(self) -> dict[str, str]:
         """Return every setting of the first broker."""
@@ -98,6 +101,7 @@ class BrokersServer:
                             "store": self._data,
                             "console": "" if console is None else console.address,
                             "replicas" if self._replicas else "brokers": len(processes),
+                            "readonly": ",".join(self._read_only(processes)),
                             "metrics": ",".join(each.metrics_url for each in processes)
                             if self._checked.metrics.is_on
                             else "",
@@ -105,8 +109,18 @@ class BrokersServer:
                         },
                         as_json=self._options.as_json,
                     )
+                    if read_only := self._read_only(processes):
+                        log.warning(
+                            "fewer brokers are asked for than have stores: read_only=%s take no new "
+                            "messages; when their groups have read all (group progress) and their delayed "
+                            "messages are due, stop, and move their folders away",
+                            ",".join(read_only),
+                        )
                     if console is not None:
                         await stack.enter_async_context(console)
+
+    def _read_only(self, processes: Sequence[BrokerProcess]) -> list[str]:
+        return [each.member.name for each in processes[self._writable :] if not self._replicas]
 
     async def _all_ready(self, processes: Sequence[BrokerProcess], stop: asyncio.Event) -> None:
         """Wait until all serve, or `stop` is set."""
@@ -147,6 +161,8 @@ class BrokersServer:
             # What only the name server knows is for the one in this process.
             if text.partition("=")[0].strip() in brokers_own:
                 arguments += ["--set", text]
+        if number >= self._writable and not self._replicas:
+            arguments += ["--set", f"brokerPermission={int(Perm.READ)}"]
         if self._replicas:
             # Where nobody says otherwise, no acknowledged message dies with its process.
             role = options.as_settings().get("brokerRole", SYNC_MASTER)
