@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -27,6 +28,7 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+from pocketmq.remoting.outbox import PIECE_SIZE
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.shares import ConnectionLimits
 from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
@@ -472,3 +474,42 @@ async def test_connections_beyond_the_limit_are_closed_as_they_come(
         assert "there are 2 connections, which is the limit" in caplog.text
         for _, writer in opened:
             writer.close()
+
+
+class _Writes:
+    """A transport that keeps what is written, write by write."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        self.sizes.append(len(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+
+async def test_what_a_client_sends_in_one_turn_leaves_in_pieces_and_what_is_alone_at_once() -> None:
+    """The broker works on the first while the client makes the next."""
+    loop = asyncio.get_running_loop()
+    writes: Any = _Writes()
+    connection = Connection({}, spawn=lambda run: None, monotonic_ms=lambda: 0, sniff=False)
+    connection.connection_made(writes)
+
+    def post(size: int) -> None:
+        connection.post(connection.take_opaque(), b"x" * size, loop.create_future())
+
+    post(100)
+    assert writes.sizes == [100]
+    for _ in range(6):
+        post(PIECE_SIZE // 2)
+    assert writes.sizes == [100, PIECE_SIZE // 2 * 3, PIECE_SIZE // 2 * 3]
+    post(200)
+    assert sum(writes.sizes[3:]) == 0
+    await asyncio.sleep(0)
+    assert writes.sizes[3:] == [200]

@@ -38,7 +38,7 @@ from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import Timed
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
-from pocketmq.remoting.command import not_supported
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.requests import REQUESTS, Right
@@ -224,13 +224,13 @@ class Broker:
         send = SendMessageProcessor(parts.node, parts.messages, sends)
         handlers = handlers_of(parts, sends, send, routes)
         Timed(parts.messages.stats.latencies, self.clock).wrap(handlers)
-        default: Handler = not_supported
+        default: Handler = RemotingCommand.not_supported
         if acl is not None:
             message_at = parts.messages.store.message_at
             for code, handler in handlers.items():
                 handlers[code] = acl.guarded(handler, REQUESTS[code].access, message_at)
             # Whoever signs is told what is not served.
-            default = acl.guarded(not_supported, Right(), message_at)
+            default = acl.guarded(RemotingCommand.not_supported, Right(), message_at)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,

@@ -113,6 +113,11 @@ class RemotingCommand:
             encoding=self.encoding,
         )
 
+    def not_supported(self, _: object) -> "RemotingCommand":
+        """Return RocketMQ's answer to an unknown code; a handler of any request."""
+        text = f" request type {self.code} not supported"
+        return self.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+
     def __repr__(self) -> str:
         kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
         return (
@@ -182,13 +187,6 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
         )
     command.body = frame[end:]
     return command
-
-
-def not_supported(request: RemotingCommand, connection: object) -> RemotingCommand:
-    """Return RocketMQ's answer to an unknown code."""
-    return request.answer(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-    )
 
 
 REQUEST_HEADER_SIZE_MAX = 262_144

@@ -23,13 +23,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
-from pocketmq.remoting.command import (
-    REQUEST_HEADER_SIZE_MAX,
-    RemotingCommand,
-    decode,
-    encode,
-    not_supported,
-)
+from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
@@ -40,7 +34,7 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.json_shape import JsonShape, Shaped, learn_again
 from pocketmq.remoting.message_codec import socket_name
-from pocketmq.remoting.outbox import BUFFER_HIGH, JOIN_SIZE_MAX, Buffer, Outbox
+from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
@@ -84,7 +78,7 @@ class Connection(asyncio.Protocol):
         """spawn: runs a coroutine as a child of the owner. tls: which first bytes a server accepts; None
         refuses handshakes. sniff: check that byte (servers). read_on: invariant 4. shares: counts memory."""
         self._handlers = handlers
-        self._default_handler = default_handler or not_supported
+        self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
         self._monotonic_ms = monotonic_ms
         self._on_open = on_open
@@ -436,12 +430,11 @@ class Connection(asyncio.Protocol):
         pending, outbox = self._pending, self._outbox
         pending[opaque] = waiter
         outbox.add(frame)
-        if self._flush_scheduled or self._corked:
-            if outbox.size > JOIN_SIZE_MAX and not self._corked:
-                self._flush()
-        elif len(pending) == 1:
+        if self._corked:
+            return
+        if outbox.size > PIECE_SIZE or (len(pending) == 1 and not self._flush_scheduled):
             self._flush()
-        else:
+        elif not self._flush_scheduled:
             self._flush_soon()
 
     def forget(self, opaque: int) -> None:
