@@ -1,6 +1,6 @@
-"""Access: the accounts that brokers check signatures with, and what each may do with which topic and group.
+"""Access: the accounts that brokers check signatures with, and their rights to topics and groups.
 
-The rules are the broker's own (broker.acl); secrets are neither told nor kept here.
+The rules are the broker's own (broker.acl); secrets are neither shown nor stored here.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _UNKNOWN_SECRET = "unknown-here"
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:
-    """Each master with its accounts; why there are none, where it does not tell."""
+    """Return each master with its accounts, or why there are none."""
     rows: list[dict[str, Any]] = []
     for master in await console.admin.site.masters():
         row: dict[str, Any] = {"broker": master.name, "enabled": None, "error": None}
@@ -49,7 +49,7 @@ def _account(told: dict[str, Any]) -> dict[str, Any]:
 
 
 async def may(console: Console, call: Call) -> dict[str, Any]:
-    """What an account of a broker may do with each topic and group of the site; `q`: a part of the name."""
+    """Return an account's rights to each topic and group of the cluster; `q`: a part of the name."""
     page, size = call.page()
     part = call.query.text("q", "").lower()
     account = await _find(console, call.path["broker"], call.path["accessKey"])

@@ -1,4 +1,4 @@
-"""Alarms: the rules, what holds now, what was told."""
+"""Alarms: the rules, the active alarms, and the notices sent."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,7 +38,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    """Of the hook its host alone: what is behind it is often a secret."""
+    """Return a rule; of its hook only the host, since the rest is often a secret."""
     address = urlsplit(rule.url)
     return {
         "name": rule.name,

@@ -1,11 +1,11 @@
-"""AlarmWatch: looks at the rules after each sample, and tells a web hook what has begun and ended.
+"""AlarmWatch: evaluates the rules after each sample, and notifies a web hook of alarms that begin and end.
 
-1. The rules' file is read again when it changes; one with a fault leaves the rules as they were, says why in
-   the log and on the page.
-2. A notice is sent as JSON by POST and counts as told with an answer 2xx. Else it is sent again, after 1 s
-   and then twice as long each time, TRIES in all; an answer 4xx but 408 and 429 is not tried again.
-3. Each rule has a line of its own, of WAITING_MAX notices, in their order: a hook that hangs holds up no
-   other, and what does not fit is dropped and counted.
+1. The rules' file is read again when it changes; a faulty one leaves the rules unchanged, and the reason is
+   in the log and on the page.
+2. A notice is sent as JSON by POST and counts as delivered on a 2xx answer. Otherwise it is retried, after 1
+   s and then twice as long each time, TRIES in all; a 4xx answer except 408 and 429 is not retried.
+3. Each rule has its own queue, of WAITING_MAX notices, in order: a hanging hook delays no other, and what
+   does not fit is dropped and counted.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _TRY_AGAIN = frozenset({408, 429})
 
 @dataclass(slots=True)
 class Delivery:
-    """One notice on its way. state: trying, delivered, given up or dropped."""
+    """One notice being delivered. state: trying, delivered, given up or dropped."""
 
     rule: Rule
     notice: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Delivery:
 
 
 def read_rules(path: str) -> list[Rule]:
-    """The rules of a file; none without one. Raises: IllegalArgument that names the file."""
+    """Read the rules of a file; none without one. Raises: IllegalArgument that names the file."""
     if not path:
         return []
     try:
@@ -54,7 +54,7 @@ def read_rules(path: str) -> list[Rule]:
 
 
 class AlarmWatch:
-    """Owner of the alarms and of what is being told. fault: why the file's last change was not taken up."""
+    """Owner of the alarms and of pending notices. fault: why the file's last change was rejected."""
 
     def __init__(self, path: str, sampler: Sampler, clock: Clock, *, pause_ms: int = 1_000) -> None:
         """pause_ms: before the second try. Raises: IllegalArgument."""
@@ -69,7 +69,7 @@ class AlarmWatch:
         self._lines: dict[str, asyncio.Queue[Delivery]] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         if not self.path:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -91,7 +91,7 @@ class AlarmWatch:
         return None if stat is None else (stat.st_mtime_ns, stat.st_size)
 
     def _take_up(self) -> None:
-        """Invariant 1."""
+        """Apply invariant 1."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return
@@ -121,7 +121,7 @@ class AlarmWatch:
     # ------------------------------------------------------------ telling
 
     def _put(self, tasks: asyncio.TaskGroup, delivery: Delivery) -> None:
-        """Into its rule's line (invariant 3)."""
+        """Add a notice to its rule's queue (invariant 3)."""
         self.deliveries.append(delivery)
         name = delivery.rule.name
         notice = delivery.notice
@@ -140,7 +140,7 @@ class AlarmWatch:
             await self._tell(await line.get())
 
     async def _tell(self, delivery: Delivery) -> None:
-        """Invariant 2."""
+        """Apply invariant 2."""
         data = json_codec.dumps(dict(delivery.notice))
         pause_ms = self._pause_ms
         while delivery.state == "trying":
@@ -158,14 +158,14 @@ class AlarmWatch:
 
 
 def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
-    """The status, 0 where there is none, and why it does not count as told. In a thread."""
+    """Return the status, 0 if there is none, and why it does not count as delivered. In a thread."""
     # Most consoles tell nobody anything: a client for HTTP and TLS is loaded when it is needed.
     from http.client import HTTPException
     from urllib import request as client
     from urllib.error import HTTPError
 
     class NoRedirect(client.HTTPRedirectHandler):
-        """A POST that is sent elsewhere would become a GET without its body."""
+        """Refuses redirects: a redirected POST would become a GET without its body."""
 
         def redirect_request(self, *args: Any) -> None:
             return None

@@ -1,20 +1,20 @@
-"""Alarms: rules about groups, from a TOML file, and which of them hold now. No I/O here.
+"""Alarms: rules about groups, from a TOML file, and which of them are active. No I/O here.
 
     [[alarm]]
-    name = "orders are late"                  # how it is called; the group's pattern unless given
+    name = "orders are late"                  # its name; the group's pattern unless given
     group = "orders-*"                        # * and ? stand for any characters
-    lag = 10_000                              # more messages behind than this
+    lag = 10_000                              # the lag is greater than this
     waiting_s = 300                           # the next message has waited longer than this
     members = 2                               # fewer members online than this
     symptoms = ["DEAD_LETTERS", "FAILING"]    # what `pocketmq group doctor` finds; ["*"] is any of it
     for_s = 60                                # must hold that long first; 0 unless given
-    again_s = 3600                            # said again that often while it holds; 0, never, unless given
+    again_s = 3600                            # repeated that often while it holds; 0, never, unless given
     url = "https://hooks.example/pocketmq"    # where a POST of JSON goes (alarm_hook)
     headers = { Authorization = "Bearer ..." }
 
-1. An alarm is raised when one of its figures is beyond the limit for `for_s`, and resolved when none is;
-   both are told. What is not known (a member count that nobody told) neither raises nor resolves.
-2. A group that is gone resolves its alarms. A look in which no broker answered changes nothing.
+1. An alarm is raised when one of its figures is beyond the limit for `for_s`, and resolved when none is; both
+   are notified. Unknown figures (a member count that nobody reported) neither raise nor resolve.
+2. A group that is gone resolves its alarms. A sample in which no broker answered changes nothing.
 """
 
 import tomllib
@@ -33,7 +33,7 @@ _LIMITS = ("lag", "waiting_s", "members")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One table of the file. None: this figure does not matter."""
+    """One table of the file. None: this figure is not checked."""
 
     name: str
     group: str
@@ -47,7 +47,7 @@ class Rule:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def reasons(self, facts: "Facts") -> list[dict[str, Any]] | None:
-        """What is beyond its limit; None when nothing is, and not all that matters is known."""
+        """Return what is beyond its limit; None if nothing is, and not everything needed is known."""
         found: list[dict[str, Any]] = []
         unknown = False
         waiting_s = None if facts.waiting_ms is None else facts.waiting_ms // 1_000
@@ -93,7 +93,7 @@ class Alarm:
     told_ms: int | None = None
 
     def notice(self, status: str, at_ms: int) -> dict[str, Any]:
-        """What is sent. status: raised, again or resolved."""
+        """Return the notice to send. status: raised, again or resolved."""
         return {
             "status": status,
             "alarm": self.rule.name,
@@ -112,7 +112,7 @@ class Alarms:
         self._held: dict[tuple[str, str], Alarm] = {}
 
     def replace(self, rules: Iterable[Rule]) -> None:
-        """Other rules; alarms of rules that are still there as they were stay raised."""
+        """Replace the rules; alarms of unchanged rules stay raised."""
         self.rules = tuple(rules)
         kept = {each.name: each for each in self.rules}
         self._held = {
@@ -124,7 +124,7 @@ class Alarms:
         return sorted(self._held.values(), key=lambda each: (each.since_ms, each.group))
 
     def look(self, at_ms: int, groups: Mapping[str, Facts]) -> list[tuple[Rule, dict[str, Any]]]:
-        """What is to be told now, and by which rule."""
+        """Return the notices due now, with their rules."""
         told: list[tuple[Rule, dict[str, Any]]] = []
         for rule in self.rules:
             names = {name for name in groups if fnmatchcase(name, rule.group)}
@@ -143,7 +143,7 @@ class Alarms:
     def _step(
         self, rule: Rule, group: str, reasons: list[dict[str, Any]], at_ms: int
     ) -> str | None:
-        """Take one look up (invariant 1); what is to be told of it."""
+        """Process one sample (invariant 1); return the notice's status, if any."""
         alarm = self._held.get((rule.name, group))
         if not reasons:
             if alarm is not None and alarm.told_ms is None:
@@ -170,7 +170,7 @@ class Alarms:
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """Raises: IllegalArgument that names the alarm and what is wrong with it."""
+    """Parse the file. Raises: IllegalArgument that names the alarm and what is wrong with it."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

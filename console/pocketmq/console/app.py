@@ -1,7 +1,7 @@
 """The web application: starlette over the table of routes. Imported only when somebody opens the console.
 
-The way in: host name, session, rights and token (security), then the handler; the way out: JSON with an ETag,
-an error in words, or a stream, each with the headers that keep a browser from doing what it should not.
+A request passes the checks of host name, session, rights and token (security), then its handler. The response
+is JSON with an ETag, an error text, or a stream, each with headers that restrict what a browser may do.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _SAFE_METHODS = ("GET", "HEAD")
 
 
 def make_app(console: Console) -> ASGIApp:
-    """The whole console: API, metrics, pages."""
+    """Return the whole console: API, metrics, pages."""
     api = [Route(each.path, _endpoint(console, each), methods=[each.method]) for each in ROUTES]
     application = Starlette(
         routes=[Mount("/api", routes=api), *_others(console)],
@@ -56,7 +56,7 @@ def make_app(console: Console) -> ASGIApp:
 
 
 def _others(console: Console) -> list[BaseRoute]:
-    """What other modules of this package serve, as far as they are there."""
+    """Return the routes of this package's other modules, if present."""
     found: list[BaseRoute] = []
     if importlib.util.find_spec("pocketmq.console.metrics_page"):
         found += importlib.import_module("pocketmq.console.metrics_page").metrics_routes(console)
@@ -66,7 +66,7 @@ def _others(console: Console) -> list[BaseRoute]:
 
 
 class _Guarded:
-    """Host name before anything else; the headers on every answer, whoever made it."""
+    """Checks the host name first; adds the headers to every answer."""
 
     def __init__(self, inner: ASGIApp, console: Console) -> None:
         self._inner = inner
@@ -95,7 +95,9 @@ class _Guarded:
 
 
 def cookie_name(scope: Scope) -> str:
-    """Browsers keep cookies by host alone: two consoles of one machine need two names."""
+    """Return the cookie's name: browsers keep cookies by host only, so two consoles on one machine need
+    two.
+    """
     server = scope.get("server")
     return f"pocketmq_{server[1] if server else 0}"
 
@@ -141,7 +143,7 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
 
 
 async def _call(console: Console, route: ApiRoute, request: Request, session: Session) -> Call:
-    """The checked call. Raises: ApiError."""
+    """Return the checked call. Raises: ApiError."""
     security = console.security
     raw = b""
     if route.method != "GET":
@@ -172,14 +174,14 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
 
 
 def _check_origin(request: Request) -> None:
-    """A browser says from which site a request comes; another one than ours is refused."""
+    """Refuse a request that a browser sends from another site's page."""
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise ApiError(403, "CSRF", f"the request comes from another site, {origin}", None)
 
 
 async def _read_body(request: Request) -> bytes:
-    """Raises: ApiError 413."""
+    """Read the body. Raises: ApiError 413."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
@@ -193,7 +195,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 def _parse(request: Request, raw: bytes) -> Mapping[str, Any]:
-    """Raises: ApiError 400 for what is no JSON object."""
+    """Parse a JSON object. Raises: ApiError 400."""
     if not raw:
         return {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

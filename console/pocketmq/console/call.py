@@ -1,4 +1,4 @@
-"""Call: one request to the API as its handler sees it, and what a handler may answer with.
+"""Call: one API request as its handler sees it, and what a handler may return.
 
 A handler is `async def handle(console, call)`; it returns a value for JSON, a Download or an EventStream, or
 raises ApiError. Nothing here knows HTTP's bytes.
@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 
 
 class Fields:
-    """The named values of a query or of a JSON body, each asked for by its type.
+    """The named values of a query or of a JSON body, read by type.
 
     Every getter raises ApiError 400 for a value of another type, and for a missing one without a default.
     """
@@ -78,7 +78,7 @@ class Fields:
         return value
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts; of a query, one text with commas."""
+        """Return a list of texts; in a query, one text with commas."""
         if name not in self:
             return []
         value = self.values[name]
@@ -89,7 +89,7 @@ class Fields:
         return list(value)
 
     def table(self, name: str) -> dict[str, str]:
-        """An object of texts; numbers and flags are taken as they are written in JSON."""
+        """Return an object of texts; numbers and flags are converted as written in JSON."""
         if name not in self:
             return {}
         value = self.values[name]
@@ -106,7 +106,7 @@ class Fields:
         return found
 
     def data(self, name: str, encoding: str) -> bytes:
-        """Bytes from a text: itself in UTF-8, or base64."""
+        """Return the bytes of a text: in UTF-8, or base64."""
         text = self.text(name, "")
         if encoding == "text":
             return text.encode("utf-8")
@@ -122,7 +122,7 @@ class Fields:
 
 
 class Ask(Exception):
-    """Raised by Call.confirm; the answer 202."""
+    """Raised by Call.confirm; answered with 202."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         super().__init__(content["action"])
@@ -151,9 +151,9 @@ class Call:
         will_do: str,
         steps: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Go on only at the second call; to be called before anything is changed.
+        """Continue only at the second call; to be called before anything is changed.
 
-        Raises: Ask at the first call, ApiError 409 for a token that does not fit.
+        Raises: Ask at the first call, ApiError 409 for a token that does not match.
         """
         if self.confirm_token is not None:
             self.security.confirmed(self.session, self.identity, self.confirm_token)
@@ -171,20 +171,20 @@ class Call:
         )
 
     def did(self, action: str, parameters: Mapping[str, Any]) -> None:
-        """Say for the log what this call does."""
+        """Record for the log what this call does."""
         shown = " ".join(f"{name}={value!r}" for name, value in parameters.items())
         self.done.append(f"action={action} {shown}".rstrip())
 
     def page(self) -> tuple[int, int]:
-        """Number of the page, from 1, and its size."""
+        """Return the number of the page, from 1, and its size."""
         return self.query.number("page", 1, low=1, high=1_000_000), self.size()
 
     def sorted(
         self, rows: Sequence[Row], figures: Mapping[str, Callable[[Row], float | None]]
     ) -> list[Row]:
-        """By the figure that `sort` names, `desc` the highest first; what is not known comes last.
+        """Sort by the figure that `sort` names, with `desc` highest first; unknown values come last.
 
-        Raises: ApiError 400 for another name. Without one the rows stay as they are.
+        Raises: ApiError 400 for another name. Without `sort` the rows keep their order.
         """
         by = self.query.text_or_none("sort")
         if by is None:
@@ -205,7 +205,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file to keep: `name` is what it is saved as."""
+    """A file for download, saved as `name`."""
 
     name: str
     content_type: str
@@ -220,7 +220,7 @@ class EventStream:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is.
+    """Return the sum of the known values; None if there are none.
 
     >>> total([1, None, 2]), total([None])
     (3, None)
@@ -230,7 +230,7 @@ def total(values: Iterable[float | None]) -> float | None:
 
 
 def paged(items: Sequence[Any], page: int, size: int) -> dict[str, Any]:
-    """One page of a list.
+    """Return one page of a list.
 
     >>> paged([1, 2, 3], 2, 2)
     {'items': [3], 'page': 2, 'size': 2, 'total': 3}

@@ -1,8 +1,8 @@
-"""CircuitBreaker: a broker that hangs costs a page one time-out, not one for each thing that it shows.
+"""CircuitBreaker: a hanging broker costs a page one time-out, not one for each thing it shows.
 
-After a call that found nobody, or no answer in the usual time, calls to that address fail at once for
-OPEN_MS; then the next one tries again. Calls with a longer time-out of their own (a member is asked through
-its broker) say nothing about the broker, and do not count.
+After a failed connection, or no answer within the usual time, calls to that address fail at once for OPEN_MS;
+then the next one tries again. Calls with a longer time-out (a member is asked through its broker) say nothing
+about the broker, and do not count.
 """
 
 from pocketmq.client.asking import Remoting
@@ -26,7 +26,7 @@ class CircuitBreaker:
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
     ) -> RemotingCommand:
-        """As the transport's. Raises: ConnectFailed at once for an address that was silent just now."""
+        """Like the transport's. Raises: ConnectFailed at once for an address that was silent just now."""
         until_ms = self._closed_again_ms.get(address)
         if until_ms is not None:
             if self._clock.monotonic_ms() < until_ms:

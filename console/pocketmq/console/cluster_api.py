@@ -1,4 +1,4 @@
-"""Cluster: name servers, brokers, their numbers and settings; a change of settings, and of writing."""
+"""Cluster: name servers, brokers, their figures and settings; changes of settings and write permission."""
 
 import functools
 from typing import Any
@@ -33,7 +33,7 @@ async def cluster(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def name_server_rows(console: Console) -> list[dict[str, Any]]:
-    """Each name server with its settings, or why it does not answer."""
+    """Return each name server with its settings, or why it does not answer."""
     rows: list[dict[str, Any]] = []
     for address in console.admin.name_servers:
         row: dict[str, Any] = {"address": address, "reachable": True, "error": None, "settings": {}}
@@ -50,7 +50,7 @@ async def name_servers(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def find_broker(console: Console, name: str, broker_id: int = 0) -> ClusterBroker:
-    """Raises: ApiError 404."""
+    """Return a broker. Raises: ApiError 404."""
     for broker in await console.admin.brokers():
         if (broker.name, broker.broker_id) == (name, broker_id):
             return broker
@@ -138,7 +138,7 @@ async def change_settings(console: Console, call: Call) -> dict[str, Any]:
 
 
 def _check_settings(wanted: dict[str, str]) -> None:
-    """Raises: ApiError 400 for an unknown name or value, 403 for one that is fixed while it runs."""
+    """Check changes. Raises: ApiError 400 for an unknown name or value, 403 for a fixed setting."""
     for name, value in wanted.items():
         key = _keys().get(name)
         if key is None:

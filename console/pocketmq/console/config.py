@@ -77,7 +77,7 @@ class ConsoleConfig(Settings):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Return True if only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:
@@ -86,9 +86,9 @@ class ConsoleConfig(Settings):
             return False
 
     def secret(self) -> str | None:
-        """The password; None when no login is set.
+        """Return the password; None if no login is set.
 
-        Raises: IllegalArgument when a user has no password, a password no user, or the file is unreadable.
+        Raises: IllegalArgument if a user has no password, a password no user, or the file is unreadable.
         """
         password = self.password
         if self.password_file:

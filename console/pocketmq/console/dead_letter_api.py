@@ -1,4 +1,4 @@
-"""Dead letters: groups that have some, the letters, give them to their group again, export them."""
+"""Dead letters: groups that have some, the letters, resending them to their group, export."""
 
 import asyncio
 from typing import Any
@@ -60,7 +60,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def _by_id(console: Console, msg_id: str, topic: str) -> list[MessageExt]:
-    """By the id of the message that died, which its letters keep, or by a letter's own; newest first."""
+    """Find by the original message's id, which its letters keep, or by a letter's own; newest first."""
     found = await console.admin.messages.by_unique_key(topic, msg_id)
     if found:
         return found[::-1]
@@ -72,7 +72,7 @@ async def _by_id(console: Console, msg_id: str, topic: str) -> list[MessageExt]:
 
 
 async def _retries_max(console: Console, group: str) -> int | None:
-    """How often the group may fail before a message dies, as its brokers have it."""
+    """Return how many retries the group has before a message is dead-lettered, as configured."""
     try:
         tables = await console.admin.groups.configs()
     except PocketMQError:
@@ -101,7 +101,7 @@ async def _row(
 async def _reason(
     console: Console, group: str, letter: MessageExt, origin: dict[str, str | None]
 ) -> str | None:
-    """Why it died, in the words of the broker that has recorded it; None where none has."""
+    """Return why it was dead-lettered, as recorded by the broker; None if it was not recorded."""
     if origin["topic"] is None:
         return None
     told = await console.admin.doctor.track(
@@ -118,7 +118,7 @@ async def _reason(
 
 
 async def resend(console: Console, call: Call) -> dict[str, Any]:
-    """One or many; what fails is told one by one."""
+    """Resend one or many; failures are reported one by one."""
     group, ids = call.path["group"], call.body.texts("ids")
     if not 1 <= len(ids) <= SIZE_MAX:
         raise bad_request(f"'ids' must name 1 to {SIZE_MAX} dead letters")

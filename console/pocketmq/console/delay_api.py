@@ -1,4 +1,4 @@
-"""Delayed messages: how many wait in each level, and which; those for a time of their own.
+"""Delayed messages: how many wait in each level, and which; those with a delivery time.
 
 SCHEDULE_TOPIC_XXXX holds the levels', one queue each.
 """
@@ -17,7 +17,7 @@ _TIMED_MAX = 64
 
 
 async def overview(console: Console, call: Call) -> dict[str, Any]:
-    """Each master's levels, and its messages for a time of their own where it knows of such."""
+    """Return each master's levels, and its messages with a delivery time if it supports them."""
     timers = await _timers(console)
     rows: list[dict[str, Any]] = []
     for master in await console.admin.site.masters():
@@ -44,7 +44,7 @@ async def overview(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def _timers(console: Console) -> dict[str, dict[str, Any]]:
-    """By broker name; brokers that know of delay levels only are left out."""
+    """Return them by broker name; brokers with delay levels only are left out."""
     try:
         found = await console.admin.delays.list(count=_TIMED_MAX)
     except PocketMQError:
@@ -76,7 +76,7 @@ async def _timers(console: Console) -> dict[str, dict[str, Any]]:
 
 
 async def recall(console: Console, call: Call) -> dict[str, Any]:
-    """Take one back that waits for a time of its own."""
+    """Cancel a message that waits for its delivery time."""
     broker, topic, handle = (call.body.text(name) for name in ("broker", "topic", "recallHandle"))
     call.confirm(
         "delay.recall",
@@ -88,7 +88,7 @@ async def recall(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def level(console: Console, call: Call) -> dict[str, Any]:
-    """What waits in one level of one broker, next due first; the cursor is the next offset."""
+    """Return what waits in one level of one broker, next due first; the cursor is the next offset."""
     query, size = call.query, call.size()
     try:
         number = int(call.path["level"])

@@ -1,4 +1,6 @@
-"""BrokerElsewhere: a broker of another process that this one answers for, as `up --brokers N` does."""
+"""BrokerElsewhere: a broker in another process, whose figures and health this one serves (`up --brokers
+N`).
+"""
 
 from typing import Protocol
 
@@ -6,13 +8,13 @@ from pocketmq.broker.health import Health
 
 
 class BrokerElsewhere(Protocol):
-    """What /metrics, /health and /ready need of it."""
+    """The broker as /metrics, /health and /ready need it."""
 
     @property
     def metrics_url(self) -> str:
-        """Where its own figures are; empty while it has none."""
+        """Return where its own figures are; empty if there are none."""
         ...
 
     def health(self) -> Health:
-        """Whether its process serves."""
+        """Return whether its process serves."""
         ...

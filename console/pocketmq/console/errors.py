@@ -1,4 +1,4 @@
-"""ApiError: what the API answers instead of 200, and how errors of brokers become one.
+"""ApiError: what the API returns instead of 200, and how brokers' errors are mapped to it.
 
 An answer is `{"error": what is wrong, "whatToDo": the next step or null, "code": a word}`; see API.md.
 """
@@ -72,15 +72,15 @@ _SIGN = "set consoleAccessKey and consoleSecretKey to those of an administrator,
 
 
 def in_words(error: PocketMQError) -> str:
-    """An error with its next step, as one text."""
+    """Return an error with its next step, as one text."""
     found = api_error(error)
     return found.error + (f". {found.what_to_do}" if found.what_to_do else "")
 
 
 def api_error(error: PocketMQError) -> ApiError:
-    """The answer for what a call to a name server or broker raised.
+    """Map an error of a call to a name server or broker to an answer.
 
-    Our errors end with the next step; it is split off where the class keeps it apart.
+    Our errors end with the next step; it is split off if the class keeps it apart.
     """
     status, code = next((s, c) for kind, s, c in _TABLE if isinstance(error, kind))
     if isinstance(error, errors.Unauthorised):

@@ -1,4 +1,4 @@
-"""Groups: list, look, configure, set the mode."""
+"""Groups: list, show, configure, set the mode."""
 
 import asyncio
 from dataclasses import replace
@@ -26,7 +26,7 @@ from pocketmq.remoting.names import group_is_legal, is_system_group
 
 
 async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:
-    """By group and broker, as far as brokers answer."""
+    """Return them by group and broker, as far as brokers answer."""
     found: dict[str, dict[str, GroupConfig]] = {}
     for master in await console.admin.site.masters():
         try:
@@ -71,7 +71,7 @@ async def list_groups(console: Console, call: Call) -> dict[str, Any]:
 
 
 def _figures(console: Console, name: str) -> dict[str, float | None]:
-    """Those of the last look: a list is sorted by them, and they make its totals."""
+    """Return the last sample's figures, used for sorting a list and for its totals."""
     found = console.sampler.groups.get(name)
     if found is None:
         return dict.fromkeys(("members", "lag", "out"))
@@ -98,7 +98,7 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
 
 
 def _state(console: Console, name: str) -> str | None:
-    """`sick` or `well` at the last look; None before the first."""
+    """Return `sick` or `well` as of the last sample; None before the first."""
     found = console.sampler.symptoms.get(name)
     return None if found is None else "sick" if is_sick(found) else "well"
 
@@ -151,7 +151,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def member(console: Console, call: Call) -> dict[str, Any]:
-    """What one member says of itself; with its threads when asked (`stack`)."""
+    """Return what one member reports of itself; with its threads if requested (`stack`)."""
     group, client = call.path["group"], call.path["clientId"]
     try:
         connection = await console.admin.groups.connection(group)

@@ -1,4 +1,4 @@
-"""What the members of a group say, as rows of API.md (S85, S87, S92)."""
+"""The members' reports, as rows of API.md (S85, S87, S92)."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pocketmq.remoting.codes import version_name
 
 
 def member_rows(view: GroupView) -> list[dict[str, Any]]:
-    """GroupMember rows."""
+    """Return GroupMember rows."""
     return [
         {
             "clientId": each.member.client_id,
@@ -25,7 +25,7 @@ def member_rows(view: GroupView) -> list[dict[str, Any]]:
 
 
 def verdict(view: GroupView) -> dict[str, Any]:
-    """The Verdict: the guard's where a PocketMQ broker told, else a comparison."""
+    """Return the Verdict: the guard's if a PocketMQ broker reported it, else a comparison."""
     source, agree, text = view.agreement
     return {
         "source": source,

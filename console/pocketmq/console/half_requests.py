@@ -1,8 +1,8 @@
-"""Connections whose requests have not come whole: they have little time, and cannot fill the server.
+"""Limits connections with incomplete requests, in time and number, so that they cannot fill the server.
 
-1. A request that has begun must be whole within WHOLE_WITHIN_S; so must the first one of a connection.
-2. When WAITING_MAX connections wait for a request, a further one takes the place of the oldest: whoever sends
-   whole requests is served, however many others do not.
+1. A request must be complete within WHOLE_WITHIN_S of its beginning, the first one of that of its connection.
+2. If WAITING_MAX connections wait for a request, a further one replaces the oldest: clients that send whole
+   requests are served, however many others do not.
 Owner: a server; its connections report here.
 """
 
@@ -23,12 +23,12 @@ class HalfRequests:
         return len(self._waiting)
 
     def begin(self, connection: object, close: Callable[[], object]) -> None:
-        """A connection waits for a request from now on; `close` ends it (invariant 2)."""
+        """Add a connection that waits for a request; `close` ends it (invariant 2)."""
         self._waiting[connection] = close
         if len(self._waiting) > self._waiting_max:
             oldest = next(iter(self._waiting))
             self._waiting.pop(oldest)()
 
     def end(self, connection: object) -> None:
-        """The request is whole, or the connection is gone."""
+        """Remove a connection: its request is whole, or it is closed."""
         self._waiting.pop(connection, None)

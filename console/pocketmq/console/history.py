@@ -1,19 +1,19 @@
 """History: rates, lag and latency of the last 30 days, for the charts: an image of fixed size.
 
     offset  size        the image, in the byte order of this machine
-         0    32        magic 8s, CRC-32 of the layout (another layout is begun anew), zeros
+         0    32        magic 8s, CRC-32 of the layout (another layout starts over), zeros
         32   264 each   names: CRC-32 of the rest, length H, the name in UTF-8 (255 at most)
          …  1376 each   rows of the first ring, then of the others: start_ms q, samples I, CRC-32 of all
                         the rest I, then a float of 4 bytes for each figure of each name, NaN where not known
 
-1. A ring has a row for each of its steps: the row of a time stands at `time // step % points` and names its
-   start, so that a clock that leaps, in either direction, leaves gaps and never a wrong order.
-2. Steps grow with age (RINGS): a sample is put into the running row of each ring. Rates are means over the
-   row's step, lag and latency its highest.
-3. Every name has the same columns in all rows. A name comes to a column that is empty, or whose name was
-   without activity for IDLE_MS; the column is emptied first.
-4. What is read back is checked row by row and name by name; what is damaged is a gap.
-Owner: Sampler. No I/O here: `write` is told what has changed.
+1. A ring has a row for each of its steps: the row of a time is at `time // step % points` and contains its
+   start, so that a clock that jumps, in either direction, leaves gaps but never a wrong order.
+2. Steps grow with age (RINGS): a sample is merged into the current row of each ring. Rates are means over the
+   row's step, lag and latency its maximum.
+3. Every name has the same columns in all rows. A new name gets a column that is empty, or whose name was
+   inactive for IDLE_MS; the column is cleared first.
+4. What is read back is checked row by row and name by name; damaged parts become gaps.
+Owner: Sampler. No I/O here: `write` is called with the changes.
 """
 
 import math
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 
 class Kind(StrEnum):
-    """What a series is about."""
+    """The kind of thing that a series is about."""
 
     CLUSTER = "cluster"
     BROKERS = "brokers"
@@ -95,10 +95,10 @@ class History:
     """Owner of the image."""
 
     def __init__(self, interval_ms: int, image: bytes = b"", write: Write | None = None) -> None:
-        """interval_ms: between two samples. image: as it was written; what is damaged of it is left out.
+        """interval_ms: between two samples. image: as it was written; damaged parts are left out.
 
-        write: called with the offset and the bytes of what has changed; with the whole image first where
-        `image` is none.
+        write: called with the offset and the bytes of each change; first with the whole image if `image` is
+        none.
         """
         self.interval_ms = interval_ms
         self._write = write
@@ -151,7 +151,7 @@ class History:
     # ------------------------------------------------------------ a sample
 
     def add(self, at_ms: int, values: Mapping[Kind, Mapping[str, Mapping[str, float]]]) -> None:
-        """One sample: kind -> name -> figure -> value. A time that no clock shows is left out."""
+        """Add one sample: kind -> name -> figure -> value. An impossible time is ignored."""
         if not 0 <= at_ms < _TIME_MAX:
             return
         found: list[tuple[int, float, bool]] = []
@@ -171,7 +171,7 @@ class History:
             base += ring.points * _ROW_SIZE
 
     def _merge(self, at: int, start: int, found: list[tuple[int, float, bool]]) -> None:
-        """Into the row at `at` (invariant 2)."""
+        """Merge a sample into the row at `at` (invariant 2)."""
         image, cells, first = self._image, self._cells, (at + _ROW.size) // 4
         have, samples, _ = _ROW.unpack_from(image, at)
         if have != start or not samples:
@@ -197,7 +197,7 @@ class History:
         self._changed(at, _ROW_SIZE)
 
     def _place(self, kind: Kind, name: str, is_active: bool, at_ms: int) -> _Name | None:
-        """The columns of a name; None where there are none for it (invariant 3)."""
+        """Return the columns of a name; None if there are none for it (invariant 3)."""
         place = self._by_name.get((kind, name))
         if place is None:
             raw = name.encode("utf-8", "replace")
@@ -256,9 +256,9 @@ class History:
         now_ms: int,
         count_max: int = 8,
     ) -> dict[str, Any]:
-        """As API.md describes it; without a name the `count_max` most recently active ones.
+        """Return it as API.md describes; without a name the `count_max` most recently active ones.
 
-        The finest ring that reaches back to `since_ms` is taken.
+        The finest ring that reaches back to `since_ms` is used.
         """
         reach_ms = now_ms - since_ms
         ring = next((each for each in RINGS if reach_ms <= each.span_ms), RINGS[-1])
@@ -298,7 +298,7 @@ class History:
 
 
 def _rows() -> Iterator[tuple[Ring, int, int]]:
-    """Each row: its ring, its number there, its offset."""
+    """Yield each row: its ring, its number there, its offset."""
     at = _ROWS_AT
     for ring in RINGS:
         for number in range(ring.points):
@@ -307,5 +307,5 @@ def _rows() -> Iterator[tuple[Ring, int, int]]:
 
 
 def _row_crc(row: memoryview) -> int:
-    """Of all but the CRC itself."""
+    """Return the CRC of everything but the CRC itself."""
     return zlib.crc32(row[_ROW.size :], zlib.crc32(row[: _ROW.size - 4]))

@@ -1,9 +1,9 @@
-"""HistoryFile: keeps the history of the charts over restarts, in one file that never grows.
+"""HistoryFile: keeps the charts' history across restarts, in one file that never grows.
 
-1. One console has the file, by a lock that ends with its process; another one keeps its history in memory.
-2. What changes is written in place and not forced to the disk: a power loss costs the last seconds of
-   charts, and rows that it tore are gaps (history.py, invariant 4).
-3. A disk that refuses is said once; the figures go on in memory.
+1. One console owns the file, by a lock that ends with its process; others keep their history in memory.
+2. Changes are written in place without a sync: a power cut costs the last seconds of charts, and torn rows
+   become gaps (history.py, invariant 4).
+3. Disk errors are logged once; the figures continue in memory.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ NAME = "history"
 
 @contextmanager
 def kept_history(folder: str, interval_ms: int) -> Iterator[History]:
-    """The history of a folder, which is made; in memory only without one, or when it cannot be used."""
+    """Open the history in a folder, creating it; in memory only without one, or if it cannot be used."""
     descriptor = None
     if folder:
         try:
@@ -41,7 +41,7 @@ def kept_history(folder: str, interval_ms: int) -> Iterator[History]:
 
 
 def _opened(path: Path) -> int:
-    """Raises: OSError, BlockingIOError among it when another console has the file."""
+    """Open and lock the file. Raises: OSError, including BlockingIOError if another console has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""Rows of the API's answers, as API.md names their fields, from what administration tells."""
+"""Rows of the API's answers, with API.md's field names, from the results of administration."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -75,7 +75,7 @@ def subscription_row(subscription: SubscriptionData) -> dict[str, Any]:
 
 
 def subscription_rows(subscriptions: Iterable[SubscriptionData]) -> list[dict[str, Any]]:
-    """By topic; a group's retry topic, which every member subscribes by itself, last."""
+    """Return them sorted by topic; a group's retry topic, which every member subscribes, comes last."""
     return [
         subscription_row(each)
         for each in sorted(

@@ -9,7 +9,7 @@ from pocketmq.console.state import Console
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:
-    """One namespace; name servers cannot list the namespaces that they have."""
+    """Return one namespace; name servers cannot list the namespaces that they have."""
     namespace = call.query.text("namespace", ORDER_NAMESPACE)
     table = await console.admin.settings.list_kv(namespace)
     return {

@@ -1,4 +1,4 @@
-"""Languages of the pages, and what the brokers' settings mean in those other than English."""
+"""Languages of the pages, and the descriptions of the brokers' settings in those other than English."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,9 @@ LANGUAGES = {"en": "English", "zh": "中文"}
 
 @cache
 def meanings(language: str) -> Mapping[str, str]:
-    """By setting; nothing for English, in which each setting tells its own meaning, and unknown languages."""
+    """Return them by setting; nothing for English, whose descriptions the settings contain, and unknown
+    languages.
+    """
     path = files("pocketmq.console") / "i18n" / f"settings.{language}.json"
     if language not in LANGUAGES or not path.is_file():
         return {}

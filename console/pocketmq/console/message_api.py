@@ -1,4 +1,4 @@
-"""Messages: by time, key, place or id; the whole body; what became of one; hand one to a member."""
+"""Messages: by time, key, place or id; the whole body; tracks; handing one to a member."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ async def list_messages(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def window(console: Console, call: Call, topic: str) -> dict[str, Any]:
-    """A page of a topic's messages between two times, newest first."""
+    """Return a page of a topic's messages between two times, newest first."""
     items, content = await window_of(console, call, topic)
     return {"items": [message_json(each, LIST_BODY_SIZE) for each in items], **content}
 
@@ -37,7 +37,7 @@ async def window(console: Console, call: Call, topic: str) -> dict[str, Any]:
 async def window_of(
     console: Console, call: Call, topic: str
 ) -> tuple[list[MessageExt], dict[str, Any]]:
-    """The messages of such a page, and what else its answer holds."""
+    """Return the messages of such a page, and the rest of its answer."""
     query = call.query
     size = call.size()
     end_ms = query.number_or_none("end")
@@ -55,7 +55,7 @@ async def _by_key(console: Console, topic: str, key: str) -> dict[str, Any]:
 
 
 async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any]:
-    """From an offset of one queue on, in order; the cursor is the next offset."""
+    """Return messages from an offset of one queue on, in order; the cursor is the next offset."""
     query, size = call.query, call.size()
     queue = MessageQueue(topic, query.text("broker"), query.number("queueId"))
     addresses = dict(await console.admin.site.masters_of(topic))
@@ -78,14 +78,16 @@ async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any
 async def in_order(
     stored: AsyncIterator[MessageExt], size: int, end: int
 ) -> tuple[list[MessageExt], str | None]:
-    """A page of one queue's messages, and the offset behind it: None when nothing is left before `end`."""
+    """Return a page of one queue's messages, and the offset behind it: None if nothing is left before
+    `end`.
+    """
     items = await first_of(stored, size)
     following = items[-1].queue_offset + 1 if items else end
     return items, str(following) if following < end else None
 
 
 async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
-    """The message of an id. An offset id names an address: only brokers of this site are asked.
+    """Return the message of an id. An offset id names an address: only brokers of this cluster are asked.
 
     Raises: ApiError 400, 404.
     """
@@ -108,7 +110,9 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
 
 
 async def export(console: Console, call: Call) -> Download:
-    """What a search finds, as a file: by key, or all of a topic between two times, oldest first by queue."""
+    """Return search results as a file: by key, or all of a topic between two times, oldest
+    first per queue.
+    """
     query, topic = call.query, call.query.text("topic")
     # Asked before the answer begins, while an error can still be told.
     await console.admin.topics.route(topic)
@@ -129,9 +133,9 @@ async def _each(messages: Iterable[MessageExt]) -> AsyncIterator[MessageExt]:
 
 
 def message_lines(console: Console, name: str, found: AsyncIterator[MessageExt]) -> Download:
-    """Messages as JSON lines, which `pocketmq message import` and `dlq import` read, too.
+    """Return messages as JSON lines, readable by `pocketmq message import` and `dlq import`, too.
 
-    Not more than EXPORT_MAX: who takes a whole topic along uses the command line.
+    At most EXPORT_MAX: for whole topics there is the command line.
     """
     return Download(f"{name}.jsonl", "application/x-ndjson", _lines(console, found))
 
@@ -150,7 +154,7 @@ async def _lines(console: Console, messages: AsyncIterator[MessageExt]) -> Async
 
 
 def origin_of(properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Where a dead letter came from, by what 5.x or else 4.9 writes into it."""
+    """Return where a dead letter came from, from the properties that 5.x or else 4.9 writes."""
     return {
         "topic": properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC"),
         "msgId": properties.get("DLQ_ORIGIN_MESSAGE_ID") or properties.get("ORIGIN_MESSAGE_ID"),
@@ -173,7 +177,7 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def track(console: Console, call: Call) -> dict[str, Any]:
-    """RocketMQ's track type and PocketMQ's verdict, group by group (S88, S89)."""
+    """Return RocketMQ's track type and PocketMQ's verdict, group by group (S88, S89)."""
     msg_id = call.path["id"]
     topic, group = call.query.text_or_none("topic"), call.query.text_or_none("group")
     view = await tracks_view(console.admin, await find(console, msg_id, topic), group)
@@ -194,7 +198,7 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def consume(console: Console, call: Call) -> dict[str, Any]:
-    """Hand a message to one member, past its queues and offsets."""
+    """Hand a message to one member, bypassing queues and offsets."""
     fields = call.body
     group, client = fields.text("group"), fields.text("clientId")
     message = await find(console, call.path["id"], fields.text_or_none("topic"))

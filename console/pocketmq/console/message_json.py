@@ -1,4 +1,4 @@
-"""Messages as JSON: bodies of any bytes, safely: as text where they are UTF-8, as base64 always."""
+"""Messages as JSON: arbitrary bodies, safely: as text if they are UTF-8, always as base64."""
 
 import codecs
 from base64 import b64encode
@@ -12,7 +12,7 @@ BODY_SIZE_MAX = 256 << 10
 
 
 def body_json(body: bytes, size_max: int) -> dict[str, Any]:
-    """The Body of API.md: at most `size_max` bytes of it; a character that the cut splits is left out.
+    """Return the Body of API.md: at most `size_max` bytes of it; a character split by the cut is left out.
 
     >>> body_json("añ".encode(), 2)["text"], body_json(b"\\xff", 9)["text"], body_json(b"[1]", 9)["json"]
     ('a', None, True)
@@ -44,7 +44,7 @@ def _is_json(text: str) -> bool:
 
 
 def message_json(message: MessageExt, body_size_max: int = BODY_SIZE_MAX) -> dict[str, Any]:
-    """The Message of API.md."""
+    """Return the Message of API.md."""
     return {
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,

@@ -1,10 +1,11 @@
 """MessageWindow: the messages of a topic in a span of time, newest first, page by page.
 
-1. The ends of the queues are taken at the first page and travel in the cursor: what arrives later does not
-   shift the pages, and the server remembers nothing.
-2. Queues are merged by store time. Of each queue only what a page needs is read, so a page costs the same
+1. The ends of the queues are read for the first page and travel in the cursor: later messages do not shift
+   the pages, and the server keeps no state.
+2. Queues are merged by store time. Only what a page needs is read from each queue, so a page costs the same
    however much is stored.
-3. What a reader may not trust: a cursor is a client's; it names queues of this topic only, or is refused.
+3. A cursor comes from the client, so it is not trusted: it must name queues of this topic only, or is
+   refused.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ _CHUNK_MIN = 8
 
 @dataclass(slots=True)
 class _Part:
-    """What is left of one queue: offsets [begin, end); ahead: read already, oldest first."""
+    """The rest of one queue: offsets [begin, end); ahead: read already, oldest first."""
 
     queue: MessageQueue
     begin: int
@@ -32,7 +33,7 @@ class _Part:
 
     @property
     def rest_end(self) -> int:
-        """Behind the last message that no page has shown."""
+        """Return the offset behind the last message that no page has shown."""
         return self.ahead[-1].queue_offset + 1 if self.ahead else self.end
 
 
@@ -48,7 +49,7 @@ class MessageWindow:
         self._parts: list[_Part] = []
 
     async def open(self, cursor: str | None) -> None:
-        """Find the ends of the queues, or take them from a cursor. Raises: ApiError 400, NoRoute."""
+        """Find the ends of the queues, or read them from a cursor. Raises: ApiError 400, NoRoute."""
         route = await self._admin.topics.route(self._topic)
         self._addresses = dict(await self._admin.site.masters_of(self._topic))
         queues = route.subscribe_queues(self._topic)
@@ -73,12 +74,12 @@ class MessageWindow:
 
     @property
     def total(self) -> int:
-        """How many are left, at most: bounds of time are exact to one message a queue."""
+        """Return how many are left, at most: time bounds are exact to one message per queue."""
         return sum(part.rest_end - part.begin for part in self._parts)
 
     @property
     def cursor(self) -> str | None:
-        """Where the next page begins; None when nothing is left."""
+        """Return where the next page begins; None if nothing is left."""
         left = [
             [part.queue.broker_name, part.queue.queue_id, part.begin, part.rest_end]
             for part in self._parts
@@ -99,7 +100,7 @@ class MessageWindow:
         return parts
 
     async def page(self, size: int) -> list[MessageExt]:
-        """The next messages, newest first (invariant 2)."""
+        """Return the next messages, newest first (invariant 2)."""
         found: list[MessageExt] = []
         heap: list[tuple[int, int, MessageExt]] = []
         chunk = max(_CHUNK_MIN, size // max(1, len(self._parts)) + 1)
@@ -127,7 +128,7 @@ class MessageWindow:
             heapq.heappush(heap, (-message.store_timestamp, number, message))
 
     async def _read(self, part: _Part, chunk: int) -> None:
-        """Take the last messages of a part into `ahead`, until there are some or nothing is left."""
+        """Read the last messages of a part into `ahead`, until there are some or nothing is left."""
         while not part.ahead and part.begin < part.end:
             start = max(part.begin, part.end - chunk)
             address = self._addresses[part.queue.broker_name]

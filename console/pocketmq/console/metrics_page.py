@@ -1,13 +1,13 @@
-"""/metrics, /health and /ready: figures for Prometheus, and answers for whoever restarts or routes.
+"""/metrics, /health and /ready: figures for Prometheus, and checks for supervisors and load balancers.
 
     GET /metrics   Prometheus' text of every broker of this process (pocketmq.broker.metrics) and of those
                    of other processes that it answers for
-    GET /health    200 while every such broker is well, else 503; JSON with the reasons
+    GET /health    200 while every such broker is healthy, else 503; JSON with the reasons
     GET /ready     the same for "serves clients"
 
-/health and /ready are for everybody. Where the console has a login, /metrics wants it too: the session of a
-browser, or HTTP's basic authentication, which Prometheus calls basic_auth. prometheus-client is imported when
-the first figures are asked for.
+/health and /ready are public. If the console has a login, /metrics requires it too: the session of a browser,
+or HTTP's basic authentication, which Prometheus calls basic_auth. prometheus-client is imported on the first
+request for figures.
 """
 
 import base64
@@ -37,12 +37,12 @@ JSON_TYPE = "application/json"
 
 
 def render(*brokers: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> bytes:
-    """Prometheus' text of one or more brokers. In their event loop."""
+    """Return Prometheus' text of one or more brokers. Call in their event loop."""
     return to_text([snapshot(broker, cardinality_limit) for broker in brokers])
 
 
 def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
-    """Prometheus' text of snapshots; in any thread."""
+    """Return Prometheus' text of snapshots; in any thread."""
     from prometheus_client import core
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
@@ -75,13 +75,13 @@ def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
 
 
 def _buckets(spread: Spread) -> list[tuple[str, float]]:
-    """Bounds and what is not beyond them, as Prometheus counts."""
+    """Return bounds and cumulative counts, as in Prometheus."""
     names = [*(str(float(bound)) for bound in spread.bounds), "+Inf"]
     return list(zip(names, accumulate(spread.counts), strict=True))
 
 
 def merged(texts: Sequence[bytes]) -> bytes:
-    """Texts of several brokers as one: each family once, with the samples of all.
+    """Merge the texts of several brokers: each family once, with the samples of all.
 
     >>> a = b"# HELP x y\\n# TYPE x gauge\\nx 1\\n"
     >>> merged([a, a.replace(b"x 1", b"x 2")])
@@ -104,14 +104,14 @@ def merged(texts: Sequence[bytes]) -> bytes:
 def health_page(
     brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
 ) -> tuple[int, bytes]:
-    """HTTP status and JSON of /health; a process without brokers is well."""
+    """Return HTTP status and JSON of /health; a process without brokers is healthy."""
     return _page([*map(health, brokers), *(each.health() for each in elsewhere)])
 
 
 def ready_page(
     brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
 ) -> tuple[int, bytes]:
-    """HTTP status and JSON of /ready."""
+    """Return HTTP status and JSON of /ready."""
     return _page([*map(readiness, brokers), *(each.health() for each in elsewhere)])
 
 
@@ -126,7 +126,7 @@ def _page(found: Sequence[Health]) -> tuple[int, bytes]:
 
 
 def metrics_routes(console: "Console") -> "list[BaseRoute]":
-    """The three pages, for the console's server."""
+    """Return the routes of the three pages, for the console's server."""
     import asyncio
 
     from starlette.requests import Request
@@ -139,7 +139,7 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
     headers = {"Cache-Control": "no-store"}
 
     def check_login(request: Request) -> None:
-        """Raises: ApiError."""
+        """Check the login. Raises: ApiError."""
         security = console.security
         session = security.session(request.cookies.get(cookie_name(request.scope)))
         given = _basic(request.headers.get("authorization", ""))
@@ -176,7 +176,7 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
 
 
 def _fetched(url: str) -> bytes:
-    """The text of another process of this machine; nothing when it has just died."""
+    """Return the text of another process of this machine; empty if it has just died."""
     try:
         with urllib.request.urlopen(url, timeout=_FETCH_S) as answer:
             return bytes(answer.read())
@@ -186,7 +186,7 @@ def _fetched(url: str) -> bytes:
 
 
 def _basic(header: str) -> tuple[str, str] | None:
-    """User and password of an Authorization header; None when it has none."""
+    """Return user and password of an Authorization header; None if it has none."""
     kind, _, text = header.partition(" ")
     if kind.lower() != "basic":
         return None

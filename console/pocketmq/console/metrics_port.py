@@ -1,10 +1,11 @@
-"""MetricsPort: /metrics, /health and /ready of brokers on a port of their own (metricsExporterType=PROM).
+"""MetricsPort: /metrics, /health and /ready of brokers on a separate port (metricsExporterType=PROM).
 
     async with MetricsPort(config, "127.0.0.1", [broker]) as port:
         port.address                                             # 127.0.0.1:5557
 
-HTTP/1.1 as far as a collector needs it: GET and HEAD, one answer a request, the connection stays open. No
-starlette: a broker that has only this port stays small. What is no such request is answered and closed.
+HTTP/1.1 as far as a collector needs it: GET and HEAD, one answer per request, the connection stays open. No
+starlette: a broker that has only this port stays small. Other requests are answered, and the connection
+closed.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class MetricsPort:
         self._half = HalfRequests(_CONNECTIONS_MAX)
 
     async def __aenter__(self) -> Self:
-        """Raises: OSError (address in use)."""
+        """Listen. Raises: OSError (address in use)."""
         self._server = await asyncio.start_server(
             self._connected,
             self._host,
@@ -69,7 +70,7 @@ class MetricsPort:
         await self._server.wait_closed()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection; the server has made this task, and leaving ends it."""
+        """Serve one connection; the server created this task, and leaving cancels it."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -85,7 +86,7 @@ class MetricsPort:
             writer.close()
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read a request and answer it; False when the connection is to end."""
+        """Read a request and answer it; False if the connection is to be closed."""
         task = asyncio.current_task()
         assert task is not None
         self._half.begin(task, task.cancel)
@@ -129,7 +130,7 @@ class MetricsPort:
         return keep
 
     async def _page(self, method: bytes, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type and body."""
+        """Return status, content type and body."""
         if method not in (b"GET", b"HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, JSON_TYPE, b"{}"
         if path in ("/metrics", "/"):

@@ -4,9 +4,9 @@ OTLP_GRPC).
     async with MetricsPush(config, broker, exporter(config)):
         ...                                     # every otlpInterval
 
-The figures are those of /metrics, under RocketMQ's names; encoding and sending are OpenTelemetry's own (extra
-`otel`), in a thread. A collector that does not answer costs a line in the log, and the figures of that time:
-counters go on.
+The figures are those of /metrics, under RocketMQ's names; OpenTelemetry's own code (extra `otel`) encodes and
+sends them, in a thread. If a collector does not answer, that is logged and that interval's figures are lost;
+counters continue.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ _TIMEOUT_S = 2
 
 
 def exporter(config: MetricsConfig) -> export.MetricExporter:
-    """OpenTelemetry's own, by the protocol of the setting. Raises: ModuleNotFoundError without its extra."""
+    """Return OpenTelemetry's exporter for the configured protocol. Raises: ModuleNotFoundError without its
+    extra.
+    """
     if config.exporter_type == OTLP_GRPC:
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as by_grpc
 
@@ -43,7 +45,7 @@ def exporter(config: MetricsConfig) -> export.MetricExporter:
 
 
 class MetricsPush:
-    """Sends while it is entered, once more when it is left."""
+    """Sends while entered, and once more when left."""
 
     def __init__(
         self, config: MetricsConfig, broker: "Broker", sender: export.MetricExporter
@@ -66,7 +68,7 @@ class MetricsPush:
         self._exporter.shutdown()
 
     async def push(self) -> bool:
-        """Send the figures of now. Returns: whether the collector has taken them."""
+        """Send the current figures. Returns: whether the collector accepted them."""
         families = snapshot(self._broker, self._config.cardinality_limit)
         now_ns = self._broker.clock.now_ms() * 1_000_000
         found = await asyncio.to_thread(self._send, families, now_ns)

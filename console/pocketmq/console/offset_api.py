@@ -1,4 +1,4 @@
-"""Offsets of groups: reset by time, skip, clone, one queue; each shows its steps before it takes them."""
+"""Offsets of groups: reset by time, skip, clone, set one queue; each shows its steps before it does them."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ async def clone(console: Console, call: Call) -> dict[str, Any]:
 
 
 async def place(console: Console, call: Call) -> dict[str, Any]:
-    """One queue's offset; refused while members are online, since they would write theirs over it."""
+    """Set one queue's offset; refused while members are online, since they would overwrite it."""
     group, body = call.path["group"], call.body
     queue = MessageQueue(body.text("topic"), body.text("broker"), body.number("queueId"))
     offset = body.number("offset")

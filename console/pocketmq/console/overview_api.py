@@ -20,7 +20,7 @@ async def overview(console: Console, call: Call) -> dict[str, Any]:
 
 
 def overview_content(sampler: Sampler) -> dict[str, Any]:
-    """The overview of the last sample."""
+    """Return the overview of the last sample."""
     sample = sampler.last
     topics = sampler.topic_rates()
     busiest = sorted(topics, key=lambda name: (-sum(topics[name].values()), name))
@@ -66,7 +66,7 @@ async def live(console: Console, call: Call) -> EventStream:
 
 
 async def _events(console: Console) -> AsyncIterator[bytes]:
-    """Each sample as an event, until the console closes, which ends the wait for the next one, too."""
+    """Yield each sample as an event until the console closes, which also ends the wait for the next one."""
     closing = console.closing
     sampler = console.sampler
     while not closing.is_set():

@@ -1,4 +1,4 @@
-"""Warnings of the overview: what of a sample somebody should look at, the gravest first."""
+"""Warnings of the overview: what in a sample needs attention, the gravest first."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _GRAVITY = ("error", "warning", "info")
 
 
 def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
-    """Warning rows of API.md."""
+    """Return Warning rows of API.md."""
     groups = [symptom_row(each) for _, found in sorted(sampler.symptoms.items()) for each in found]
     found = [*_of_site(sampler), *groups]
     return sorted(found, key=lambda each: _GRAVITY.index(each["severity"]))
@@ -60,5 +60,5 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
 
 
 def symptom_row(symptom: Symptom) -> dict[str, Any]:
-    """A Warning about a group."""
+    """Return a Warning about a group."""
     return {**symptom.to_json(), "subject": symptom.group}

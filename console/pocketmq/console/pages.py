@@ -2,11 +2,11 @@
 
 One shell is served for every page; the scripts fetch figures from the JSON API (API.md) and draw them.
 
-1. Nothing is built and nothing comes from elsewhere: the files under static/ are served as they are, at
-   an address that names their contents, so that browsers may keep them for ever.
-2. Every sentence that people see stands in i18n/<language>.json; the shell carries the whole table.
+1. There is no build step and nothing external: the files under static/ are served as they are, at an address
+   with a hash of their content, so that browsers may cache them for ever.
+2. Every sentence that people see is in i18n/<language>.json; the shell contains the whole table.
 3. The shell holds no inline script or style and no figure, so it needs no secret and no login.
-4. What a cookie or header asks for is looked up in a table; nothing of a request is put into the page.
+4. Values of cookies and headers are looked up in a table; nothing from a request is put into the page.
 """
 
 import gzip
@@ -58,7 +58,7 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file; packed is the same with gzip."""
+    """A file; packed is the same compressed with gzip."""
 
     content: bytes
     packed: bytes
@@ -67,7 +67,7 @@ class Asset:
 
 @cache
 def sentences(language: str) -> Mapping[str, str]:
-    """The table of a language: key -> sentence, with {names} for values."""
+    """Return the table of a language: key -> sentence, with {names} for values."""
     text = (_folder() / "i18n" / f"{language}.json").read_text("utf-8")
     found: dict[str, str] = json.loads(text)
     return found
@@ -75,7 +75,7 @@ def sentences(language: str) -> Mapping[str, str]:
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """What is under static/, by path."""
+    """Return the files under static/, by path."""
     found: dict[str, Asset] = {}
 
     def walk(folder: Traversable, prefix: str) -> None:
@@ -93,7 +93,7 @@ def assets() -> Mapping[str, Asset]:
 
 @cache
 def version() -> str:
-    """Names the contents of all assets (rule 1)."""
+    """Return a hash of the content of all assets (rule 1)."""
     digest = hashlib.sha256()
     for path, asset in assets().items():
         digest.update(path.encode() + b"\0" + asset.content)
@@ -102,7 +102,7 @@ def version() -> str:
 
 @cache
 def shell(language: str, theme: str) -> str:
-    """The frame as HTML."""
+    """Return the frame as HTML."""
     source = (_folder() / "templates" / "shell.html").read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     table = json.dumps(sentences(language), ensure_ascii=False, separators=(",", ":"))
@@ -121,7 +121,7 @@ def shell(language: str, theme: str) -> str:
 
 
 def language_of(request: Request) -> str:
-    """What the cookie says, else the first language of Accept-Language that we have, else English."""
+    """Return the cookie's language, else the first of Accept-Language that we have, else English."""
     chosen = request.cookies.get(LANGUAGE_COOKIE)
     if chosen in LANGUAGES:
         return chosen
@@ -161,9 +161,10 @@ async def _icon(request: Request) -> Response:
 
 
 def page_routes(console: object) -> list[BaseRoute]:
-    """Routes for all that is not the API's; an unknown page gets the frame, which says so, with 404.
+    """Return routes for everything but the API; an unknown page gets the frame, which says so, with 404.
 
-    The frames are made now, in the thread that loads the console, so that no first page stops the loop.
+    The frames are rendered now, in the thread that loads the console, so that no first page blocks the
+    loop.
     """
     for language in LANGUAGES:
         shell(language, THEMES[0])

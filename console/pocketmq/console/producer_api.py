@@ -1,4 +1,4 @@
-"""Producers that are connected."""
+"""Connected producers."""
 
 from typing import Any
 

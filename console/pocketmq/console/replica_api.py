@@ -1,4 +1,4 @@
-"""Replicas: who follows whom, how far, and a change of roles."""
+"""Replicas: masters and slaves, their lag, and changes of role."""
 
 from typing import Any
 

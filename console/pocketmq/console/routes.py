@@ -29,7 +29,7 @@ Handle = Callable[[Console, Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """path: behind /api. is_login: may be asked by somebody who is not logged in."""
+    """path: behind /api. is_login: allowed without being logged in."""
 
     method: str
     path: str

@@ -1,12 +1,12 @@
-"""Sampler: looks at the cluster every few seconds; the overview and the charts are made of what it saw.
+"""Sampler: samples the cluster every few seconds, for the overview and the charts.
 
-1. Brokers are looked at in every sample. Topics and groups, of which there may be thousands, take turns: at
-   most LOOKS_MAX of each in a sample, and every IDLE_STEPS samples only while nobody watches.
+1. Brokers are queried in every sample. Topics and groups, of which there may be thousands, take turns: at
+   most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples while nobody watches.
 2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
    back was reset, or its broker restarted; a queue that was not seen the last time does not count.
-3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: members are asked
-   for that, and one that hangs must not hold up the figures.
-4. What does not answer is a finding, not a failure: a sample is always made.
+3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: this asks members,
+   and a hanging one must not delay the figures.
+4. A missing answer is a finding, not a failure: a sample is always made.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ _CLUSTER = "cluster"
 
 @dataclass(slots=True)
 class _Counter:
-    """Counters of one thing (its queues', say) at the last look, and their rate since the look before.
+    """Counters of one thing (e.g. its queues') at the last look, and their rate since the look before.
 
-    Only those that both looks have count: a broker that comes back brings no leap with it.
+    Only those in both looks count: a broker that comes back causes no jump.
     """
 
     at_ms: int
@@ -65,8 +65,8 @@ class _Counter:
 class GroupFigures:
     """The last look at a group.
 
-    members: None when that was not asked. lag_of: by topic. latency_ms: how long the next message has waited
-    in the queue that is furthest behind; None when that could not be learned.
+    members: None if that was not queried. lag_of: by topic. latency_ms: how long the next message has
+    waited in the queue with the greatest lag; None if unknown.
     """
 
     lag: int = 0
@@ -82,7 +82,7 @@ class GroupFigures:
 
 @dataclass(slots=True)
 class Sample:
-    """What was seen. at_ms: wall time; failure: why the name servers told nothing."""
+    """The result of one sample. at_ms: wall time; failure: why the name servers did not answer."""
 
     at_ms: int = 0
     brokers: list[dict[str, Any]] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Sampler:
             tasks.create_task(self._again(self._check, _BREATH_MS), name="checkups")
 
     async def _again(self, look: Callable[[], Awaitable[None]], pause_ms: int) -> None:
-        """An answer that nobody foresaw is logged, and the next look comes."""
+        """Repeat `look`; an unexpected error is logged, and the next look follows."""
         while True:
             try:
                 await look()
@@ -134,10 +134,10 @@ class Sampler:
             await asyncio.sleep(pause_ms / 1_000)
 
     async def fresh(self) -> Sample:
-        """The last sample, or a new one when that is old or nobody was watching; now somebody is.
+        """Return the last sample, or a new one if that is old or nobody was watching; marks it as watched.
 
-        While a broker hangs, a sample takes as long as its time-outs: whoever watches sees the last one
-        meanwhile, and is not made to wait.
+        While a broker hangs, a sample takes as long as its time-outs: watchers get the last one meanwhile
+        instead of waiting.
         """
         was_watched = self._is_watched()
         self._watched_ms = self._clock.monotonic_ms()
@@ -147,13 +147,13 @@ class Sampler:
         return self.last
 
     async def next(self) -> Sample:
-        """Wait for the next sample; somebody is watching."""
+        """Wait for the next sample; marks it as watched."""
         self._watched_ms = self._clock.monotonic_ms()
         await self._sampled.wait()
         return self.last
 
     async def sampled(self) -> None:
-        """Wait for the next sample, without being one who watches."""
+        """Wait for the next sample, without counting as a watcher."""
         await self._sampled.wait()
 
     def wake(self) -> None:
@@ -169,7 +169,7 @@ class Sampler:
     # ------------------------------------------------------------ sampling
 
     async def sample(self) -> None:
-        """Look once (invariant 4); a second caller waits for the first one's look instead of its own."""
+        """Sample once (invariant 4); a concurrent caller waits for the first one's sample."""
         before = self.last.at_ms
         async with self._lock:
             if self.last.at_ms != before:
@@ -210,7 +210,7 @@ class Sampler:
             return {}
 
     async def _broker(self, broker: ClusterBroker) -> dict[str, Any]:
-        """BrokerSummary of API.md, but for isPocketMq."""
+        """Return BrokerSummary of API.md, except for isPocketMq."""
         summary: dict[str, Any] = {
             "cluster": broker.cluster,
             "name": broker.name,
@@ -316,7 +316,7 @@ class Sampler:
             self.topics.setdefault(name, _Counter(now_ms, values)).look(now_ms, values)
 
     def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
-        """Whose turn it is (invariant 1): those that waited longest."""
+        """Return whose turn it is (invariant 1): those that waited longest."""
         turns = self._turns[what]
         for name in turns.keys() - names:
             del turns[name]
@@ -330,7 +330,7 @@ class Sampler:
     # ------------------------------------------------------------ what came of it
 
     def totals(self) -> dict[str, Any]:
-        """`rates` and `totals` of the overview: sums over the masters that answered."""
+        """Return `rates` and `totals` of the overview: sums over the masters that answered."""
         masters = [each for each in self.last.brokers if each["brokerId"] == 0]
 
         def total(figure: str) -> float:
@@ -351,7 +351,7 @@ class Sampler:
         }
 
     def topic_rates(self) -> dict[str, dict[str, float]]:
-        """In, out and lag (over all groups) of each topic that was looked at."""
+        """Return in, out and lag (over all groups) of each sampled topic."""
         out: dict[str, float] = {}
         lag: dict[str, int] = {}
         for group in self.groups.values():

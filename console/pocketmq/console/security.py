@@ -1,14 +1,14 @@
-"""Security: who may do what at the console. No I/O; time and randomness are handed in.
+"""Security: rights at the console. No I/O; time and randomness are passed in.
 
-1. Bound to loopback and without a login: full rights. Beyond loopback without a login: reading only. With a
-   login set: everything asks for it, wherever the console is bound.
-2. A session is a signed cookie (HttpOnly, SameSite=Strict): id, user and time of issue, under a key that is
-   made at each start. A session that was ended is remembered until its cookie would have expired anyway.
-3. What changes state carries a CSRF token, an HMAC of the session's id, in a header that no other site can
-   set; login too, so that nobody is logged in as somebody else.
-4. The Host header must name this console: a page of another site whose name is made to point here (DNS
-   rebinding) is refused.
-5. A dangerous action is asked twice: the token of the first answer is good once, within its time, in its
+1. Bound to loopback and without a login: full rights. Beyond loopback without a login: read only. With a
+   login set, everything requires it, wherever the console is bound.
+2. A session is a signed cookie (HttpOnly, SameSite=Strict): id, user and time of issue, under a key generated
+   at each start. An ended session is remembered until its cookie would have expired anyway.
+3. Requests that change state carry a CSRF token, an HMAC of the session's id, in a header that no other site
+   can set; so does login, so that nobody is logged in as somebody else.
+4. The Host header must name this console: another site whose name is made to point here (DNS rebinding) is
+   refused.
+5. A dangerous action must be confirmed: the token of the first answer is valid once, within its time, in its
    session, for the same method, path and body.
 """
 
@@ -34,7 +34,7 @@ _REMEMBERED_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who asks. user: None before login; id ties tokens to the session."""
+    """The caller's session. user: None before login; id ties tokens to the session."""
 
     id: str
     user: str | None
@@ -52,7 +52,7 @@ class Security:
         machine_name: str = "",
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """Raises: IllegalArgument for a half-set login."""
+        """Create it. Raises: IllegalArgument for a half-set login."""
         self._config = config
         self._clock = clock
         self._random = random_bytes
@@ -74,12 +74,12 @@ class Security:
 
     @property
     def read_only(self) -> bool:
-        """Invariant 1."""
+        """Apply invariant 1."""
         return self._password is None and not self._config.is_loopback
 
     @property
     def reason(self) -> str:
-        """Why the rights are as they are, for the page."""
+        """Return why the rights are as they are, for the page."""
         if self.login_required:
             return "a login is set (consoleUser)"
         if self.read_only:
@@ -90,9 +90,9 @@ class Security:
         return "bound to loopback: full rights without login"
 
     def check_host(self, host: str | None) -> None:
-        """Invariant 4.
+        """Apply invariant 4.
 
-        An address needs no name server, so no other site can make it its own: all are let through.
+        An address needs no name server, so no other site can claim it: all addresses are allowed.
         Raises: ApiError 403.
         """
         name = _host_name(host or "")
@@ -108,7 +108,7 @@ class Security:
     # ------------------------------------------------------------ sessions
 
     def session(self, cookie: str | None) -> Session | None:
-        """The session of a cookie; None when it is missing, forged, expired or ended."""
+        """Return the session of a cookie; None if it is missing, forged, expired or ended."""
         body, dot, mac = (cookie or "").rpartition(".")
         if not dot or not hmac.compare_digest(mac.encode(), self._mac("session", body).encode()):
             return None
@@ -122,17 +122,17 @@ class Security:
         return session
 
     def begin(self, user: str | None = None) -> Session:
-        """A new session."""
+        """Return a new session."""
         return Session(self._random(18).hex(), user, self._clock.now_ms())
 
     def cookie(self, session: Session) -> str:
-        """The value that `session` takes back."""
+        """Return the cookie value that `session` accepts."""
         data = {"id": session.id, "user": session.user, "at": session.issued_ms}
         body = json_codec.dumps(data).hex()
         return f"{body}.{self._mac('session', body)}"
 
     def end(self, session: Session) -> None:
-        """Invariant 2."""
+        """End a session (invariant 2)."""
         self._ended[session.id] = self._clock.now_ms()
         while len(self._ended) > _REMEMBERED_MAX:
             self._ended.popitem(last=False)
@@ -141,7 +141,7 @@ class Security:
         return self._mac("csrf", session.id)
 
     def log_in(self, session: Session, user: str, password: str, address: str) -> Session:
-        """A new session of the user; the old one is over. address: from where, to count failures by.
+        """Return a new session of the user, ending the old one. address: the client's, to count failures by.
 
         Raises: ApiError 403, 401, 429.
         """
@@ -187,12 +187,12 @@ class Security:
             self._failures.popitem(last=False)
 
     def check_read(self, session: Session) -> None:
-        """Raises: ApiError 401 when a login is wanted."""
+        """Check the right to read. Raises: ApiError 401 if a login is required."""
         if self.login_required and session.user is None:
             raise ApiError(401, "LOGIN", "nobody is logged in", "log in first")
 
     def check_change(self, session: Session, token: str | None, *, for_login: bool = False) -> None:
-        """Invariants 1 and 3. for_login: the routes by which one logs in and out.
+        """Apply invariants 1 and 3. for_login: for the routes of login and logout.
 
         Raises: ApiError 403, 401.
         """
@@ -212,7 +212,7 @@ class Security:
     # ------------------------------------------------------------ confirmations
 
     def ask(self, session: Session, request: bytes) -> str:
-        """A token for the second call of `request` (method, path, query and body)."""
+        """Return a token for the second call of `request` (method, path, query and body)."""
         token = self._random(18).hex()
         self._confirmations[token] = (
             self._about(session, request),
@@ -223,7 +223,7 @@ class Security:
         return token
 
     def confirmed(self, session: Session, request: bytes, token: str) -> None:
-        """Use a token up. Raises: ApiError 409 (invariant 5)."""
+        """Use up a token. Raises: ApiError 409 (invariant 5)."""
         about, until_ms = self._confirmations.pop(token, ("", 0))
         same = hmac.compare_digest(about.encode(), self._about(session, request).encode())
         if not same or self._clock.monotonic_ms() > until_ms:

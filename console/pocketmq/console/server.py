@@ -1,9 +1,10 @@
-"""ConsoleServer: the console's socket and life. Light to import: the web server and the client come later.
+"""ConsoleServer: the console's socket and life cycle. Light to import: the web server and the client come
+later.
 
-1. `bind` takes the port before the broker says that it is ready, so that the address can be printed.
-2. Sampling begins when the server is entered. What serves pages (starlette, uvicorn, jinja2) is imported when
-   the first browser connects, in a thread, so that a busy broker's loop goes on.
-3. Leaving ends open streams first, then the web server, then the connections to the brokers.
+1. `bind` binds the port before the broker reports that it is ready, so that the address can be printed.
+2. Sampling begins when the server is entered. The web framework (starlette, uvicorn, jinja2) is imported when
+   the first browser connects, in a thread, so that a busy broker's loop is not blocked.
+3. Leaving closes open streams first, then the web server, then the connections to the brokers.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _BACKLOG = 128
 
 
 def missing_packages() -> list[str]:
-    """What of the extra `console` is not installed."""
+    """Return the packages of the extra `console` that are not installed."""
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
@@ -71,7 +72,7 @@ class ConsoleServer:
         self.address = ""
 
     def bind(self, *, port_is_wish: bool = False) -> None:
-        """Take the port. port_is_wish: when it is in use, any free one will do.
+        """Bind the port. port_is_wish: if it is in use, take any free one.
 
         Raises: OSError (address in use, no address of this machine).
         """
@@ -88,7 +89,7 @@ class ConsoleServer:
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def __aenter__(self) -> Self:
-        """Serve. Raises: OSError when `bind` was not called before and fails now."""
+        """Serve. Raises: OSError if `bind` was not called before and fails now."""
         if self._socket is None:
             self.bind()
         assert self._socket is not None
@@ -105,7 +106,7 @@ class ConsoleServer:
         await self._stack.aclose()
 
     async def _run(self, listening: socket.socket, stop: asyncio.Event) -> None:
-        """Sample and serve until `stop`; a console that fails must not stop its broker."""
+        """Sample and serve until `stop`; a failing console must not stop its broker."""
         try:
             state = await asyncio.to_thread(importlib.import_module, "pocketmq.console.state")
             async with (
@@ -140,14 +141,14 @@ class ConsoleServer:
 
 
 def _make_web_server(console: "Console") -> "WebServer":
-    """In a thread (invariant 2)."""
+    """Create the web server, in a thread (invariant 2)."""
     from pocketmq.console.web_server import make_server
 
     return make_server(console)
 
 
 async def _first_connection(listening: socket.socket, stop: asyncio.Event) -> None:
-    """Return when somebody connects, or at `stop`."""
+    """Wait until somebody connects, or `stop`."""
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
 
@@ -167,7 +168,7 @@ async def _first_connection(listening: socket.socket, stop: asyncio.Event) -> No
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket that does not block."""
+    """Return a listening, non-blocking socket."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
     listening = socket.socket(family, kind, protocol)

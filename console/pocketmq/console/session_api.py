@@ -1,4 +1,4 @@
-"""Session: who asks, with which rights; login and logout."""
+"""Session: the user and their rights; login and logout."""
 
 import functools
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""Console: what the handlers of the API and the pages are given."""
+"""Console: the state passed to the handlers of the API and the pages."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ async def opened(
     here: "Sequence[Broker]",
     elsewhere: "Sequence[BrokerElsewhere]",
 ) -> AsyncIterator[Console]:
-    """A console with its connections to name servers and brokers."""
+    """Open a console with its connections to name servers and brokers."""
     # A broker that hangs must not hold up a page for longer than a person waits.
     given: dict[str, Any] = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, **options}
     usual_ms = given["request_timeout_ms"]

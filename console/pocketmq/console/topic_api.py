@@ -1,4 +1,4 @@
-"""Topics: list, look, create, change, delete, send a test message."""
+"""Topics: list, show, create, change, delete, send a test message."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ _BODY_SIZE_MAX = 4 << 20
 
 
 async def system_names(console: Console) -> frozenset[str]:
-    """Names that brokers keep for themselves."""
+    """Return the names that brokers keep for themselves."""
     return own_names(await console.admin.brokers())
 
 
@@ -66,9 +66,9 @@ _FIRST_SYSTEM = TOPIC_TYPES.index("RETRY")
 
 
 async def _message_types(console: Console) -> dict[str, str]:
-    """The attribute message.type of those topics that have one, as far as brokers answer.
+    """Return the attribute message.type of the topics that have one, as far as brokers answer.
 
-    Brokers tell it of all topics or of one: the answer is kept for a while, for those who watch a list.
+    Brokers return it for all topics or for one: the answer is cached for a while, for viewers of a list.
     """
     now_ms = console.clock.monotonic_ms()
     if console.message_types is not None and now_ms < console.message_types_until_ms:
@@ -136,14 +136,14 @@ async def _configs(console: Console, name: str) -> dict[str, TopicConfig]:
 
 
 async def _today(console: Console, name: str, groups: list[str]) -> dict[str, int | None]:
-    """What came and went in the last 24 hours, as the brokers' counters have it; None: not counted."""
+    """Return what came and went in the last 24 hours, by the brokers' counters; None: not counted."""
     traffic = await topic_traffic(console.admin, name, groups)
     known = [each.day for each in traffic.went.values() if each.day is not None]
     return {"inToday": traffic.came.day, "outToday": sum(known) if known else None}
 
 
 async def consumers(console: Console, call: Call) -> dict[str, Any]:
-    """Each group of the topic: who owns which queue, offset and difference (S87)."""
+    """Return each group of the topic: the owner, offset and lag of each queue (S87)."""
     name = call.path["topic"]
     groups: list[dict[str, Any]] = []
     for group in await console.admin.topics.groups(name):

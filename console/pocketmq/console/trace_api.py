@@ -1,7 +1,7 @@
-"""Trace: the timeline of a message from the records that clients leave in RMQ_SYS_TRACE_TOPIC.
+"""Trace: the timeline of a message, from the records that clients write to RMQ_SYS_TRACE_TOPIC.
 
 Source of the records: TraceDataEncoder, RocketMQ 4.9.7 and 5.3.3 (pocketmq.client.trace has the table).
-Fields that a client of another version adds or leaves out at the end of a record are taken as they come.
+A client of another version may add or leave out fields at the end of a record.
 """
 
 from collections.abc import Iterable, Sequence
@@ -104,7 +104,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 def traces_of(messages: Iterable[MessageExt]) -> list[dict[str, Any]]:
-    """The traces in trace messages: spans by message id, in order of their begin."""
+    """Return the traces in trace messages: spans by message id, in order of their begin."""
     traces: dict[str, dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[str, Any]] = {}
     ends: list[dict[str, str]] = []

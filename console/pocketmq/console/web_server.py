@@ -1,6 +1,6 @@
-"""The web server: uvicorn in the loop of whoever runs it. Imported when the first browser connects.
+"""The web server: uvicorn in the caller's event loop. Imported when the first browser connects.
 
-`make_server` runs in a thread and does there what takes time: imports, the protocol's too, and the pages.
+`make_server` runs in a thread, since it takes time: imports, the protocol's too, and the pages.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _KEEP_ALIVE_S = 15
 
 
 def protocol_of(half: HalfRequests, within_s: float = WHOLE_WITHIN_S) -> type[H11Protocol]:
-    """uvicorn's protocol, with a time for a request to come whole, and a place among those that wait."""
+    """Return uvicorn's protocol with a time limit for requests, and a place among those that wait."""
 
     class PatientProtocol(H11Protocol):
         _deadline: asyncio.TimerHandle | None = None
@@ -59,7 +59,7 @@ def protocol_of(half: HalfRequests, within_s: float = WHOLE_WITHIN_S) -> type[H1
 
 
 class WebServer(uvicorn.Server):
-    """Signals belong to the process whose guest it is."""
+    """Leaves signals to the process that hosts it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -67,7 +67,9 @@ class WebServer(uvicorn.Server):
 
 
 def make_server(console: Console) -> WebServer:
-    """A server to be run with `serve(sockets=[...])` and ended by `should_exit = True`. In any thread."""
+    """Return a server to be run with `serve(sockets=[...])` and ended by `should_exit = True`. In any
+    thread.
+    """
     config = uvicorn.Config(
         make_app(console),
         http=protocol_of(HalfRequests()),
