@@ -5,5 +5,5 @@
     calls        gRPC on top of it: messages, deadlines, status
     schema messages        the messages of apache.rocketmq.v2, as a table
 
-It asks the broker's acts and is a peer of its clients; the broker does not know it.
+It calls the broker's acts and represents its clients as peers; the broker does not know about it.
 """

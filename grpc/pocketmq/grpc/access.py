@@ -1,9 +1,9 @@
-"""Access: whether a call may be: its signature, and what its account may do.
+"""Access: whether a call is permitted: its signature, and its account's rights.
 
     authorization: MQv2-HMAC-SHA1 Credential=AK, SignedHeaders=x-mq-date-time, Signature=HEX
 
-The signature is the HMAC-SHA1 of the header x-mq-date-time. It covers nothing else and has no end: only TLS
-keeps it from being used again. The accounts are those of plain_acl.yml, for both wires the same. Source:
+The signature is the HMAC-SHA1 of the header x-mq-date-time. It covers nothing else and never expires: only
+TLS prevents its reuse. The accounts are those of plain_acl.yml, the same for both protocols. Source:
 AuthenticationContext, DefaultAuthorizationContextBuilder, RocketMQ 5.5.0.
 """
 
@@ -26,14 +26,14 @@ Needs = Callable[[Any], Wanted]
 
 
 class Access:
-    """Over the broker's accounts; None: everybody may do everything (is_open)."""
+    """Checks the broker's accounts; None: everybody may do everything (is_open)."""
 
     def __init__(self, accounts: BearerAccess | None) -> None:
         self._accounts = accounts
         self.is_open = accounts is None
 
     def check(self, call: Call, wanted: Wanted) -> None:
-        """Raises: Failed (UNAUTHORIZED)."""
+        """Check a call. Raises: Failed (UNAUTHORIZED)."""
         if self._accounts is None:
             return
         match = _HEADER.fullmatch(call.text(b"authorization"))
@@ -50,7 +50,9 @@ class Access:
             raise Failed(Code.UNAUTHORIZED, str(denied)) from None
 
     def note(self, call: Call, client: GrpcClient) -> None:
-        """By which account a client was let in: it may be asked about transactions of its topics."""
+        """Remember a client's account: it decides whether the client is asked about a topic's
+        transactions.
+        """
         if self._accounts is not None:
             match = _HEADER.fullmatch(call.text(b"authorization"))
             self._accounts.note(client, match[1] if match is not None else "")
@@ -91,7 +93,7 @@ def beats(request: Any) -> Wanted:
 
 
 def settles(settings: Any) -> Wanted:
-    """What the settings of a client want."""
+    """Return the rights that a client's settings need."""
     if settings.HasField("publishing"):
         return Wanted(publish=tuple(topic.name for topic in settings.publishing.topics))
     subscription = settings.subscription

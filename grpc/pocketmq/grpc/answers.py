@@ -1,4 +1,4 @@
-"""What an answer's status says: the codes, and which of them stands for a refusal of the broker."""
+"""Statuses of answers: the codes, and their mapping from the broker's refusals."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _CODES: dict[int, Code] = {
 
 
 class Failed(Exception):
-    """The answer is a status, and why."""
+    """The answer is a status and its reason."""
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class Failed(Exception):
 
     @classmethod
     def by(cls, refused: Refused) -> "Failed":
-        """What an act has refused."""
+        """Return the status for an act's refusal."""
         code = _CODES.get(refused.code, Code.INTERNAL_SERVER_ERROR)
         return cls(code, refused.remark or refused.code.name)
 

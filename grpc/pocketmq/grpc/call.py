@@ -3,8 +3,8 @@
     message: 1 byte 0 (not compressed), 4 bytes length (big-endian), the message
     an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
 
-1. Whoever serves a call answers it once, now or later; a call that is gone swallows what is sent.
-2. `on_gone` is called once when nobody wants the answer any more, with the bytes that were still unsent.
+1. A call is answered once, now or later; sends on a call that is gone are dropped.
+2. `on_gone` is called once when the client no longer wants the answer, with the number of unsent bytes.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class GrpcStatus(IntEnum):
 
 
 class GrpcError(Exception):
-    """The call ends with a status of gRPC's own, for which the protocol above has no words."""
+    """The call ends with a gRPC status, which the protocol above has no code for."""
 
     def __init__(self, status: GrpcStatus, text: str) -> None:
         super().__init__(text)
@@ -55,16 +55,18 @@ class GrpcError(Exception):
 
 
 class Method(NamedTuple):
-    """handle: called with each message of a call. is_session: with each as it comes, and at the end with
-    None; else the call has one message, and is served when the client has said all."""
+    """handle: called with each message of a call. is_session: with each as it arrives, and at the end with
+    None; otherwise a call has one message, and is served once the client has sent everything.
+    """
 
     handle: Callable[["Call", bytes | None], None]
     is_session: bool = False
 
 
 class Call:
-    """Attributes: connection; metadata (headers by name); gone; state (what the server of a session keeps);
-    body (a message that is not whole yet, with what came before it; None: there is none)."""
+    """Attributes: connection; metadata (headers by name); gone; state (kept by the server of a session);
+    body (an incomplete message, with what came before it; None: there is none).
+    """
 
     __slots__ = (
         "_answering",
@@ -99,24 +101,24 @@ class Call:
         self._answering = False
 
     def text(self, name: bytes) -> str:
-        """A header's text; empty without it."""
+        """Return a header's text; empty without it."""
         return self.metadata.get(name, b"").decode("utf-8", "replace")
 
     @property
     def deadline_ms(self) -> int | None:
-        """Until when the client waits (monotonic); None: it does not say."""
+        """Return until when the client waits (monotonic); None: it did not say."""
         given = self.metadata.get(b"grpc-timeout")
         left_ms = None if given is None else timeout_ms(given)
         return None if left_ms is None else self._began_ms + left_ms
 
     def reply(self, message: bytes) -> None:
-        """Answer with one message, and end well."""
+        """Answer with one message and end successfully."""
         if not self.gone:
             self.connection.sending.answer(self.stream_id, _ANSWER, framed(message), _OK)
             self.connection.finished(self)
 
     def write(self, framed_messages: bytes) -> None:
-        """Send messages of the answer, each with its prefix."""
+        """Send messages of the answer, already framed."""
         if self.gone:
             return
         sending = self.connection.sending
@@ -127,7 +129,7 @@ class Call:
         self.connection.flush_soon()
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
-        """End the call; what was written goes before."""
+        """End the call, after what was written before."""
         if self.gone:
             return
         trailers = _OK if status is GrpcStatus.OK else _trailers(status, text)
@@ -139,12 +141,12 @@ class Call:
 
     @property
     def unsent(self) -> int:
-        """Bytes of the answer that wait for the peer."""
+        """Return the bytes of the answer that wait for the peer."""
         stream = self.connection.sending.streams.get(self.stream_id)
         return 0 if stream is None else stream.unsent
 
     def went(self, unsent: int) -> None:
-        """Nobody wants the answer any more."""
+        """Note that the client no longer wants the answer."""
         if self.gone:
             return
         self.gone = True
@@ -153,7 +155,7 @@ class Call:
 
 
 def framed(message: bytes) -> bytes:
-    """With its prefix.
+    """Prefix a message.
 
     >>> framed(b"hi").hex()
     '00000000026869'
@@ -167,7 +169,7 @@ def _trailers(status: GrpcStatus, text: str) -> bytes:
 
 
 def timeout_ms(text: bytes) -> int | None:
-    """Of a grpc-timeout, a number of up to 8 digits with a unit. None: it is none.
+    """Parse a grpc-timeout, a number of up to 8 digits with a unit; None: malformed.
 
     >>> [timeout_ms(text) for text in (b"3S", b"31536000S", b"500m", b"7999123u", b"7n", b"S")]
     [3000, 31536000000, 500, 7999, 0, None]

@@ -1,10 +1,10 @@
-"""GrpcClient: a client of an SDK, as the broker knows clients; and all of them by their ids.
+"""GrpcClient: an SDK's client as a peer of the broker; and the table of all of them by id.
 
-1. The id is the client, whichever connections it comes by; one that says goodbye, is silent for SILENT_MS,
-   or has had no connection for PARTED_MS, is gone.
-2. What a broker tells clients goes over the client's Telemetry call. Its share of queues is none of its
-   business, so notices to rebalance are not passed on.
-3. Who has sent no settings is known by what it asks for: after a restart of the broker most are.
+1. The id identifies the client, whichever connections it uses; a client that says goodbye, is silent for
+   SILENT_MS, or has had no connection for PARTED_MS, is gone.
+2. The broker's requests to clients go over their Telemetry calls. SDK clients do not share queues themselves,
+   so notices to rebalance are not passed on.
+3. A client that has sent no settings is registered by its requests: after a restart of the broker most are.
 """
 
 import logging
@@ -35,8 +35,9 @@ Translate = Callable[["GrpcClient", int, Mapping[str, str], bytes], Any]
 
 
 class GrpcClient:
-    """A Peer. settings: as the client sent them last, None before; told: what it was answered;
-    seen_ms: monotonic."""
+    """A Peer. settings: as the client last sent them, None before; told: the answer it got; seen_ms:
+    monotonic.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -87,7 +88,7 @@ class GrpcClient:
 
     @property
     def writable(self) -> bool:
-        """Whether it can be told something."""
+        """Return True if it can be sent something."""
         return self.telemetry is not None and not self.telemetry.gone and not self.closed
 
     def command(self, command: Any) -> None:
@@ -112,13 +113,13 @@ class GrpcClient:
         self.connection.when_read(run)
 
     def abort(self) -> None:
-        """The broker has given it up: its Telemetry call ends, its connections may serve others."""
+        """Drop it: the broker has given it up. Its Telemetry call ends, its connections may serve others."""
         if self.telemetry is not None and not self.telemetry.gone:
             self.telemetry.finish()
 
 
 class Clients:
-    """Owner of the clients by id; `gone` is told of each that goes."""
+    """Owner of the clients by id; `gone` is called with each that leaves."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class Clients:
         self.by_id: dict[str, GrpcClient] = {}
 
     def of(self, call: Call) -> GrpcClient:
-        """The client of a call. Raises: Failed."""
+        """Return the client of a call. Raises: Failed."""
         client_id = call.text(b"x-mq-client-id")
         if not client_id or len(client_id) > _ID_SIZE_MAX:
             raise Failed(
@@ -151,7 +152,7 @@ class Clients:
         return client
 
     def remove(self, client: GrpcClient, why: str) -> None:
-        """A client is gone."""
+        """Remove a client."""
         if self.by_id.get(client.client_id) is client:
             del self.by_id[client.client_id]
         if not client.closed:
@@ -160,7 +161,7 @@ class Clients:
             self._gone(client)
 
     def scan(self) -> None:
-        """Forget those that are silent (invariant 1)."""
+        """Remove silent clients (invariant 1)."""
         now_ms = self._monotonic_ms()
         for client in list(self.by_id.values()):
             silent_ms = now_ms - client.seen_ms
@@ -173,7 +174,7 @@ class Clients:
 
 
 def _language(call: Call) -> str:
-    """Any word is taken: RocketMQ's own where it is one of those."""
+    """Map a client's language: any word is accepted, and RocketMQ's own is used if there is one."""
     word = call.text(b"x-mq-language").upper()
     if word in LanguageCode.__members__:
         return word

@@ -1,4 +1,4 @@
-"""What gRPC servers have in common: grpc.health.v1 for probes, and reflection for tools such as grpcurl.
+"""Standard services of gRPC servers: grpc.health.v1 for probes, and reflection for tools such as grpcurl.
 
 The proxy 5.5.0 serves reflection v1alpha, and no health. Source: health.proto, reflection.proto of gRPC.
 """
@@ -60,7 +60,7 @@ SERVED = (ROCKETMQ, HEALTH, REFLECTION, REFLECTION_ALPHA)
 
 
 class Health:
-    """Who answers at all serves: the port is open for as long as the broker leads."""
+    """Answers SERVING: the port is open only while the broker leads."""
 
     def __init__(self) -> None:
         self._classes = make(HEALTH)
@@ -81,19 +81,19 @@ class Health:
         return answer
 
     def check(self, call: Call, data: bytes | None) -> None:
-        """Raises: GrpcError."""
+        """Answer a check. Raises: GrpcError."""
         status = self._status(data)
         if status is ServingStatus.SERVICE_UNKNOWN:
             raise GrpcError(GrpcStatus.NOT_FOUND, "there is no such service")
         call.reply(self._answer(status))
 
     def watch(self, call: Call, data: bytes | None) -> None:
-        """It stays as it is until the connection ends."""
+        """Answer a watch once: the status stays until the connection closes."""
         call.write(framed(self._answer(self._status(data))))
 
 
 class Reflection:
-    """The descriptions of what is served, in both versions of the protocol."""
+    """The descriptions of the services, in both versions of the protocol."""
 
     def __init__(self) -> None:
         files = [file_descriptor(schema) for schema in SERVED]
@@ -115,7 +115,7 @@ class Reflection:
         }
 
     def files_of(self, name: str) -> list[bytes]:
-        """The file of a symbol or of its own name, and what it needs; empty when there is none."""
+        """Return the file of a symbol or file name, and its imports; empty if there is none."""
         name = self._symbols.get(name, name)
         if name in self._known:
             return [self._known[name]]
@@ -124,7 +124,7 @@ class Reflection:
 
 
 class _Asked:
-    """One version's questions."""
+    """The requests of one version."""
 
     def __init__(self, classes: dict[str, Any], files: Reflection) -> None:
         self._request = classes["ServerReflectionRequest"]
@@ -132,7 +132,7 @@ class _Asked:
         self._files = files
 
     def handle(self, call: Call, data: bytes | None) -> None:
-        """Raises: GrpcError."""
+        """Answer a request. Raises: GrpcError."""
         if data is None:
             call.finish()
             return

@@ -10,7 +10,7 @@ OFF = -1
 
 @dataclass
 class GrpcConfig(Settings):
-    """Where the SDKs of RocketMQ 5 are served, and what they may."""
+    """The port for the SDKs of RocketMQ 5, and its limits."""
 
     port: int = key(
         8081,
@@ -41,7 +41,7 @@ class GrpcConfig(Settings):
 
     @classmethod
     def taken_from(cls, settings: dict[str, str]) -> Self:
-        """These settings, which are no longer in `settings`. Raises: IllegalArgument."""
+        """Take these settings out of `settings`. Raises: IllegalArgument."""
         config = cls.from_properties(settings)
         for name in [*cls.keys()]:
             settings.pop(name, None)

@@ -1,10 +1,10 @@
 """GrpcConnection: one connection of the port: bytes, TLS, HTTP/2, calls.
 
-1. What one read brings is served in turns of TURN_MS; nothing more is read before it is done. The loop reads
-   from a socket many times in a turn: after a read of LONG_MS it is made to look at the others first.
-2. While the peer does not read, nothing is read from it. What waits for its flow control does not stop us
-   reading, since its window updates come the same way: but nothing large is added to it (`when_read`).
-3. Half messages of all connections together are bounded (shares.py); one alone by message_size_max.
+1. The data of one read is served in turns of TURN_MS; nothing more is read before that is done. The loop
+   reads from a socket many times in a turn: after a read of LONG_MS it is made to look at the others first.
+2. While the peer does not read, nothing is read from it. Data that waits for its flow control does not stop
+   reading, since its window updates come the same way; but nothing large is added to it (`when_read`).
+3. Incomplete messages of all connections together are bounded (shares.py); a single one by message_size_max.
 Owner: GrpcServer.
 """
 
@@ -40,7 +40,7 @@ _NOT_POST = encode([(b":status", b"405")])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """What all connections of the port share. methods: by path; closed: a connection is gone."""
+    """Shared by all connections of the port. methods: by path; closed: called with a closed connection."""
 
     methods: Mapping[bytes, Method]
     clock: Clock
@@ -51,8 +51,9 @@ class Port:
 
 
 class GrpcConnection(asyncio.Protocol):
-    """Attributes: peer (`ip:port`), host (the same as records hold it), local, last_read_ms (monotonic),
-    closed, calls (those that are open)."""
+    """Attributes: peer (`ip:port`), host (the same in the form of records), local, last_read_ms
+    (monotonic), closed, calls (the open ones).
+    """
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -108,7 +109,7 @@ class GrpcConnection(asyncio.Protocol):
         self._work()
 
     def _sniff(self, data: bytes) -> bool:
-        """Whether it begins as it may: TLS is known by its first byte."""
+        """Return True if the first byte is acceptable: it distinguishes TLS."""
         self._sniffed = True
         tls = self._port.tls
         if data[:1] == bytes((_TLS_HANDSHAKE,)):
@@ -140,7 +141,7 @@ class GrpcConnection(asyncio.Protocol):
         return plain
 
     def _work(self) -> None:
-        """Serve what is there, for a turn (invariant 1)."""
+        """Serve what has arrived, for one turn (invariant 1)."""
         began_ms = self._port.clock.monotonic_ms()
         clock_ms = self._port.clock.monotonic_ms
         http2 = self._http2
@@ -202,7 +203,7 @@ class GrpcConnection(asyncio.Protocol):
         self._go_on_soon()
 
     def read_again(self) -> None:
-        """There is room for its half messages again."""
+        """Resume reading: there is room for its half messages."""
         self._held = False
         self._update_reading()
 
@@ -247,7 +248,7 @@ class GrpcConnection(asyncio.Protocol):
             self._take(call, b"", ended=True)
 
     def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
-        """Bytes of a call's messages, the last ones or not."""
+        """Handle bytes of a call's messages, the last ones or not."""
         method = call.method
         try:
             if call.body is not None or not ended:
@@ -268,7 +269,7 @@ class GrpcConnection(asyncio.Protocol):
             call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
-        """What has come of a call so far, when that can be served. Raises: GrpcError."""
+        """Return a call's bytes so far, once they can be served. Raises: GrpcError."""
         body = call.body
         if body is None:
             body = call.body = bytearray()
@@ -282,7 +283,7 @@ class GrpcConnection(asyncio.Protocol):
         return data
 
     def _cut(self, call: Call, data: bytes, *, ended: bool) -> tuple[bytes | None, bytes]:
-        """The first message and what is behind it; None and nothing when it is not whole yet.
+        """Return the first message and what is behind it; None and nothing if it is incomplete.
 
         Raises: GrpcError.
         """
@@ -305,7 +306,7 @@ class GrpcConnection(asyncio.Protocol):
         return data[PREFIX_SIZE:end], data[end:]
 
     def _check_size(self, data: bytes | bytearray) -> None:
-        """Raises: GrpcError."""
+        """Check the size of a message. Raises: GrpcError."""
         size_max = self._port.message_size_max
         if len(data) >= PREFIX_SIZE and _size(data) > size_max:
             raise GrpcError(
@@ -314,18 +315,18 @@ class GrpcConnection(asyncio.Protocol):
             )
 
     def _keep(self, size: int) -> None:
-        """So much more is kept of half messages (invariant 3)."""
+        """Account for more bytes of incomplete messages (invariant 3)."""
         self._half_size += size
         self._held = not self._port.shares.half_frame(self, self._half_size)
 
     def _drop(self, call: Call) -> None:
-        """A call's half message is whole, or not wanted."""
+        """Drop a call's buffer: its message is complete, or not wanted."""
         if call.body is not None:
             self._keep(-len(call.body))
             call.body = None
 
     def finished(self, call: Call) -> None:
-        """A call was answered to its end, as far as we are concerned."""
+        """Handle a call that was answered to its end, on our side."""
         if call.stream_id in self.sending.streams and call.on_gone is not None:
             # Some of it may yet be refused.
             return
@@ -341,7 +342,7 @@ class GrpcConnection(asyncio.Protocol):
     # ------------------------------------------------------------ what goes
 
     def when_read(self, run: Callable[[], None]) -> None:
-        """Call `run` now, or when the peer has read what waits for it."""
+        """Call `run` now, or once the peer has read the data waiting for it."""
         if self._paused or self._later or self.sending.unsent > _UNSENT_MAX:
             self._later.append(run)
         else:
@@ -349,7 +350,7 @@ class GrpcConnection(asyncio.Protocol):
 
     @property
     def is_backed_up(self) -> bool:
-        """Whether the peer leaves too much unread."""
+        """Return True if the peer leaves too much unread."""
         return self._paused or self.sending.unsent > _UNSENT_MAX
 
     def _let_later_run(self) -> None:
@@ -357,7 +358,7 @@ class GrpcConnection(asyncio.Protocol):
             self._later.popleft()()
 
     def flush_soon(self) -> None:
-        """There is something to be written; inside a read it waits for the rest of that read."""
+        """Schedule a write; within a read it waits for the rest of that read."""
         if not (self._corked or self._flush_scheduled) and self._loop is not None:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -376,23 +377,23 @@ class GrpcConnection(asyncio.Protocol):
             transport.writelines(out)
 
     def leave(self) -> None:
-        """Say goodbye; calls that are open may end."""
+        """Say goodbye; open calls may end."""
         self._http2.leave()
         self._flush()
 
     def close(self) -> None:
-        """End it when what was written is sent."""
+        """Close once everything written has left."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 
 
 def _unknown(call: Call, message: bytes | None) -> None:
-    """Never called: the call was answered as it began."""
+    """Never called: the call was answered at its beginning."""
 
 
 _UNKNOWN = Method(_unknown)
@@ -407,7 +408,7 @@ def _is_whole(data: bytes | bytearray) -> bool:
 
 
 def _address(name: object) -> tuple[str, bytes]:
-    """`ip:port` and the packed address; both empty for what is none."""
+    """Return `ip:port` and the packed address; both empty if it is not an address."""
     if not isinstance(name, tuple) or len(name) < 2:
         return "", b"\0" * 8
     ip, port = str(name[0]), int(name[1])

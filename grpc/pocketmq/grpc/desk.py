@@ -1,7 +1,7 @@
-"""Desk: what the services of the front share: the broker's acts, its tables, who asks, and late answers.
+"""Desk: shared by the services of the front: the broker's acts and tables, clients, and late answers.
 
 A service is a function: request, client, call -> answer, a message or its bytes. It raises Failed or Refused,
-which become the answer's status; None means that it answers later, a coroutine is awaited for the answer.
+which become the answer's status; None means that it answers later; a coroutine is awaited for the answer.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _NOT_KEPT = {
 
 
 class Acts(NamedTuple):
-    """All that the front asks of the broker."""
+    """The broker's acts that the front calls."""
 
     clients: ClientActs
     offsets: OffsetActs
@@ -86,8 +86,9 @@ class Acts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where this front is. host, port: what clients are told, when they do not say how they came; spawn:
-    runs what has to wait for others, for as long as the port serves."""
+    """The address of this front. host, port: advertised to clients that do not say how they connected;
+    spawn: runs what waits for others, for as long as the port serves.
+    """
 
     host: str
     port: int
@@ -113,7 +114,7 @@ class Desk:
     # ------------------------------------------------------------ services
 
     def method(self, name: str, service: Service, needs: Needs) -> dict[bytes, Method]:
-        """A row of the table of methods; needs: what an account must have for a request."""
+        """Return a row of the table of methods; needs: the rights that a request needs."""
         asked, answer_of = classes[f"{name}Request"], classes[f"{name}Response"]
 
         def handle(call: Call, data: bytes | None) -> None:
@@ -163,7 +164,7 @@ class Desk:
             )
 
     def topic_of(self, resource: Any) -> str:
-        """The name of a topic that may be used. Raises: Failed."""
+        """Return the name of a topic that may be used. Raises: Failed."""
         name: str = resource.name
         if len(name) > _TOPIC_SIZE_MAX:
             raise Failed(Code.ILLEGAL_TOPIC, f"a topic has at most {_TOPIC_SIZE_MAX} characters")
@@ -175,7 +176,7 @@ class Desk:
         return name
 
     def group_of(self, resource: Any) -> str:
-        """The name of a consumer group that may be used. Raises: Failed."""
+        """Return the name of a consumer group that may be used. Raises: Failed."""
         name: str = resource.name
         if not name or len(name) > _GROUP_SIZE_MAX or not group_is_legal(name):
             raise Failed(
@@ -187,7 +188,7 @@ class Desk:
         return name
 
     def known_topic(self, name: str) -> TopicConfig:
-        """Raises: Failed."""
+        """Return an existing topic. Raises: Failed."""
         found = self.parts.tables.topics.get(name)
         if found is None:
             raise Failed(
@@ -199,7 +200,7 @@ class Desk:
     # ------------------------------------------------------------ late answers
 
     def when_kept(self, call: Call, end: int | None, answer: Any, failed_answer: Any) -> Any:
-        """The answer, when the log is as safe up to `end` as is promised; else None, and later.
+        """Return the answer if the log is safe up to `end`; else None, and answer later.
 
         failed_answer: gets the status if that fails. Source of the rule: pocketmq.broker.promise.
         """
@@ -215,7 +216,7 @@ class Desk:
 
 
 def _not_kept(answer: Any, code: ResponseCode) -> Any:
-    """The answer to what is stored, and not as safe as is promised."""
+    """Return the answer for what is stored, but less safely than promised."""
     status = Failed.by(Refused(code, _NOT_KEPT.get(code))).status
     answer.status.CopyFrom(status)
     for entry in getattr(answer, "entries", ()):
@@ -225,7 +226,7 @@ def _not_kept(answer: Any, code: ResponseCode) -> Any:
 
 
 def parsed(asked: Any, data: bytes) -> Any:
-    """A request. Raises: GrpcError."""
+    """Parse a request. Raises: GrpcError."""
     try:
         return asked.FromString(data)
     except DecodeError:
@@ -233,13 +234,13 @@ def parsed(asked: Any, data: bytes) -> Any:
 
 
 def ms_of(duration: Any) -> int:
-    """A Duration in ms."""
+    """Convert a Duration to ms."""
     ms: int = duration.seconds * 1000 + duration.nanos // 1_000_000
     return ms
 
 
 def when_all(saves: Iterable[Saved], then: Callable[[], None]) -> None:
-    """Call `then` when all are done, well or not."""
+    """Call `then` when all are done, failed or not."""
     waiting = set(saves)
 
     def done(saved: Saved) -> None:

@@ -1,4 +1,4 @@
-"""Front: the services together, for one broker. Imported when the first client comes."""
+"""Front: all services for one broker. Imported when the first client connects."""
 
 import logging
 
@@ -50,11 +50,11 @@ class Front:
             self.methods.update(service.methods())
 
     def scan(self) -> None:
-        """Once in a while: clients that are gone without a word, groups that were changed."""
+        """Remove silently lost clients and pick up changed groups; called periodically."""
         self.clients.scan()
         self._sessions.refresh()
 
     def stop(self) -> None:
-        """The broker stops: what lasts, ends, so that clients look for another one."""
+        """End lasting calls when the broker stops, so that clients look for another one."""
         for client in list(self.clients.by_id.values()):
             client.abort()

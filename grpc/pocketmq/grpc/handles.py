@@ -1,4 +1,4 @@
-"""Handle: what an SDK shows to acknowledge a message. Source: ReceiptHandle, RocketMQ 5.5.0.
+"""Handle: what an SDK presents to acknowledge a message. Source: ReceiptHandle, RocketMQ 5.5.0.
 
     start offset, pop time ms, invisible ms, revive queue, retry flag, broker, queue id, queue offset,
     commit log offset
@@ -29,8 +29,7 @@ class Out(NamedTuple):
 
 
 class Handle(NamedTuple):
-    """words: the first seven, the same for all that one pop took out of one queue; offset: in the queue;
-    position: of the record, -1 when it is not said."""
+    """receipt: the first eight words; position: of the record, -1 if not given."""
 
     words: str
     offset: int
@@ -38,7 +37,7 @@ class Handle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
-        """Raises: Failed."""
+        """Parse a handle. Raises: Failed."""
         words = text.split(" ")
         if _SHARED < len(words) <= _SHARED + 3 and len(text) <= _SIZE_MAX:
             offset, position = words[_SHARED], words[-1] if len(words) > _SHARED + 1 else "-1"

@@ -1,7 +1,7 @@
 """HPACK: the header blocks of one connection. Source: RFC 7541.
 
-A block is decoded with the table that the blocks before it have left behind. What we send refers to the
-static table only, so that a block is a constant.
+A block is decoded with the table left by the previous blocks. What we send refers to the static table only,
+so that a block is a constant.
 """
 
 from pocketmq.grpc import huffman
@@ -48,11 +48,11 @@ _GONE_MAX = 128
 
 
 class HpackError(ValueError):
-    """A block that cannot be decoded: the table is unknown from here on, and the connection ends."""
+    """A block that cannot be decoded: the table is unknown from here on, and the connection is closed."""
 
 
 class HeadersTooLarge(Exception):
-    """A block that was decoded, but whose headers are more than the limit."""
+    """A block that was decoded, but whose headers exceed the limit."""
 
 
 class HpackDecoder:
@@ -72,7 +72,7 @@ class HpackDecoder:
         self._known: dict[bytes, bytes] = {}
 
     def decode(self, block: bytes) -> list[Header]:
-        """Raises: HpackError, HeadersTooLarge."""
+        """Decode a block. Raises: HpackError, HeadersTooLarge."""
         headers: list[Header] = []
         entries = self._entries
         at, end = 0, len(block)
@@ -179,7 +179,7 @@ class HpackDecoder:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """A number with a prefix of as many bits as the mask has, and where it ends."""
+    """Decode a number with a prefix of the mask's bits; return it and where it ends."""
     number = block[at] & mask
     at += 1
     if number < mask:
@@ -197,7 +197,7 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
 
 
 def encode(headers: list[Header]) -> bytes:
-    """A block without Huffman, which adds nothing to the peer's table.
+    """Encode a block without Huffman, which adds nothing to the peer's table.
 
     >>> encode([(b":status", b"200"), (b"grpc-status", b"0")]).hex()
     '88000b677270632d7374617475730130'

@@ -4,12 +4,12 @@
     event = http2.next_event()              Request, Data or Gone
     http2.sending.respond / send / finish   answers; what is to be written: http2.take()
 
-1. What the peer sends is taken as it comes: both windows are opened again at once. So the owner bounds what
-   it keeps, and resets a stream that brings too much.
+1. Data from the peer is accepted at once: both windows are reopened immediately. So the owner bounds what it
+   keeps, and resets a stream that sends too much.
 2. What we send obeys both windows of the peer (http2_sending.py).
-3. Frames that bring nothing cost the peer credit: resets, pings, settings, empty frames, requests that are
-   none. Requests and data, either way, earn it. Without credit the connection ends (ENHANCE_YOUR_CALM).
-4. What comes for a stream that is over is answered with STREAM_CLOSED; after a reset of ours that is normal.
+3. Useless frames cost the peer credit: resets, pings, settings, empty frames, invalid requests. Requests and
+   data, either way, earn it. Without credit the connection is closed (ENHANCE_YOUR_CALM).
+4. Frames for a closed stream are answered with STREAM_CLOSED; after a reset of ours they are normal.
 Owner: the connection; it knows no socket and no clock.
 """
 
@@ -75,7 +75,7 @@ class Data(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The peer wants no answer any more. unsent: bytes that were still to be sent to it."""
+    """The peer no longer wants an answer. unsent: bytes that were still to be sent to it."""
 
     stream_id: int
     unsent: int
@@ -116,17 +116,17 @@ class Http2Server:
     # ------------------------------------------------------------ what comes
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Add bytes from the peer."""
         self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
 
     @property
     def pending(self) -> int:
-        """Bytes that were received and not looked at yet."""
+        """Return the number of bytes received and not processed yet."""
         return len(self._buffer) - self._at
 
     def next_event(self) -> Event | None:
-        """The next event among the bytes so far; None when more must come.
+        """Return the next event among the bytes so far; None if more must come.
 
         Raises: Http2Error; the connection is to be closed when `take` is written.
         """
@@ -137,7 +137,7 @@ class Http2Server:
             raise
 
     def _preface(self) -> bool:
-        """Whether it was there."""
+        """Return True if the preface is complete."""
         given = self._buffer[self._at : self._at + len(PREFACE)]
         if not PREFACE.startswith(given):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this port speaks gRPC, which is HTTP/2")
@@ -147,7 +147,7 @@ class Http2Server:
         return self._has_begun
 
     def _frames(self) -> Event | None:
-        """Deal with the frames that are here whole, until one of them is an event."""
+        """Process complete frames until one of them is an event."""
         buffer = self._buffer
         there = len(buffer)
         while True:
@@ -180,7 +180,7 @@ class Http2Server:
                 return event
 
     def _charge(self, cost: int) -> None:
-        """Invariant 3."""
+        """Apply invariant 3."""
         if self._counted_frames != self.sending.sent_frames:
             self._credit += _CREDIT_EARNED * (self.sending.sent_frames - self._counted_frames)
             self._credit = min(self._credit, _CREDIT_MAX)
@@ -232,7 +232,7 @@ class Http2Server:
     def _headers_end(
         self, stream_id: int, flags: int, block: bytes, depends_on: int | None
     ) -> Event | None:
-        """A header block is whole."""
+        """Process a complete header block."""
         too_large = None
         try:
             headers = self._decoder.decode(block)
@@ -269,7 +269,7 @@ class Http2Server:
         *,
         ended: bool,
     ) -> Event:
-        """Raises: StreamError."""
+        """Begin a stream. Raises: StreamError."""
         self.last_stream_id = stream_id
         if too_large is not None:
             raise too_large
@@ -321,7 +321,7 @@ class Http2Server:
             return self._reset_by(stream_id, error.code)
 
     def _data_arrived(self, stream: Stream, data: bytes, *, ended: bool) -> Event | None:
-        """Raises: StreamError."""
+        """Process data of a stream. Raises: StreamError."""
         if stream.content_left is not None:
             stream.content_left -= len(data)
             if stream.content_left < 0 or (ended and stream.content_left):
@@ -332,7 +332,7 @@ class Http2Server:
         return Data(stream.stream_id, data, ended)
 
     def _known(self, stream_id: int) -> Stream | None:
-        """The stream, None when it is over. Raises: Http2Error when it never was."""
+        """Return the stream, None if it is closed. Raises: Http2Error if it never existed."""
         if stream_id == 0 or stream_id > self.last_stream_id or stream_id % 2 == 0:
             raise Http2Error(
                 ErrorCode.PROTOCOL_ERROR, f"a frame of stream {stream_id}, which is idle"
@@ -340,7 +340,7 @@ class Http2Server:
         return self._streams.get(stream_id)
 
     def _reset_by(self, stream_id: int, code: ErrorCode) -> Event | None:
-        """Reset a stream because of what came; tells the owner, if it knows the stream."""
+        """Reset a stream because of the peer's error; returns an event if the owner knows the stream."""
         unsent = self.sending.reset(stream_id, code)
         return None if unsent is None else Gone(stream_id, unsent)
 
@@ -441,13 +441,13 @@ class Http2Server:
     # ------------------------------------------------------------ what goes
 
     def take(self) -> list[Buffer]:
-        """What is to be written now."""
+        """Return what is to be written now."""
         sending = self.sending
         out, sending.out = sending.out, []
         return out
 
     def leave(self) -> None:
-        """Say goodbye: streams go on, new ones are refused."""
+        """Say goodbye: streams continue, new ones are refused."""
         self._leaving = True
         self.sending.out.append(goaway(self.last_stream_id, ErrorCode.NO_ERROR, "the broker stops"))
 
@@ -456,7 +456,7 @@ _FrameHandler = Callable[[Http2Server, int, int, bytes], Event | None]
 
 
 def _length(text: bytes) -> int:
-    """Of a content-length. Raises: StreamError."""
+    """Parse a content-length. Raises: StreamError."""
     if not text.isdigit() or len(text) > 12:
         raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is no number")
     return int(text)

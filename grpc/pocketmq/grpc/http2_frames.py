@@ -1,4 +1,4 @@
-"""Frames of HTTP/2, and what a request's headers must be. Source: RFC 9113.
+"""HTTP/2 frames, and the rules for a request's headers. Source: RFC 9113.
 
 offset  size  frame (big-endian)
      0     3  length of the payload
@@ -69,7 +69,7 @@ class ErrorCode(IntEnum):
 
 
 class Http2Error(Exception):
-    """The peer broke the protocol, and its connection is at an end; the goodbye is among the output."""
+    """The peer broke the protocol, and its connection ends; the GOAWAY is in the output."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -77,7 +77,7 @@ class Http2Error(Exception):
 
 
 class StreamError(Exception):
-    """The peer broke the protocol on one stream, which is reset; the others go on."""
+    """The peer broke the protocol on one stream, which is reset; the others continue."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -85,7 +85,7 @@ class StreamError(Exception):
 
 
 def head(size: int, kind: int, flags: int, stream_id: int) -> bytes:
-    """The first nine bytes of a frame.
+    """Encode the first nine bytes of a frame.
 
     >>> head(4, Kind.WINDOW_UPDATE, 0, 1).hex()
     '000004080000000001'
@@ -112,7 +112,7 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:
-    """Raises: Http2Error."""
+    """Remove the padding. Raises: Http2Error."""
     if not flags & _PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
@@ -137,7 +137,7 @@ _GOOD_MAX = 64
 
 
 def check_request(headers: list[Header]) -> dict[bytes, bytes]:
-    """The headers of a request by name, the last of a name. Raises: StreamError for what is malformed."""
+    """Return the headers of a request by name, the last of equal names. Raises: StreamError if malformed."""
     found = dict(headers)
     names = tuple(found)
     is_plain = len(found) == len(headers) and found.get(b"te", b"trailers") == b"trailers"
@@ -151,7 +151,7 @@ def check_request(headers: list[Header]) -> dict[bytes, bytes]:
 
 
 def _checked(headers: list[Header]) -> dict[bytes, bytes]:
-    """The same, one after the other."""
+    """Do the same, one by one."""
     found: dict[bytes, bytes] = {}
     plain = False
     for name, value in headers:
@@ -171,7 +171,7 @@ def _checked(headers: list[Header]) -> dict[bytes, bytes]:
 
 
 def check_trailers(headers: list[Header]) -> None:
-    """Raises: StreamError."""
+    """Check trailers. Raises: StreamError."""
     for name, _ in headers:
         if name[:1] == b":" or name != name.lower():
             raise _malformed(name)

@@ -1,8 +1,8 @@
-"""Sending: the answers of one HTTP/2 connection, as far as the peer's windows let them go.
+"""Sending: the answers of one HTTP/2 connection, within the peer's windows.
 
 1. What does not fit waits in its stream, in order; streams that wait for the connection's window take turns,
    a frame each.
-2. A stream is known from its headers until both sides are done with it.
+2. A stream exists from its headers until both sides have finished it.
 Owner: Http2Server.
 """
 
@@ -28,8 +28,9 @@ _ANSWER_KIND, _TRAILER_KIND = Kind.HEADERS << 8 | _ANSWER_FLAGS, Kind.HEADERS <<
 
 
 class Stream:
-    """window: what we may send; room: what the peer may send. ending: the trailers, when all is queued.
-    unsent: bytes in the queue. content_left: of the content-length, None without one."""
+    """window: what we may send; room: what the peer may send. ending: the trailers, once everything is
+    queued. unsent: bytes in the queue. content_left: of the content-length, None without one.
+    """
 
     __slots__ = (
         "content_left",
@@ -55,8 +56,9 @@ class Stream:
 
 
 class Sending:
-    """Attributes: streams (those that are open), out (what is to be written), unsent (bytes that wait in all
-    streams), sent_frames (frames of data so far)."""
+    """Attributes: streams (the open ones), out (what is to be written), unsent (bytes waiting in all
+    streams), sent_frames (data frames so far).
+    """
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
@@ -71,19 +73,19 @@ class Sending:
     # ------------------------------------------------------------ streams
 
     def open(self, stream_id: int, room: int) -> Stream:
-        """A new stream."""
+        """Add a stream."""
         stream = self.streams[stream_id] = Stream(stream_id, self._stream_window, room)
         return stream
 
     def drop(self, stream: Stream) -> int:
-        """Forget a stream. Returns: bytes that were not sent."""
+        """Remove a stream. Returns: the number of unsent bytes."""
         del self.streams[stream.stream_id]
         self._waiting.pop(stream, None)
         self.unsent -= stream.unsent
         return stream.unsent
 
     def reset(self, stream_id: int, code: ErrorCode) -> int | None:
-        """End a stream. Returns: bytes that were not sent; None when it was over already."""
+        """Reset a stream. Returns: the number of unsent bytes; None if it was closed already."""
         self.out.append(rst_stream(stream_id, code))
         stream = self.streams.get(stream_id)
         return None if stream is None else self.drop(stream)
@@ -91,7 +93,7 @@ class Sending:
     # ------------------------------------------------------------ windows
 
     def open_window(self, increment: int) -> None:
-        """The connection's window is larger. Raises: Http2Error."""
+        """Enlarge the connection's window. Raises: Http2Error."""
         if not increment:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window update of nothing")
         self._window += increment
@@ -103,7 +105,7 @@ class Sending:
             self._pump(stream, frames_max=1)
 
     def open_window_of(self, stream: Stream, increment: int) -> ErrorCode | None:
-        """A stream's window is larger. Returns: why the stream is to be reset."""
+        """Enlarge a stream's window. Returns: why the stream must be reset, if so."""
         stream.window += increment
         if not increment:
             return ErrorCode.PROTOCOL_ERROR
@@ -114,7 +116,7 @@ class Sending:
         return None
 
     def set_stream_window(self, size: int) -> None:
-        """Every stream's window begins with that, those of now too. Raises: Http2Error."""
+        """Set the initial window of every stream, including open ones. Raises: Http2Error."""
         if size > WINDOW_MAX:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
         change, self._stream_window = size - self._stream_window, size
@@ -128,7 +130,7 @@ class Sending:
     # ------------------------------------------------------------ answers
 
     def respond(self, stream_id: int, block: bytes) -> None:
-        """Send the headers of an answer; a stream that is gone swallows this and what follows."""
+        """Send the headers of an answer; on a closed stream this and what follows is dropped."""
         if stream_id in self.streams:
             self.out.append(head(len(block), Kind.HEADERS, _ANSWER_FLAGS, stream_id) + block)
 
@@ -145,7 +147,7 @@ class Sending:
         self._pump(stream)
 
     def finish(self, stream_id: int, block: bytes) -> None:
-        """Send the trailers, and the stream is over."""
+        """Send the trailers, which end the stream."""
         stream = self.streams.get(stream_id)
         if stream is None or stream.ending is not None:
             return
@@ -154,7 +156,7 @@ class Sending:
             self._finish(stream)
 
     def answer(self, stream_id: int, headers: bytes, data: bytes, trailers: bytes) -> None:
-        """The three in one: what nearly all calls need."""
+        """Do all three at once, as nearly all calls need."""
         stream, size = self.streams.get(stream_id), len(data)
         if stream is None:
             return
@@ -188,7 +190,7 @@ class Sending:
         self.drop(stream)
 
     def _pump(self, stream: Stream, frames_max: int = 1 << 30) -> None:
-        """Send what the windows let through; frames_max: before other streams get their turn."""
+        """Send what the windows allow; frames_max: before other streams get their turn."""
         queue = stream.queue or deque()
         while queue and frames_max:
             size = min(stream.window, self._window, FRAME_SIZE_MAX, stream.unsent)
@@ -209,7 +211,7 @@ class Sending:
             self._finish(stream)
 
     def _cut(self, queue: "deque[Buffer]", size: int) -> None:
-        """Move so many bytes from a queue to the output."""
+        """Move `size` bytes from a queue to the output."""
         while size:
             data = queue.popleft()
             if len(data) > size:

@@ -1,7 +1,7 @@
 """HPACK's Huffman code. Source: RFC 7541, appendix B.
 
 The code is canonical: shorter codes come first, and among codes of one length the smaller symbol. So the
-lengths say everything. Padding is up to seven bits of the end mark (all ones).
+lengths define it. Padding is up to seven bits of the end mark (all ones).
 """
 
 from functools import cache
@@ -25,7 +25,7 @@ _Step = tuple[int, bytes] | None
 
 
 def decode(data: bytes) -> bytes:
-    """Raises: ValueError for a text that breaks off or has a wrong padding.
+    """Decode a text. Raises: ValueError if it breaks off or has a wrong padding.
 
     >>> decode(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff"))
     b'www.example.com'
@@ -52,7 +52,7 @@ _pairs: dict[int, tuple[int, bytes]] = {}
 
 
 def _both(at: int) -> tuple[int, bytes]:
-    """Raises: ValueError."""
+    """Return the step for a whole byte. Raises: ValueError."""
     steps, _ = _machine()
     first = steps[at >> 4]
     second = None if first is None else steps[first[0] << 4 | at & 15]
@@ -63,7 +63,7 @@ def _both(at: int) -> tuple[int, bytes]:
 
 @cache
 def _machine() -> tuple[list[_Step], frozenset[int]]:
-    """Steps by state * 16 + four bits, and the states in which a text may end."""
+    """Return the steps by state * 16 + four bits, and the states in which a text may end."""
     children, symbols = _tree()
     inner = [node for node in range(len(children)) if node not in symbols]
     number = {node: at for at, node in enumerate(inner)}
@@ -97,7 +97,7 @@ def _walk(
 
 
 def _tree() -> tuple[list[list[int]], dict[int, int]]:
-    """The children of each node, the root first, and the symbols of the leaves."""
+    """Return the children of each node, the root first, and the symbols of the leaves."""
     children: list[list[int]] = [[0, 0]]
     symbols: dict[int, int] = {}
     code, length = 0, 0

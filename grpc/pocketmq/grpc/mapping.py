@@ -1,4 +1,4 @@
-"""What is stored of messages that are sent, and the names that both ways share.
+"""Converts stored records to messages of the protocol, and sent messages to what is stored.
 
 The texts of properties are RocketMQ's, so that classic clients and gRPC ones share topics. Source: the
 proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
@@ -37,7 +37,7 @@ RESERVED = frozenset(_RESERVED.split())
 
 
 class Stored(NamedTuple):
-    """What a message is stored with; group: decides its queue when there is one."""
+    """How a message is stored; group: decides its queue, if there is one."""
 
     properties: str
     sys_flag: int
@@ -48,7 +48,7 @@ class Stored(NamedTuple):
 
 
 def type_of(properties: Mapping[str, str]) -> MessageType:
-    """What kind of message it is, by what it is stored with.
+    """Return the type of a message, by its stored properties.
 
     >>> type_of({"__SHARDINGKEY": "a"}).name, type_of({}).name
     ('FIFO', 'NORMAL')
@@ -67,7 +67,7 @@ def type_of(properties: Mapping[str, str]) -> MessageType:
 
 
 def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
-    """What is stored of a message that is sent. Raises: Failed, in the order of the proxy's checks."""
+    """Return how a sent message is stored. Raises: Failed, in the order of the proxy's checks."""
     system = message.system_properties
     user = message.user_properties
     size = len(message.body)
@@ -136,7 +136,7 @@ def _has_control(text: str) -> bool:
 
 
 def _check_size(properties: dict[str, str]) -> None:
-    """Of tag, keys and properties. Raises: Failed."""
+    """Check the size of tag, keys and properties. Raises: Failed."""
     size = len("".join([*properties, *properties.values()]).encode())
     if size > PROPERTIES_SIZE_MAX:
         raise Failed(

@@ -1,6 +1,6 @@
-"""Message classes from the table of schema.py, made by the protobuf runtime when this is imported.
+"""Message classes from the table of schema.py, created by the protobuf runtime on import.
 
-No generated files: none to keep in step with a version of the runtime, and the protocol stays readable.
+No generated files: none to keep in step with the runtime's version, and the protocol stays readable.
 """
 
 import re
@@ -33,7 +33,7 @@ WELL_KNOWN = {
 
 
 def file_descriptor(schema: Schema) -> descriptor_pb2.FileDescriptorProto:
-    """A schema as protobuf's own description of a file."""
+    """Return a schema as protobuf's own description of a file."""
     file = descriptor_pb2.FileDescriptorProto(
         name=schema.file, package=schema.package, syntax="proto3"
     )
@@ -96,7 +96,7 @@ def _add_map(
     message: descriptor_pb2.DescriptorProto,
     field: descriptor_pb2.FieldDescriptorProto,
 ) -> None:
-    """Texts by texts."""
+    """Add a map of texts by texts."""
     name = "".join(word.title() for word in field.name.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
@@ -109,7 +109,7 @@ def _add_map(
 
 
 def make(*schemas: Schema) -> dict[str, Any]:
-    """The classes of these schemas by name."""
+    """Return the classes of these schemas by name."""
     pool = descriptor_pool.DescriptorPool()
     for known in WELL_KNOWN.values():
         pool.AddSerializedFile(known.serialized_pb)

@@ -1,9 +1,9 @@
-"""Neighbours: the queues of a topic that other brokers of the site have, each with that broker's own front.
+"""Neighbours: a topic's queues at other brokers of the cluster, each with that broker's own front.
 
-A client that gets them in a route connects to each front by itself. A broker without such a port, one of
-Apache's for example, is left out. Where the fronts are, the name servers know (broker.announcements): each
-front tells them again and again, with another number each time. One whose number stays the same was killed;
-who notices takes its entry away.
+A client that gets them in a route connects to each front itself. A broker without such a port, e.g. one of
+Apache's, is left out. The name servers know the fronts' addresses (broker.announcements): each front
+announces itself repeatedly, with a new number each time. If the number stays the same, the front was killed;
+whoever notices removes its entry.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Elsewhere(NamedTuple):
 
 
 class Neighbours:
-    """Of the broker of this name."""
+    """The neighbours of the broker of this name."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Neighbours:
         self._asked_ms: int | None = None
 
     async def of(self, topic: str) -> list[Elsewhere]:
-        """In the order of the brokers' names."""
+        """Return them in the order of the brokers' names."""
         fronts = await self._known_fronts()
         if not fronts.keys() - {self._broker_name}:
             return []

@@ -1,6 +1,6 @@
-"""Where groups go on, and where queues begin and end: UpdateOffset, GetOffset, QueryOffset.
+"""Offsets of groups, and the ends of queues: UpdateOffset, GetOffset, QueryOffset.
 
-Ours: the proxy 5.5.0 does not serve them. SyncLiteSubscription is answered with why it is not served.
+Ours: the proxy 5.5.0 does not serve them. SyncLiteSubscription is answered with the reason why it is not.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class Offsets:
         }
 
     def _queue(self, queue: Any) -> tuple[str, int]:
-        """Raises: Failed."""
+        """Return topic and queue id. Raises: Failed."""
         topic = self._desk.known_topic(self._desk.topic_of(queue.topic))
         if not 0 <= queue.id < topic.read_queues:
             raise Failed(

@@ -1,7 +1,7 @@
-"""PullMessage: reading a queue from an offset on, without a claim to what is read.
+"""PullMessage: reads a queue from an offset on, without claiming the messages.
 
-Ours: the proxy 5.5.0 does not serve it. An answer is one status, then messages, then where to go on; with
-ILLEGAL_OFFSET, MESSAGE_NOT_FOUND and OK alike. It waits as a receive does.
+Ours: the proxy 5.5.0 does not serve it. An answer is one status, then messages, then the next offset; the
+same for ILLEGAL_OFFSET, MESSAGE_NOT_FOUND and OK. It waits like a receive.
 """
 
 from functools import partial
@@ -41,7 +41,7 @@ class Pulls:
         return {f"/{SERVICE}/PullMessage".encode(): Method(self.pull)}
 
     def pull(self, call: Call, data: bytes | None) -> None:
-        """Raises: GrpcError."""
+        """Answer a pull. Raises: GrpcError."""
         request = parsed(classes["PullMessageRequest"], data or b"")
         desk = self._desk
         try:
@@ -56,7 +56,7 @@ class Pulls:
             self._answer(call, self._framed(status=failed.status))
 
     def _ask(self, request: Any) -> PullMessageHeader:
-        """Raises: Failed."""
+        """Return the request as the act's. Raises: Failed."""
         desk = self._desk
         topic, by = desk.topic_of(request.message_queue.topic), request.filter_expression
         desk.known_topic(topic)
@@ -82,7 +82,7 @@ class Pulls:
         )
 
     def _pull(self, ask: PullMessageHeader, client: GrpcClient, call: Call, *, first: bool) -> None:
-        """Raises: Refused."""
+        """Pull, or hold the pull. Raises: Refused."""
         acts = self._desk.acts.pull
         found = acts.pull(ask, client, first=first)
         if isinstance(found, Waits):
@@ -91,7 +91,7 @@ class Pulls:
             self._found(ask, found, call)
 
     def _again(self, ask: PullMessageHeader, client: GrpcClient, call: Call) -> None:
-        """It has waited long enough, or there is something."""
+        """Retry a pull that has waited long enough, or for which there is something."""
         if call.gone:
             return
         try:

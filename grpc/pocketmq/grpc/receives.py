@@ -1,9 +1,9 @@
-"""ReceiveMessage and what follows: ack, other invisible time, dead letter. Source: ReceiveMessageActivity,
-AckMessageActivity, ChangeInvisibleDurationActivity, RocketMQ 5.5.0.
+"""ReceiveMessage and what follows: ack, changed invisible time, dead letter. Source:
+ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, RocketMQ 5.5.0.
 
 1. Receiving is a pop: of all queues of the topic, whatever queue the client names.
-2. A receive that finds nothing waits without a task; when its client goes, it waits no more.
-3. What could not be sent to a client that went comes again at once, and no attempt was made of it.
+2. A receive that finds nothing waits without a task; it ends with its client.
+3. What could not be sent to a lost client is redelivered at once, without counting an attempt.
 4. An answer is one status, then messages, then the time of delivery.
 """
 
@@ -63,7 +63,7 @@ class Receives:
     # ------------------------------------------------------------ receive
 
     def receive(self, call: Call, data: bytes | None) -> None:
-        """Raises: GrpcError."""
+        """Answer a receive. Raises: GrpcError."""
         request = parsed(classes["ReceiveMessageRequest"], data or b"")
         try:
             self._desk.check_role()
@@ -76,7 +76,7 @@ class Receives:
             self._answer_nothing(call, failed.status)
 
     def _ask(self, request: Any, client: GrpcClient, call: Call) -> PopMessageHeader:
-        """Raises: Failed, Refused."""
+        """Return the request as the act's. Raises: Failed, Refused."""
         desk = self._desk
         topic = desk.topic_of(request.message_queue.topic)
         group = desk.group_of(request.group)
@@ -122,7 +122,7 @@ class Receives:
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
     def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
-        """Raises: Refused."""
+        """Pop, or hold the pop. Raises: Refused."""
         acts = self._desk.acts.pop
         again = partial(self._again, ask, client, call, renew=renew)
         found = acts.pop(ask, client, again)
@@ -140,7 +140,7 @@ class Receives:
         self._answer(ask, found, client, call, renew=renew)
 
     def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
-        """A receive is done waiting, or somebody was quicker."""
+        """Retry a receive that is done waiting; somebody may have been quicker."""
         if call.gone:
             return
         try:
@@ -167,7 +167,7 @@ class Receives:
         *,
         renew: bool,
     ) -> None:
-        """Invariants 3 and 4. renew: the client keeps the messages for as long as it lives."""
+        """Apply invariants 3 and 4. renew: the client keeps the messages while it is connected."""
         group, topic = ask.consumer_group, ask.topic
         parts: list[Buffer] = [_FOUND]
         sent: list[tuple[int, Handle]] = []
@@ -196,7 +196,7 @@ class Receives:
     def _delivered(
         self, ask: PopMessageHeader, found: Popped
     ) -> Iterator[tuple[Record, Handle, int]]:
-        """Each record with its handle and the number of this attempt."""
+        """Yield each record with its handle and the number of this attempt."""
         times = dict(_times(found.order_info)) if ask.order else None
         shared = {
             queue_id: words_of(
@@ -230,7 +230,7 @@ class Receives:
     def _give_back(
         self, group: str, topic: str, handles: Iterable[Handle], client: GrpcClient
     ) -> None:
-        """Invariant 3."""
+        """Apply invariant 3."""
         for handle in handles:
             out = handle.out(group, topic)
             with contextlib.suppress(Refused):
@@ -271,7 +271,7 @@ class Receives:
     def _ack(
         self, group: str, topic: str, words: str, offsets: Iterable[int], client: GrpcClient
     ) -> tuple[set[int], int | None]:
-        """Raises: Failed."""
+        """Acknowledge a message. Raises: Failed, Refused."""
         out = handed_out(group, topic, words)
         try:
             return self._desk.acts.receipts.done(out.queue, out.receipt, offsets, client)
@@ -357,14 +357,14 @@ def _illegal_time(ms: int, low_ms: int) -> Failed:
 
 
 def _starts(infos: list[str]) -> Iterator[tuple[tuple[str, int], int]]:
-    """(retry flag, queue) and the start offset of a check point, from `0 2 17`."""
+    """Yield (retry flag, queue) and the start offset of a check point, from `0 2 17`."""
     for info in infos:
         flag, queue_id, offset = info.split(" ")
         yield (flag, int(queue_id)), int(offset)
 
 
 def _times(infos: list[str]) -> Iterator[tuple[tuple[int, int], int]]:
-    """(queue, offset) and how often it was handed out before, from `0 qo2%17 1`."""
+    """Yield (queue, offset) and how often it was delivered before, from `0 qo2%17 1`."""
     for info in infos:
         _, place, count = info.split(" ")
         if place.startswith("qo"):

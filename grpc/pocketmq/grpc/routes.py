@@ -1,4 +1,4 @@
-"""Where topics are: QueryRoute, QueryAssignment. Source: RouteActivity, RocketMQ 5.5.0."""
+"""Routes of topics: QueryRoute, QueryAssignment. Source: RouteActivity, RocketMQ 5.5.0."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _ALL_QUEUES = -1
 
 
 def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
-    """What may be sent to a topic, by its attribute; without one, plain messages."""
+    """Return the message types that a topic accepts, by its attribute; without one, plain messages."""
     word = topic.attributes.get(MESSAGE_TYPE, "NORMAL").upper()
     if word == "MIXED":
         return _MIXED
@@ -83,7 +83,7 @@ class Routes:
     async def _everywhere(
         self, name: str, endpoints: Any
     ) -> list[tuple[Any, TopicConfig | Elsewhere]]:
-        """A topic at each broker that has it, with the Broker of the answer. Raises: Failed."""
+        """Return a topic at each broker that has it, with the Broker of the answer. Raises: Failed."""
         desk = self._desk
         others = await desk.place.neighbours.of(name)
         found: list[tuple[Any, TopicConfig | Elsewhere]] = []
@@ -96,7 +96,9 @@ class Routes:
         return found + [(_broker(each.broker, each.host, each.port), each) for each in others]
 
     def _types(self, name: str) -> tuple[MessageType, ...]:
-        """What may be sent to a topic; what only others have, they judge."""
+        """Return the message types that a topic accepts; only its own brokers know that of a
+        foreign topic.
+        """
         topic = self._desk.parts.tables.topics.get(name)
         return _MIXED if topic is None else accepted_types(topic)
 

@@ -3,7 +3,7 @@
     Name: field, field, ...         a field is `number name type`, and then
         ?  it may be absent         *  repeated        |word  one of those with the same word
 
-messages.py makes classes of it. An enum's first value stands for 0; numbers that are left out are not used.
+messages.py turns it into classes. An enum's first value stands for 0; missing numbers are not used.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ PACKAGE = "apache.rocketmq.v2"
 
 
 class Code(IntEnum):
-    """What an answer's status says."""
+    """Status codes of answers."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000
@@ -288,7 +288,7 @@ TelemetryCommand: 1 status Status?, 2 settings Settings|command,
 
 
 class Rpc(NamedTuple):
-    """Whether the request and the answer are streams; their types where those are not named after it."""
+    """Whether the request and the answer are streams; their types if they are not named after it."""
 
     asks_stream: bool = False
     answers_stream: bool = False
@@ -297,7 +297,7 @@ class Rpc(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A file of the protocol: its package, the one service in it, and what that says."""
+    """A file of the protocol: its package, the one service in it, and its messages."""
 
     file: str
     package: str
@@ -308,7 +308,7 @@ class Schema(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The service's full name."""
+        """Return the service's full name."""
         return f"{self.package}.{self.service}"
 
 

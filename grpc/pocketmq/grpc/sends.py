@@ -1,10 +1,10 @@
 """SendMessage. Source: SendMessageActivity, RocketMQ 5.5.0.
 
-1. The server chooses the queue: by the message group, where there is one, so that a group's messages are in
-   order whichever client sends them; else in turn.
+1. The server chooses the queue: by the message group, if there is one, so that a group's messages are in
+   order whichever client sends them; else round robin.
 2. A message's type must be that of its topic (attribute message.type), unless that is MIXED.
-3. A single plain message to a known topic takes the short way, like those of classic clients; whatever else
-   is asked for, or goes wrong, takes the long one.
+3. A single plain message to a known topic takes the short path, like those of classic clients; everything
+   else, and every error, takes the long one.
 """
 
 from collections import Counter
@@ -85,7 +85,7 @@ class Sends:
         return None
 
     def _send_plain(self, message: Any, client: GrpcClient) -> bytes | None:
-        """The short way (invariant 3): the answer; None: nothing was done. Raises: Failed."""
+        """Send by the short path (invariant 3); None: nothing was done. Raises: Failed."""
         name = message.topic.name
         found = self._plain.get(name)
         desk = self._desk
@@ -115,7 +115,7 @@ class Sends:
         return sent(stored.message_id, put.queue_offset)
 
     def _remember(self, topic: TopicConfig) -> None:
-        """Let the next plain message to this topic take the short way."""
+        """Let the next plain message to this topic take the short path."""
         plain = self._desk.acts.send.plain_topic(topic)
         if plain is not None:
             checks = self._desk.config.type_check
@@ -123,7 +123,7 @@ class Sends:
             self._plain[topic.topic] = plain, tuple(accepted)
 
     def _check_type(self, topic: TopicConfig, stored: Stored) -> None:
-        """Invariant 2. Raises: Failed."""
+        """Check invariant 2. Raises: Failed."""
         if not self._desk.config.type_check:
             return
         accepted = accepted_types(topic)
@@ -143,7 +143,7 @@ class Sends:
         client: GrpcClient,
         call: Call,
     ) -> Any:
-        """Answers later, with None, where the disk is waited for."""
+        """Store messages; answers later, with None, if it must wait for the disk."""
         answer, late = SendMessageResponse(), SendMessageResponse()
         end: int | None = None
         for message, each in zip(request.messages, stored, strict=True):
@@ -164,7 +164,7 @@ class Sends:
     def _store_one(
         self, message: Any, stored: Stored, topic: TopicConfig, client: GrpcClient, entry: Any
     ) -> int | None:
-        """Store a message and say so. Returns: up to where the disk is waited for. Raises: Refused."""
+        """Store a message and fill its entry. Returns: the log position to flush first. Raises: Refused."""
         ask = SendMessageHeader(
             producer_group=topic.topic,
             topic=topic.topic,
@@ -195,7 +195,7 @@ class Sends:
         return put.end
 
     def _queue_id(self, topic: TopicConfig, stored: Stored) -> int:
-        """Invariant 1."""
+        """Apply invariant 1."""
         count = topic.write_queues
         if stored.group is not None:
             return jump_hash(string_hash(stored.group), count)
@@ -204,7 +204,7 @@ class Sends:
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """A bucket that changes for few keys when there is one bucket more: Guava's Hashing.consistentHash.
+    """Return a bucket that changes for few keys if one bucket is added: Guava's Hashing.consistentHash.
 
     Source: J. Lamping, E. Veach, A Fast, Minimal Memory, Consistent Hash Algorithm, 2014.
 

@@ -3,8 +3,8 @@
     async with GrpcServer(broker, config, tls=tls) as grpc:      # while the broker serves
         grpc.address
 
-Nothing of what serves them is imported before the first connection: a broker without such clients starts as
-fast and stays as small as before. The import runs in a thread, and the first connections wait for it.
+The front is not imported before the first connection: a broker without such clients starts as fast and stays
+as small as before. The import runs in a thread, and the first connections wait for it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ NAMESPACE = "POCKETMQ_GRPC"
 
 
 class GrpcServer:
-    """Attributes: address (`ip:port` that clients are told), port (where it listens), connections."""
+    """Attributes: address (`ip:port` advertised to clients), port (where it listens), connections."""
 
     address: str
     port: int
@@ -48,7 +48,7 @@ class GrpcServer:
         port_is_wish: bool = False,
         tls: ServerTls | None = None,
     ) -> None:
-        """broker: one that serves already. port_is_wish: when the port is in use, any free one will do."""
+        """broker: one that serves already. port_is_wish: if the port is in use, any free one is taken."""
         self._port_is_wish = port_is_wish
         self._broker = broker
         self._config = config
@@ -61,7 +61,7 @@ class GrpcServer:
         self.connections: set[GrpcConnection] = set()
 
     async def __aenter__(self) -> Self:
-        """Raises: OSError (address in use)."""
+        """Listen. Raises: OSError (address in use)."""
         settings = self._broker.config
         try:
             listener = await self._listen(self._config.port)
@@ -84,7 +84,7 @@ class GrpcServer:
         return self
 
     async def _listen(self, port: int) -> asyncio.Server:
-        """Raises: OSError."""
+        """Listen on a port. Raises: OSError."""
         host = self._broker.config.listen_address
         loop = asyncio.get_running_loop()
         return await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
@@ -119,13 +119,13 @@ class GrpcServer:
         return connection
 
     def load(self) -> "asyncio.Future[Any]":
-        """Import what serves; done when it is there."""
+        """Import the front; the future is done once it is imported."""
         if self._loading is None:
             self._loading = asyncio.get_running_loop().run_in_executor(None, _import)
         return self._loading
 
     def connection(self) -> "GrpcConnection":
-        """For a client that has waited for `load`."""
+        """Return a connection for a client that has waited for `load`."""
         if self._port is None:
             self._port = self._make()
         return self._connection(self._port)
@@ -156,7 +156,7 @@ class GrpcServer:
         )
 
     async def _announce(self) -> None:
-        """Let other brokers' fronts know of this one, again and again: name servers forget."""
+        """Announce this front to those of other brokers, repeatedly: name servers forget."""
         tell = self._broker.outward.announcements.announce
         name = self._broker.config.broker_name
         try:
@@ -172,7 +172,7 @@ class GrpcServer:
             self.scan()
 
     def scan(self) -> None:
-        """Look for clients and connections that are gone without a word, idle, or stuck."""
+        """Close connections and remove clients that are lost, idle, or stuck."""
         if self._front is None or self._port is None:
             return
         self._front.scan()
@@ -188,7 +188,7 @@ class GrpcServer:
 
 
 class _Opening(asyncio.Protocol):
-    """A connection that came before what serves it was imported."""
+    """A connection that was made before the front was imported."""
 
     def __init__(self, server: GrpcServer) -> None:
         self._server = server

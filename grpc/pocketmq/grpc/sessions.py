@@ -1,7 +1,7 @@
-"""Clients come, live and go: Telemetry, Heartbeat, NotifyClientTermination.
+"""Clients connect, stay and leave: Telemetry, Heartbeat, NotifyClientTermination.
 
-A client says in its settings what it consumes or produces, and gets them back with the server's part in
-them: how often to try again, how long to wait. Source: ClientActivity, GrpcClientSettingsManager, 5.5.0.
+A client's settings say what it consumes or produces; they are returned with the server's part added: how
+often to retry, how long to wait. Source: ClientActivity, GrpcClientSettingsManager, 5.5.0.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class Sessions:
     # ------------------------------------------------------------ telemetry
 
     def telemetry(self, call: Call, data: bytes | None) -> None:
-        """A client's word on its lasting call. Raises: GrpcError."""
+        """Handle a message on a client's Telemetry call. Raises: GrpcError."""
         if data is None:
             call.finish()
             return
@@ -88,7 +88,7 @@ class Sessions:
             ) from None
 
     def _settle(self, call: Call, settings: Any) -> None:
-        """Raises: Failed, Refused."""
+        """Apply a client's settings. Raises: Failed, Refused."""
         desk = self._desk
         client = desk.clients.of(call)
         if settings.HasField("publishing"):
@@ -132,7 +132,7 @@ class Sessions:
     def _subscription(
         self, client: GrpcClient, group: str, topic: str, expression: Any
     ) -> SubscriptionData:
-        """As classic clients have it; the version stays while it asks for the same. Raises: Failed."""
+        """Return it as classic clients have it; the version stays while it is unchanged. Raises: Failed."""
         kind = "SQL92" if expression.type == FilterType.SQL else "TAG"
         try:
             asked = build_subscription(
@@ -151,7 +151,7 @@ class Sessions:
         return asked
 
     def _beat(self, client: GrpcClient) -> None:
-        """Tell the broker's tables that it lives. Raises: Refused."""
+        """Send the broker a heartbeat for the client. Raises: Refused."""
         beat = Heartbeat(
             client.client_id,
             client.language,
@@ -163,7 +163,7 @@ class Sessions:
             pass
 
     def settled(self, settings: Any) -> Any:
-        """A client's settings with the server's part in them."""
+        """Return a client's settings with the server's part added."""
         answer = classes["Settings"]()
         answer.CopyFrom(settings)
         answer.metric.on = False
@@ -182,9 +182,9 @@ class Sessions:
         return answer
 
     def refresh(self) -> None:
-        """Groups may have been changed: members whose settings are others now are told them.
+        """Send changed settings to members whose groups were changed.
 
-        Ours: the proxy tells a client only when it asks, every five minutes.
+        Ours: the proxy sends them only when a client asks, every five minutes.
         """
         version = self._desk.parts.tables.groups.data_version
         if version == self._seen_version:
@@ -217,7 +217,7 @@ class Sessions:
         return None
 
     def came_by(self, client: GrpcClient, group: str, kind: int, topic: str, by: Any) -> None:
-        """A client of unknown settings receives: it is a member from now on. Raises: Failed, Refused."""
+        """Register a client without settings that receives as a member. Raises: Failed, Refused."""
         known = client.memberships.get(group)
         if known is not None and any(each.topic == topic for each in known.subscriptions):
             return
@@ -227,7 +227,9 @@ class Sessions:
         self._beat(client)
 
     def produces(self, client: GrpcClient, topic: str) -> None:
-        """A client sends half messages to a topic: it may be asked about them. Raises: Refused."""
+        """Note that a client sends half messages to a topic, so it can be asked about them. Raises:
+        Refused.
+        """
         if topic not in client.topics:
             client.topics.add(topic)
             self._beat(client)
@@ -238,7 +240,7 @@ class Sessions:
 
 
 def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: bytes) -> Any:
-    """The command that stands for a request of the broker; None: such clients have no use for it."""
+    """Return the command for a request of the broker; None: SDK clients have no use for it."""
     if code != RequestCode.CHECK_TRANSACTION_STATE:
         return None
     record = read_record(body, check_crc=False)
@@ -260,7 +262,7 @@ def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Mem
 
 
 def _retry(policy: Any, group: GroupConfig) -> None:
-    """A group's own policy, as 5.x tools store it, or RocketMQ's."""
+    """Return a group's own policy, as 5.x tools store it, or RocketMQ's."""
     stored = group.extra.get("groupRetryPolicy")
     if isinstance(stored, str):
         try:

@@ -1,8 +1,8 @@
 """EndTransaction and RecallMessage. Source: EndTransactionActivity, RecallMessageActivity, RocketMQ 5.5.0.
 
-A producer names a transaction by its topic and id. Ours: where its half message is, is kept until the
-transaction ends, and after a restart of the broker found by its key; the proxy forgets it after 30 s, and
-answers OK whatever the broker did.
+A producer names a transaction by its topic and id. Ours: the place of its half message is remembered until
+the transaction ends, and found by its key after a restart of the broker; the proxy forgets it after 30 s,
+and answers OK whatever the broker did.
 """
 
 from collections import OrderedDict
@@ -46,7 +46,7 @@ class Transactions:
         }
 
     def began(self, topic: str, transaction_id: str, sent: Sent) -> None:
-        """A half message is stored."""
+        """Remember a stored half message."""
         self._places[topic, transaction_id] = HalfPlace(topic, sent.queue_offset, sent.position)
         if len(self._places) > _KEPT_MAX:
             self._places.popitem(last=False)
@@ -71,7 +71,7 @@ class Transactions:
         return self._desk.when_kept(call, end, answer, answer_of())
 
     def _find(self, topic: str, name: str) -> HalfPlace:
-        """By the index of keys: the newest half message of that id. Raises: Failed."""
+        """Find the newest half message of that id by the key index. Raises: Failed."""
         now_ms = self._desk.parts.node.clock.now_ms()
         found = self._desk.parts.messages.store.query_by_key(
             TRANS_HALF_TOPIC, name, 64, 0, now_ms + 60_000
