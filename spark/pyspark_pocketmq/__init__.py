@@ -1,7 +1,7 @@
 """Lets Spark find format("pocketmq") without a register() call: it looks for modules named pyspark_*.
 
-If another broken pyspark_* module is installed, Spark finds none of them and says nothing: then
-`spark.dataSource.register(PocketMQDataSource)` or `pocketmq.spark.setup(spark)` is the sure way.
+If a broken pyspark_* module is installed, Spark silently finds none of them: then use
+`spark.dataSource.register(PocketMQDataSource)` or `pocketmq.spark.setup(spark)`.
 """
 
 from pocketmq.spark.source import PocketMQDataSource

@@ -1,9 +1,9 @@
-"""What a query over all our columns looks at: columns, and conditions that the index can answer.
+"""What a query over all our columns uses: columns, and conditions that the index can answer.
 
-1. A condition counts when every read of the messages in the query has it, in a filter with nothing but
+1. A condition counts if every read of the messages in the query has it, in a filter with nothing but
    projections between: a query may name the messages several times.
-2. Spark still applies every condition itself: what is found here may let through more rows, never fewer.
-3. A value is computed here when all of it are constants; the present time is none.
+2. Spark still applies every condition itself: the conditions found here may pass more rows, never fewer.
+3. A value is computed here if all of it is constant; the current time is not.
 """
 
 import re
@@ -73,20 +73,20 @@ class Analysed:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """In our order; at least one."""
+        """Return the used columns in our order; at least one."""
         names = {self._ours[number] for number in self._used if number in self._ours}
         return tuple(c for c in COLUMNS if c in names) or (_CHEAPEST,)
 
     @property
     def pushed(self) -> Pushed:
-        """What the index can answer (invariant 1)."""
+        """Return the conditions that the index can answer (invariant 1)."""
         pushed = Pushed()
         for one in set.intersection(*self._conditions) if self._conditions else ():
             pushed = narrow(pushed, one.kind, one.column, one.value) or pushed
         return pushed
 
     def _step(self, node: Any, filters: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-        """Notes what one node uses. Yields: the plans below it, with the filters that apply to their rows."""
+        """Note what one node uses. Yields: the plans below it, with the filters that apply to their rows."""
         name = node.nodeName()
         for below in _each(node.subqueries()):
             self._used |= set(_numbers(below.output()))
@@ -121,7 +121,7 @@ class Analysed:
 
 
 def _conjuncts(expression: Any) -> Iterator[Any]:
-    """a, b and c of `a AND b AND c`."""
+    """Yield a, b and c of `a AND b AND c`."""
     waiting = [expression]
     while waiting:
         one = waiting.pop()
@@ -132,7 +132,7 @@ def _conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def _condition(expression: Any, ours: dict[int, str]) -> _Condition | None:
-    """The condition, where it compares one of our columns with constants."""
+    """Return the condition if it compares one of our columns with constants."""
     kind = _kind(expression)
     if kind == "In":
         column = _column(expression.value(), ours)
@@ -149,7 +149,7 @@ def _condition(expression: Any, ours: dict[int, str]) -> _Condition | None:
 
 
 def _column(expression: Any, ours: dict[int, str]) -> str:
-    """The name of our column that an expression is; else nothing."""
+    """Return the name of our column that an expression is; else nothing."""
     name = (
         ours.get(expression.exprId().id(), "") if _kind(expression) == "AttributeReference" else ""
     )
@@ -157,7 +157,9 @@ def _column(expression: Any, ours: dict[int, str]) -> str:
 
 
 def _value(expression: Any, column: str) -> Any:
-    """A constant to compare a column with; None for anything else, and where Spark cannot tell it yet."""
+    """Return a constant to compare a column with; None for anything else, or if Spark does not
+    know it yet.
+    """
     leaves = _each(expression.collectLeaves())
     constant = (
         expression.foldable()
@@ -198,6 +200,6 @@ def _named(attributes: Any) -> list[tuple[int, str]]:
 
 
 def _each(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
+    """Yield the elements of a Scala sequence."""
     for number in range(sequence.size()):
         yield sequence.apply(number)

@@ -1,7 +1,7 @@
-"""A small blocking client for planners and tasks: one socket a broker, several requests in flight.
+"""A small blocking client for planners and tasks: one socket per broker, several requests in flight.
 
-Connections are made when first used and again after a failure. Requests that only read are repeated; a send
-is not (the sink decides). Routes come from the first name server that answers.
+Connections are opened on demand and again after a failure. Read-only requests are retried; a send is not (the
+sink decides). Routes come from the first name server that answers.
 """
 
 import itertools
@@ -55,7 +55,8 @@ _OPAQUES = itertools.count(1)
 class Access:
     """How to connect; primitives only, so that it travels to executors.
 
-    first_contact_ms: how long name servers are waited for that have never answered; None: as any other fault.
+    first_contact_ms: how long to wait for name servers that have never answered; None: as for any other
+    fault.
     """
 
     name_server: str
@@ -73,7 +74,8 @@ class Access:
 
     @classmethod
     def of(cls, options: Options, *, planning: bool = False) -> "Access":
-        """planning: by the driver, for whom a name server that never answered is mostly a wrong one.
+        """Read the options. planning: for the driver, where a name server that never answered is probably a
+        wrong one.
 
         Raises: IllegalArgument when only one of the two keys is given.
         """
@@ -108,7 +110,7 @@ class NeverAnswered(ConnectFailed):
 
 
 class Connection:
-    """One socket. Answers may come in any order; each is kept for the request that it belongs to."""
+    """One socket. Answers may arrive in any order; each is kept for its request."""
 
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
@@ -132,7 +134,7 @@ class Connection:
                 raise ConnectFailed(address, error) from error
 
     def request(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> int:
-        """Sends a request; returns what answer() wants. Raises: ConnectionLost."""
+        """Send a request; return the opaque for answer(). Raises: ConnectionLost."""
         ext = header.ext() if header is not None else {}
         command = RemotingCommand(code, ext, body, opaque=next(_OPAQUES))
         if self._access.access_key:
@@ -147,7 +149,7 @@ class Connection:
         return command.opaque
 
     def answer(self, opaque: int, what: str) -> RemotingCommand:
-        """Waits for the answer of a request. Raises: RequestTimeout, ConnectionLost."""
+        """Wait for the answer to a request. Raises: RequestTimeout, ConnectionLost."""
         end = time.monotonic() + self._access.timeout_ms / 1000
         while opaque not in self._answers:
             left = end - time.monotonic()
@@ -174,7 +176,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class BrokerQueue:
-    """A queue as a route names it. address: the master's, or that of the replica with the lowest id."""
+    """A queue as named by a route. address: the master's, or that of the replica with the lowest id."""
 
     topic: str
     broker_name: str
@@ -208,14 +210,14 @@ class BrokerClient:
         self._connections.clear()
 
     def connection(self, address: str) -> Connection:
-        """The connection to an address, made if needed."""
+        """Return the connection to an address, opening it if needed."""
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = Connection(address, self.access)
         return found
 
     def forget(self, address: str) -> None:
-        """Drops a connection that failed; the next call makes a new one."""
+        """Drop a failed connection; the next call opens a new one."""
         found = self._connections.pop(address, None)
         if found is not None:
             found.close()
@@ -223,7 +225,7 @@ class BrokerClient:
     def call(
         self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """One request that may be repeated. Raises: Refused for any code but SUCCESS, RemotingError."""
+        """Send one request that may be retried. Raises: Refused for any code but SUCCESS, RemotingError."""
         patience = self.patience()
         while True:
             try:
@@ -234,10 +236,9 @@ class BrokerClient:
                 patience.pause(error)
 
     def many(self, requests: Sequence[tuple[str, RequestCode, Header]]) -> list[RemotingCommand]:
-        """The answers to requests that may be repeated, in their order; whatever their codes are.
+        """Return the answers to requests that may be retried, in order, whatever their codes.
 
-        At each address up to _TOGETHER are under way at once. Raises: RemotingError, Refused (busy) when
-        patience ends.
+        Up to _TOGETHER are in flight per address. Raises: RemotingError, Refused (busy) when patience ends.
         """
         answers: dict[int, RemotingCommand] = {}
         patience = self.patience()
@@ -263,7 +264,7 @@ class BrokerClient:
     def _send_all(
         self, address: str, requests: Sequence[tuple[int, tuple[str, RequestCode, Header]]]
     ) -> dict[int, int] | RemotingError:
-        """Number -> what answer() wants, or why nothing was sent."""
+        """Return number -> opaque for answer(), or why nothing was sent."""
         try:
             connection = self.connection(address)
             return {n: connection.request(code, header) for n, (_, code, header) in requests}
@@ -274,7 +275,7 @@ class BrokerClient:
     def _collect_all(
         self, address: str, sent: dict[int, int] | RemotingError
     ) -> tuple[dict[int, RemotingCommand], Exception | None]:
-        """The answers that came, and what kept the others away."""
+        """Return the answers received, and what prevented the others."""
         got: dict[int, RemotingCommand] = {}
         if isinstance(sent, RemotingError):
             return got, sent
@@ -292,13 +293,13 @@ class BrokerClient:
         return got, busy
 
     def patience(self) -> Patience:
-        """For one call or one row of them: how long a fault is lived with."""
+        """Return how long one call, or one group of calls, tolerates a fault."""
         return Patience(self.access.retry_timeout_ms)
 
     def _ask(
         self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
     ) -> RemotingCommand:
-        """One try. Raises: as call() does."""
+        """Try once. Raises: as call() does."""
         try:
             connection = self.connection(address)
             answer = connection.answer(connection.request(code, header, body), code.name)
@@ -310,7 +311,7 @@ class BrokerClient:
         return answer
 
     def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
-        """A call to the first name server that answers. Raises: RemotingError of the last one, Refused."""
+        """Call the first name server that answers. Raises: RemotingError of the last one, Refused."""
         addresses = [a.strip() for a in self.access.name_server.split(";") if a.strip()]
         if not addresses:
             raise IllegalArgument('nameServer must be "host:port;host:port"')
@@ -339,19 +340,19 @@ class BrokerClient:
     # ---- routes
 
     def topics(self) -> list[str]:
-        """All topics that the name server knows."""
+        """Return all topics that the name server knows."""
         answer = self.name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
 
     def brokers(self) -> set[str]:
-        """Names of the brokers that are registered."""
+        """Return the names of the registered brokers."""
         answer = self.name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return set(fastjson.loads(answer.body).get("brokerAddrTable") or {})
 
     def queues(self, topic: str, perm: Perm) -> list[BrokerQueue]:
-        """The topic's queues that may be read or written; none when the topic does not exist.
+        """Return the topic's queues that may be read or written; none if the topic does not exist.
 
-        A broker that is stopped takes its topics along: while none is registered they are waited for.
+        A stopped broker's topics disappear with it: while no broker is registered, this waits for them.
         """
         patience = self.patience()
         while True:
@@ -368,7 +369,7 @@ class BrokerClient:
         return _queues_of(topic, answer, perm)
 
     def queues_of(self, topics: Sequence[str], perm: Perm) -> dict[str, list[BrokerQueue]]:
-        """queues() of many topics, asked for together."""
+        """Return queues() of many topics, queried together."""
         if not topics:
             return {}
         # Waits for the cluster if need be, and finds a name server that answers.
@@ -394,13 +395,13 @@ class BrokerClient:
         return GetMaxOffsetResponseHeader.parse(answer.ext).offset
 
     def search_offset(self, queue: BrokerQueue, ms: int) -> int:
-        """The broker's answer: near the time, not always the first at or behind it."""
+        """Return the broker's answer: near the time, not always the first at or after it."""
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
         answer = self.call(queue.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return SearchOffsetResponseHeader.parse(answer.ext).offset
 
     def group_offset(self, queue: BrokerQueue, group: str) -> int | None:
-        """The next offset that the group consumes; None when it has none."""
+        """Return the group's next offset; None if it has none."""
         header = QueryConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
             set_zero_if_not_found=False,
@@ -414,7 +415,7 @@ class BrokerClient:
         return QueryConsumerOffsetResponseHeader.parse(answer.ext).offset
 
     def commit_offset(self, queue: BrokerQueue, group: str, offset: int) -> None:
-        """Sets the group's next offset of one queue."""
+        """Set the group's next offset of one queue."""
         header = UpdateConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
@@ -422,7 +423,7 @@ class BrokerClient:
 
 
 def _queues_of(topic: str, answer: RemotingCommand, perm: Perm) -> list[BrokerQueue]:
-    """The queues of a route that may be read or written."""
+    """Return the queues of a route that may be read or written."""
     route: dict[str, Any] = fastjson.loads(answer.body)
     addresses = {
         b["brokerName"]: _master(b.get("brokerAddrs") or {}) for b in route.get("brokerDatas") or []

@@ -1,8 +1,7 @@
 """Pulls for bulk reading: several queues in flight on one socket, replies joined before they are decoded.
 
-A reply's body is stored records one behind the other, so the decoder of the files reads it. Decoding a reply
-alone would cost more than a loop over its 32 messages; joined to some MiB the cost per message is that of
-files.
+A reply's body is a sequence of stored records, so the files' decoder reads it. Decoding a single reply would
+cost more than a loop over its 32 messages; joined to some MiB, the cost per message is that of files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ class Range:
 
 @dataclass(frozen=True)
 class PullSettings:
-    """How to pull. group: whose name the pulls carry; expression and type: the broker's filter."""
+    """How to pull. group: the group named in the pulls; expression and type: the broker's filter."""
 
     group: str
     expression: str
@@ -48,7 +47,7 @@ class PullSettings:
 
 
 class _Cursor:
-    """Where a range stands, and the pull that is under way for it."""
+    """The position in a range, and its pull in flight."""
 
     def __init__(self, wanted: Range) -> None:
         self.wanted = wanted
@@ -61,7 +60,7 @@ class _Cursor:
 
 
 def pull_header(queue: BrokerQueue, offset: int, settings: PullSettings) -> PullMessageHeader:
-    """A pull that neither waits at the broker nor commits, and brings its own subscription."""
+    """Return a pull that neither waits at the broker nor commits, and carries its own subscription."""
     return PullMessageHeader(
         consumer_group=settings.group,
         topic=queue.topic,
@@ -84,7 +83,7 @@ def read_ranges(
     read: Read,
     loss: LossRule,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some ranges of one broker; each queue keeps its order.
+    """Yield the rows of some ranges of one broker; each queue keeps its order.
 
     Raises: DataLoss (see LossRule), Refused, RemotingError when retries are used up.
     """
@@ -110,7 +109,7 @@ def read_ranges(
 
 
 class _Pulls:
-    """The pulls under way; a fault of their connection is theirs together."""
+    """The pulls in flight; a fault of a connection concerns all of its pulls."""
 
     def __init__(self, client: BrokerClient, settings: PullSettings) -> None:
         self.active: list[_Cursor] = []
@@ -119,7 +118,7 @@ class _Pulls:
         self._patience = client.patience()
 
     def round(self) -> Iterator[tuple[_Cursor, RemotingCommand]]:
-        """Pulls once for every cursor, and gives the answers that came; the others pull again.
+        """Pull once for every cursor, and yield the answers received; the others pull again.
 
         Raises: RemotingError, Refused (busy) when patience ends.
         """
@@ -157,7 +156,7 @@ class _Pulls:
         return answer
 
     def _lost(self, address: str, error: RemotingError) -> None:
-        """All pulls of a connection are lost with it; they only read, so they are sent again."""
+        """Repeat all pulls of a lost connection, since they are read-only."""
         self._client.forget(address)
         for cursor in self.active:
             if cursor.wanted.queue.address == address:
@@ -168,7 +167,7 @@ class _Pulls:
 def _advance(
     cursor: _Cursor, answer: RemotingCommand, loss: LossRule
 ) -> bytes | bytearray | memoryview:
-    """Moves a cursor by an answer; returns the records in it.
+    """Advance a cursor by an answer; return the records in it.
 
     Source of the answers' meaning: wire.md 4 (FOUND, NO_NEW_MESSAGE, RETRY_IMMEDIATELY, OFFSET_MOVED).
     """
@@ -236,7 +235,7 @@ class _Decoder:
 def store_ms_at(
     client: BrokerClient, queue: BrokerQueue, offset: int, settings: PullSettings
 ) -> int | None:
-    """Store time of one message; None when it is not there."""
+    """Return the store time of one message; None if there is none."""
     header = pull_header(queue, offset, PullSettings(settings.group, "*", "TAG", 1))
     try:
         answer = client.call(queue.address, RequestCode.PULL_MESSAGE, header)
@@ -255,9 +254,9 @@ def first_at_time(
     ms: int,
     settings: PullSettings,
 ) -> int | None:
-    """The first offset in [low, high) stored at `ms` or later; None when all are older.
+    """Return the first offset in [low, high) stored at `ms` or later; None if all are older.
 
-    The broker's own answer is near (4.9: the nearest message); from there doubling steps and a binary
+    The broker's own answer is close (4.9: the nearest message); from there doubling steps and a binary
     search over single messages find the exact one.
     """
     end = high

@@ -1,4 +1,4 @@
-"""Batch reads of live brokers: bounds asked once in the driver, pulls in the tasks."""
+"""Batch reads of live brokers: bounds queried once in the driver, pulls in the tasks."""
 
 import logging
 import re
@@ -56,7 +56,7 @@ _log = logging.getLogger("pocketmq.spark")
 
 
 class _Asked:
-    """What brokers say of some queues, asked for all of them at once, when the first is wanted."""
+    """Brokers' answers about some queues, queried for all of them at once, when the first is needed."""
 
     def __init__(
         self, client: BrokerClient, queues: Sequence[BrokerQueue], settings: PullSettings
@@ -89,7 +89,9 @@ class _Asked:
         return self._minima[queue]
 
     def mean(self, queue: BrokerQueue) -> int:
-        """Bytes of a message, by one pull from each queue's middle; 1 KiB when nothing comes."""
+        """Return the mean size of a message, bytes, by one pull from each queue's middle; 1 KiB if nothing
+        comes.
+        """
         if not self._means:
             used = [q for q in self._queues if self.maxima[q] > self.minimum(q)]
             wanted = replace(self.settings, expression="*", expression_type="TAG")
@@ -121,7 +123,7 @@ class _Asked:
 
 
 class BrokerBounds:
-    """A queue's bounds as the broker told them when it was asked."""
+    """A queue's bounds as the broker reported them."""
 
     def __init__(self, asked: _Asked, queue: BrokerQueue) -> None:
         self.queue = queue
@@ -151,7 +153,7 @@ class BrokerPartition:
 
 
 def settings_of(options: Options) -> PullSettings:
-    """Raises: IllegalArgument."""
+    """Return how to pull. Raises: IllegalArgument."""
     if options.expression_type == "SQL92" and options.sub_expression.strip() in ("", "*"):
         raise IllegalArgument("expressionType=SQL92 needs option subExpression, such as a > 5")
     return PullSettings(
@@ -165,9 +167,9 @@ def settings_of(options: Options) -> PullSettings:
 def look_up(
     client: BrokerClient, topics: Topics, settings: PullSettings, *, must_exist: bool = True
 ) -> dict[QueueKey, BrokerBounds]:
-    """Bounds of all wanted queues.
+    """Return the bounds of all wanted queues.
 
-    must_exist: raises IllegalArgument for a named topic that is not there.
+    must_exist: raises IllegalArgument for a named topic that does not exist.
     """
     named = list(topics.named())
     names = named or [t for t in client.topics() if topics.has(t) and _is_users(t, topics)]
@@ -195,7 +197,7 @@ def _is_users(topic: str, topics: Topics) -> bool:
 def group_positions(
     client: BrokerClient, bounds: Mapping[QueueKey, BrokerBounds], group: str
 ) -> Offsets:
-    """Where a group stands; queues without an offset begin at their earliest."""
+    """Return a group's offsets; queues without one begin at their earliest."""
     offsets: Offsets = {}
     for key, one in bounds.items():
         offset = client.group_offset(one.queue, group)
@@ -211,9 +213,9 @@ def cut_ranges(
     sizes: Sizes,
     cores: int,
 ) -> list[InputPartition]:
-    """Ranges of queues, grouped to tasks of about partition_bytes, at least partitions_min of them.
+    """Group ranges of queues into tasks of about partition_bytes, at least partitions_min of them.
 
-    cores: as many tasks as that, where as many queues have data.
+    cores: that many tasks, if as many queues have data.
     """
     ranges: dict[str, list[tuple[Range, int]]] = {}
     total = 0
@@ -249,7 +251,7 @@ def cut_ranges(
 def read_broker(
     partition: BrokerPartition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task."""
+    """Yield the rows of one task."""
     loss = LossRule(options.fail_on_data_loss)
     read = Read(
         projection.decoded,
@@ -270,7 +272,7 @@ class BrokerReader(DataSourceReader):
     def __init__(
         self, options: Options, projection: Projection, cores: int, *, pushes: bool = False
     ) -> None:
-        """cores: tasks that can run at once. pushes: whether filters of the query are taken."""
+        """cores: tasks that can run at once. pushes: whether filters of the query are accepted."""
         self.options = options
         self.pushes = pushes
         self.projection = projection
@@ -286,7 +288,7 @@ class BrokerReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:
-        """Spark's name; see pushdown.Pushable for why it is no method."""
+        """Spark's name; see pushdown.Pushable for why this is not a method."""
         return Pushable(self._accept)
 
     def _accept(self, filters: list[Any]) -> list[Any]:
@@ -343,7 +345,7 @@ class BrokerReader(DataSourceReader):
 def check_known(
     bounds: Mapping[QueueKey, Any], wanted: Positions, option: str, loss: LossRule
 ) -> None:
-    """Offsets that name a queue which is not there are a loss."""
+    """Record a loss for offsets that name a missing queue."""
     for key, offset in each(wanted.offsets or {}):
         if key not in bounds and offset >= 0:
             loss.lost(

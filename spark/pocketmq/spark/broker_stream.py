@@ -1,4 +1,4 @@
-"""readStream over live brokers; routes are asked anew for each batch, so new queues and brokers join."""
+"""readStream over live brokers; routes are queried for each batch, so new queues and brokers join."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ class BrokerStream(OffsetStream):
         return self._bounds
 
     def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
-        """While a broker is stopped the name server does not know its queues."""
+        """Return True if queues may come back: the name server does not know those of a stopped broker."""
         away = {k.broker_name for k in gone} - self._client.brokers()
         if not away:
             return False
@@ -101,7 +101,7 @@ class BrokerStream(OffsetStream):
 
 
 def commit_group(client: BrokerClient, group: str, offsets: Offsets) -> None:
-    """Sets a group's offsets in all queues that still exist."""
+    """Set a group's offsets in all queues that still exist."""
     queues = {
         QueueKey(q.topic, q.broker_name, q.queue_id): q
         for topic in offsets
@@ -116,5 +116,5 @@ _BrokerStream = with_latest_offset(BrokerStream)
 
 
 def make_broker_stream(options: Options, projection: Projection, cores: int) -> OffsetStream:
-    """The reader for the PySpark that runs."""
+    """Return the reader for the running PySpark."""
     return _BrokerStream(options, projection, cores)  # type: ignore[arg-type, call-arg]

@@ -20,7 +20,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def members() -> dict[str, bytes]:
-    """Path in the zip -> content."""
+    """Return path in the zip -> content."""
     found: dict[str, bytes] = {}
     for package in ("remoting", "files", "bulk", "spark"):
         for source in sorted(_modules(package), key=lambda s: s.name):
@@ -41,7 +41,7 @@ def _belongs(package: str, name: str) -> bool:
 
 
 def write_bundle(path: Path) -> list[str]:
-    """Writes the zip, the same bytes for the same sources. Returns: the paths in it."""
+    """Write the zip, the same bytes for the same sources. Returns: the paths in it."""
     content = members()
     folders = {
         f"{'/'.join(p.split('/')[:n])}/" for p in content for n in range(1, p.count("/") + 1)

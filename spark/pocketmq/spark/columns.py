@@ -1,4 +1,4 @@
-"""Columns as Spark sees them: the standard ones, and the face of a Kafka source (`columns=kafka`)."""
+"""Columns as Spark sees them: the standard ones, and those of a Kafka source (`columns=kafka`)."""
 
 import json
 import logging
@@ -72,7 +72,7 @@ _ARROW_KAFKA: dict[str, pa.DataType] = {
 
 
 def schema_of(columns: str) -> StructType:
-    """The schema for option `columns`. Raises: IllegalArgument."""
+    """Return the schema for option `columns`. Raises: IllegalArgument."""
     if columns.strip().lower() == "kafka":
         return StructType([StructField(n, t) for n, t in _KAFKA_TYPES.items()])
     names = bulk_schema.resolve(columns or None)
@@ -83,14 +83,14 @@ def schema_of(columns: str) -> StructType:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a catalog's table, which holds the options that it was created with."""
+    """Return the schema of a catalog's table, with the options that it was created with."""
     first, *rest = schema.fields
     metadata = first.metadata | {_OPTIONS: json.dumps(dict(options), sort_keys=True)}
     return StructType([StructField(first.name, first.dataType, True, metadata), *rest])
 
 
 def options_in(schema: StructType) -> dict[str, str]:
-    """What with_options() put there; nothing for any other schema."""
+    """Return what with_options() stored; nothing for any other schema."""
     for field in schema.fields:
         if _OPTIONS in field.metadata:
             found: dict[str, str] = json.loads(field.metadata[_OPTIONS])
@@ -100,7 +100,7 @@ def options_in(schema: StructType) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Projection:
-    """From a schema that Spark asks for to the columns that are decoded, and back.
+    """Maps a schema that Spark requests to the columns to decode, and back.
 
     wanted: names in the schema's order; decoded: bulk columns, each once.
     """
@@ -110,7 +110,7 @@ class Projection:
     decoded: tuple[str, ...]
 
     def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the decoded columns as Spark wants it."""
+        """Return a batch of the decoded columns in the requested form."""
         if not self.kafka:
             return batch
         arrays = [self._kafka(name, batch) for name in self.wanted]
@@ -133,7 +133,7 @@ class Projection:
 
 
 def say_decoded(projection: Projection, columns: str) -> None:
-    """Says in the log what is decoded, and how it can be less. columns: the option."""
+    """Log what is decoded, and how to reduce it. columns: the option."""
     if not columns and projection.wanted == bulk_schema.STANDARD:
         _log.info(
             "decoded columns=%d, whatever the query looks at: name them with option columns, or let "
@@ -143,7 +143,7 @@ def say_decoded(projection: Projection, columns: str) -> None:
 
 
 def projection_of(schema: StructType, columns: str) -> Projection:
-    """What a reader has to decode for `schema` (the source's own, or a user's subset in any order).
+    """Return what to decode for `schema` (the source's own, or a user's subset in any order).
 
     Raises: IllegalArgument for a name or a type that does not exist.
     """

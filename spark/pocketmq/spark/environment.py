@@ -1,4 +1,4 @@
-"""Set-up: is Java there, do Spark's Python processes find us, is the source registered."""
+"""Set-up: checks Java, checks that Spark's Python processes find us, and registers the source."""
 
 import os
 import re
@@ -26,7 +26,7 @@ class SetupError(PocketMQError):
 
 
 def setup(spark: "SparkSession", *, push_filters: bool = False) -> "SparkSession":
-    """Checks the interpreter of Spark's Python processes, and registers the source.
+    """Check the interpreter of Spark's Python processes, and register the source.
 
     push_filters: let where clauses on topic, queueId, tags, queueOffset and storeTimestamp reach the index
     (PySpark 4.1 and newer). Only for frames that are used once: Spark 4.1 to 4.3 keeps the filters that were
@@ -56,9 +56,9 @@ def setup(spark: "SparkSession", *, push_filters: bool = False) -> "SparkSession
 def session(
     master: str = "local[*]", *, app_name: str = "pocketmq", conf: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """A session that works from an environment that is not activated; set up as setup() does.
+    """Return a session that works from an environment that is not activated; set up as setup() does.
 
-    Raises: SetupError when there is no Java that runs Spark 4.
+    Raises: SetupError if there is no Java that runs Spark 4.
     """
     problem = java_problem()
     if problem:
@@ -76,7 +76,7 @@ def session(
 
 
 def java_problem() -> str | None:
-    """What is wrong with Java in one line; None when Spark 4 can start."""
+    """Return what is wrong with Java in one line; None if Spark 4 can start."""
     wanted = " or ".join(map(str, JAVA_VERSIONS))
     install = (
         f"Install Java {JAVA_VERSIONS[0]} (apt-get install openjdk-17-jre-headless, brew install "
@@ -112,7 +112,7 @@ def _has_pushdown() -> bool:
 
 
 def _check_interpreter(spark: "SparkSession") -> None:
-    """Runs the interpreter that planners use, as they would."""
+    """Run the interpreter that planners use, as they would."""
     context = getattr(spark, "_sc", None)
     if context is None:
         return  # Spark Connect: the planner runs on the server's side

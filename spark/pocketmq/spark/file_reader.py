@@ -60,9 +60,9 @@ class FileReader(DataSourceReader):
         pushes: bool = False,
         on_terminal: bool = False,
     ) -> None:
-        """cores: tasks that can run at once. pushes: whether filters of the query are taken; see
-        environment.setup. on_terminal: whether somebody watches the driver, who is told how far a long
-        plan is."""
+        """pushes: whether filters of the query are accepted; see environment.setup. on_terminal: whether to
+        show the progress of a long plan on the driver's terminal.
+        """
         self.options = options
         self.on_terminal = on_terminal
         self.projection = projection
@@ -79,7 +79,7 @@ class FileReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:
-        """Spark's name; see pushdown.Pushable for why it is no method."""
+        """Spark's name; see pushdown.Pushable for why this is not a method."""
         return Pushable(self._accept)
 
     def _accept(self, filters: list[Any]) -> list[Any]:
@@ -122,11 +122,11 @@ class FileReader(DataSourceReader):
         return [InputPartition(p) for p in found_partitions]
 
     def filters(self) -> Filters | None:
-        """Filters of rows by options and query; None when nothing can pass."""
+        """Return the row filters of options and query; None if nothing can pass."""
         return with_pushed(filters_of(self.options), self.pushed)
 
     def _apply_pushed(self, planner: Planner, starts: Offsets, ends: Offsets) -> None:
-        """Narrows the planned offsets to what the query's filters leave."""
+        """Narrow the planned offsets to what the query's filters leave."""
         pushed = self.pushed
         for key, start in list(each(starts)):
             bounds = planner.bounds[key]
@@ -157,7 +157,7 @@ def _sizes(options: Options, projection: Projection, cores: int) -> Sizes:
 def told(
     stores: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], None]:
-    """What to call for each of the stores: it writes a line every other second, so none for a short plan."""
+    """Return what to call per store: it prints a line every other second, so none for a short plan."""
     done = 0
     next_line = clock() + _SECONDS_A_LINE
 
@@ -174,7 +174,7 @@ def told(
 def read_files(
     partition: Partition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task."""
+    """Yield the rows of one task."""
     loss = LossRule(options.fail_on_data_loss)
     read = Read(
         projection.decoded,
@@ -190,7 +190,7 @@ def read_files(
 
 
 def with_pushed(filters: Filters, pushed: Pushed) -> Filters | None:
-    """Filters of the options and of the query together; None when nothing can pass both."""
+    """Combine the filters of options and query; None if nothing can pass both."""
     if pushed.tags is not None:
         tags = pushed.tags & frozenset(filters.tags) if filters.tags else pushed.tags
         if not tags:
@@ -202,7 +202,7 @@ def with_pushed(filters: Filters, pushed: Pushed) -> Filters | None:
 
 
 def warn(loss: LossRule) -> None:
-    """Says once what was missing."""
+    """Log once what was missing."""
     if loss.losses:
         _log.warning(
             "data_loss count=%d first=%r; reading goes on, since failOnDataLoss is false",
@@ -212,7 +212,7 @@ def warn(loss: LossRule) -> None:
 
 
 def check_expression(options: Options) -> None:
-    """SQL92 is evaluated by brokers only. Raises: IllegalArgument."""
+    """Refuse SQL92, which only brokers evaluate. Raises: IllegalArgument."""
     if options.expression_type == "SQL92":
         raise IllegalArgument(
             "expressionType=SQL92 works with option nameServer only: files are read without a broker. "

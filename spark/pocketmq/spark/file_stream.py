@@ -1,4 +1,4 @@
-"""readStream over store folders, live ones too: each batch ends where the index ended when it was planned."""
+"""readStream over store folders, even live ones: each batch ends where the index ended at planning time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 
 class FileStream(OffsetStream):
-    """A stream over the queues of some stores. Globs are looked up anew for each batch: new brokers join."""
+    """A stream over the queues of some stores. Globs are evaluated for each batch: new brokers join."""
 
     def __init__(self, options: Options, projection: Projection) -> None:
         super().__init__(options, starting_of(options, "latest"))
@@ -83,5 +83,5 @@ _FileStream = with_latest_offset(FileStream)
 
 
 def make_file_stream(options: Options, projection: Projection) -> OffsetStream:
-    """The reader for the PySpark that runs."""
+    """Return the reader for the running PySpark."""
     return _FileStream(options, projection)  # type: ignore[arg-type]

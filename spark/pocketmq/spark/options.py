@@ -1,8 +1,8 @@
 """Every option of format("pocketmq"), declared once: name, default, range, what it does.
 
-Names are those of Kafka's Spark source and of rocketmq-spark, so that jobs of either move over. Spark's
-options are case-insensitive; unknown ones are an error that names the nearest. `table()` is what the
-documentation prints.
+Names are those of Kafka's Spark source and of rocketmq-spark, to ease the migration of their jobs. Spark's
+options are case-insensitive; unknown ones are an error that names the nearest. The documentation contains
+`table()`.
 """
 
 import json
@@ -28,7 +28,7 @@ READ, STREAM, WRITE = "read", "stream", "write"
 
 @dataclass
 class Options(Settings):
-    """The options as given; texts that hold lists, JSON or sizes are parsed by the properties below."""
+    """The options as given; the properties below parse texts that hold lists, JSON or sizes."""
 
     path: str = key(
         "", name="path", help="Store folders: one, a comma list, or a glob. Reads files."
@@ -214,7 +214,7 @@ class Options(Settings):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags of subExpression; none means every message. Raises: IllegalArgument."""
+        """Return the tags of subExpression; none means every message. Raises: IllegalArgument."""
         text = self.sub_expression.strip()
         if text in ("", "*") or self.expression_type != "TAG":
             return ()
@@ -298,7 +298,7 @@ class Options(Settings):
         return raw
 
     def milliseconds(self, name: str) -> int | None:
-        """startingTimestamp or endingTimestamp."""
+        """Return startingTimestamp or endingTimestamp."""
         text = self.starting_timestamp if name == "startingTimestamp" else self.ending_timestamp
         if not text.strip():
             return None
@@ -360,7 +360,7 @@ _TABLE_OPTION = "option."
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Options of their texts. Raises: IllegalArgument that names the option and what is allowed."""
+    """Parse the options' texts. Raises: IllegalArgument that names the option and what is allowed."""
     known: dict[str, Key] = {name.lower(): k for name, k in Options.keys().items()}
     values: dict[str, Any] = {}
     of_table = is_table(given)
@@ -390,7 +390,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def _instead_of(name: str) -> str:
-    """What takes the place of an option of Kafka's source; nothing for other names."""
+    """Return the replacement of a Kafka source's option; nothing for other names."""
     if name.lower() in _KAFKAS:
         return _KAFKAS[name.lower()]
     if name.lower().startswith(("kafka.", "kafkaconsumer.", "fetchoffset.")):
@@ -399,7 +399,7 @@ def _instead_of(name: str) -> str:
 
 
 def _without_tables(given: Mapping[str, str]) -> dict[str, str]:
-    """The options as load() would have them: a catalog's table has a location in place of a path."""
+    """Return the options as for load(): a catalog's table has a location instead of a path."""
     if not is_table(given):
         return dict(given)
     plain = {n: t for n, t in given.items() if not n.lower().startswith(_TABLE_OPTION)}
@@ -412,13 +412,15 @@ def _without_tables(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_table(given: Mapping[str, str]) -> bool:
-    """Whether a catalog's table is meant (CREATE TABLE ... USING pocketmq), not load() or save()."""
+    """Return True for a catalog's table (CREATE TABLE ... USING pocketmq), not load() or save()."""
     names = {n.lower() for n in given}
     return {"provider", "owner"} <= names
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Options to keep with a table. Raises: IllegalArgument for secrets, which its columns would show."""
+    """Return the options to keep with a table. Raises: IllegalArgument for secrets, which its columns would
+    show.
+    """
     kept = {n: t for n, t in _without_tables(given).items() if n.lower() not in _TABLE_PROPERTIES}
     secret = {n for n in given_names(kept) if n in ("accessKey", "secretKey", "securityToken")}
     if secret:
@@ -430,13 +432,13 @@ def table_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def given_names(given: Mapping[str, str]) -> set[str]:
-    """The proper names of the options that were given."""
+    """Return the proper names of the given options."""
     known = {k.name.lower(): k.name for k in Options.keys().values()}
     return {known[n.lower()] for n in given if n.lower() in known}
 
 
 def check_use(given: Mapping[str, str], use: str) -> None:
-    """Refuses options that cannot have an effect in this use (read, stream or write).
+    """Refuse options that have no effect in this use (read, stream or write).
 
     Raises: IllegalArgument.
     """
@@ -457,7 +459,7 @@ def check_use(given: Mapping[str, str], use: str) -> None:
 
 
 def parse_size(text: str, name: str, *, least: int = 0) -> int:
-    """Bytes of `256m`. Raises: IllegalArgument."""
+    """Parse `256m` into bytes. Raises: IllegalArgument."""
     found = _SIZE.fullmatch(text.strip())
     size = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else -1
     if size < least:
@@ -468,7 +470,7 @@ def parse_size(text: str, name: str, *, least: int = 0) -> int:
 
 
 def _words(text: str, name: str) -> tuple[str, ...]:
-    """The parts of a comma list. Raises: IllegalArgument for a list of nothing: it would mean everything."""
+    """Split a comma list. Raises: IllegalArgument for an empty list, which would mean everything."""
     words = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
     if text and not words:
         what = "key" if name == "keys" else "topic"
@@ -484,7 +486,7 @@ def _json(text: str, name: str, shape: str) -> Any:
 
 
 def table() -> str:
-    """The options as a Markdown table."""
+    """Return the options as a Markdown table."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for name, k in Options.keys().items():
         if name in NOT_FOR_USERS:

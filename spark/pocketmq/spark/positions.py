@@ -1,4 +1,4 @@
-"""From options to what planning needs: which topics, where to begin, where to end, which rows."""
+"""Converts options to what planning needs: topics, start, end, row filters."""
 
 import logging
 import re
@@ -16,7 +16,9 @@ _NAMED_MAX = 5
 
 
 def topics_of(options: Options) -> Topics:
-    """Raises: IllegalArgument when several of the three ways are used, or the pattern is none."""
+    """Return the topics. Raises: IllegalArgument if several of the three ways are used, or the pattern is
+    bad.
+    """
     given = [
         name
         for name, value in (
@@ -45,7 +47,7 @@ def topics_of(options: Options) -> Topics:
 
 
 def starting_of(options: Options, default: str) -> Positions:
-    """Where to begin; "group" is left as the word for the reader to look up.
+    """Return where to begin; "group" stays a word for the reader to look up.
 
     default: "earliest" or "latest". Raises: IllegalArgument.
     """
@@ -73,7 +75,7 @@ def starting_of(options: Options, default: str) -> Positions:
 
 
 def ending_of(options: Options) -> Positions:
-    """Where to end. Raises: IllegalArgument."""
+    """Return where to end. Raises: IllegalArgument."""
     text = options.ending_offsets.strip()
     offsets = None
     if text.startswith("{"):
@@ -93,7 +95,7 @@ def ending_of(options: Options) -> Positions:
 
 
 def check_batch(starting: Positions, ending: Positions) -> None:
-    """A batch that can have no rows is a mistake, as for Kafka's source. Raises: IllegalArgument."""
+    """Refuse a batch that can have no rows, as Kafka's source does. Raises: IllegalArgument."""
     by_time = starting.ms is not None or starting.ms_by_queue is not None
     if starting.word == "latest" and starting.offsets is None and not by_time:
         raise IllegalArgument("startingOffsets=latest leaves a batch no rows: it is for streams")
@@ -115,7 +117,7 @@ def check_batch(starting: Positions, ending: Positions) -> None:
 
 
 def say_defaults(topics: Topics, keys: Collection[QueueKey], starting: Positions) -> None:
-    """Says in the log what a selection takes in that its options do not name."""
+    """Log what a selection includes beyond what its options name."""
     if starting.offsets is not None:
         left_out = [k for k in keys if lookup(starting.offsets, k) is None]
         if left_out:
@@ -140,12 +142,12 @@ def _some(names: Iterable[str]) -> str:
 
 
 def filters_of(options: Options) -> Filters:
-    """Rows chosen by tag and key."""
+    """Return the filters by tag and key."""
     return Filters(options.tags, options.wanted_keys)
 
 
 def sizes_of(options: Options) -> Sizes:
-    """How work is cut into tasks and batches. Raises: IllegalArgument."""
+    """Return how to divide work into tasks and batches. Raises: IllegalArgument."""
     return Sizes(
         options.partition_bytes, max(1, options.min_partitions), options.read_batch_bytes()
     )

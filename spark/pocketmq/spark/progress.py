@@ -1,7 +1,7 @@
 """Shows a stream's progress as a consumer group's offsets, so that consoles and alerts see its backlog.
 
-Spark tells a source what it has finished one batch late, and never for the last batch of a run. The listener
-sees each batch's end, the last one included. Either is for dashboards only: the checkpoint stays the truth.
+Spark tells a source one batch late what it has finished, and never for the last batch of a run. The listener
+sees each batch's end, including the last. Both are for dashboards only: the checkpoint remains authoritative.
 """
 
 import json
@@ -58,7 +58,7 @@ def commit_progress(
     access_key: str = "",
     secret_key: str = "",
 ) -> StreamingQueryListener:
-    """Commits the end of each batch as the group's offsets from now on.
+    """Commit the end of each batch as the group's offsets from now on.
 
     query_name: only that query's. Returns: the listener, for spark.streams.removeListener().
     """

@@ -1,6 +1,6 @@
-"""Frames that read what a query uses. Spark tells a Python source nothing of the columns a query looks at:
-a frame of 23 columns decodes 23. Here the query is analysed first, and the frame made of what it names. Its
-conditions on topics, queues, offsets, times, tags and keys are answered by the index.
+"""Frames that read only what a query uses. Spark does not tell a Python source which columns a query uses: a
+frame of 23 columns decodes 23. Here the query is analysed first, and the frame has only the columns it names.
+The index answers its conditions on topics, queues, offsets, times, tags and keys.
 
     from pocketmq.spark import read
 
@@ -28,7 +28,8 @@ _TEMPLATE = "_pocketmq_template"
 
 
 def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
-    """Messages of stores (path) or brokers (nameServer), with the options of format("pocketmq") but columns.
+    """Return messages of stores (path) or brokers (nameServer), with format("pocketmq")'s options except
+    columns.
 
     Raises: IllegalArgument.
     """
@@ -40,7 +41,7 @@ def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
 
 
 class Messages:
-    """What a query can be made of; every call but where() gives an ordinary frame."""
+    """The source of queries; every call except where() returns an ordinary frame."""
 
     def __init__(
         self,
@@ -55,25 +56,27 @@ class Messages:
         self._conditions = conditions
 
     def where(self, condition: "str | Column") -> "Messages":
-        """The messages that pass; what the index can answer goes there."""
+        """Return the messages that pass; the index answers what it can."""
         return Messages(self._spark, self._path, self._options, (*self._conditions, condition))
 
     filter = where
 
     def select(self, *columns: "str | Column") -> "DataFrame":
-        """As DataFrame.select."""
+        """Like DataFrame.select."""
         return self.apply(lambda frame: frame.select(*columns))
 
     def count(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages."""
         return int(self.apply(lambda frame: frame.groupBy().count()).collect()[0][0])
 
     def sql(self, query: str, **frames: Any) -> "DataFrame":
-        """The result of a query that names the messages as {messages}; frames: what else it names."""
+        """Return the result of a query that names the messages as {messages}; frames: its other names."""
         return self.apply(lambda frame: self._spark.sql(query, messages=frame, **frames))
 
     def apply(self, query: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
-        """query(frame), with a frame of the columns that it uses. It is called twice: it must run no job."""
+        """Return query(frame), with a frame of the used columns. It is called twice, so it must
+        run no job.
+        """
         if not hasattr(self._spark, "_jsparkSession"):
             return self._filtered(query, self._loaded({}))
         plan = Analysed(self._filtered(query, _template(self._spark)))
@@ -98,7 +101,7 @@ class Messages:
 
 
 def _template(spark: "SparkSession") -> "DataFrame":
-    """A frame of all columns to analyse queries with: made once a session, it opens nothing."""
+    """Return a frame of all columns for analysing queries; created once per session, it opens nothing."""
     found: DataFrame | None = getattr(spark, _TEMPLATE, None)
     if found is None:
         from pocketmq.spark.columns import schema_of

@@ -1,10 +1,10 @@
-"""Filters of the query that are answered by the index, so that less is read.
+"""Query filters that the index answers, so that less is read.
 
-They come from Spark itself (PySpark 4.1 and newer), or from `pocketmq.spark.read` by option `conditions`;
-then Spark applies them as well.
+They come from Spark itself (PySpark 4.1 and newer), or from `pocketmq.spark.read` by option `conditions`; in
+the latter case Spark applies them as well.
 
-Spark drops a filter from the plan when the source does not hand it back, so only those are taken that are
-applied exactly: equality and IN on topic, brokerName, queueId and tags, ranges of queueOffset and
+Spark drops a filter from the plan if the source does not return it, so only those that are applied exactly
+are accepted: equality and IN on topic, brokerName, queueId and tags, ranges of queueOffset and
 storeTimestamp.
 
 A reader that simply defines `pushFilters` makes every query fail while
@@ -54,7 +54,7 @@ class Pushable:
 class Pushed:
     """What the accepted filters leave. None: everything. Offsets: low <= o < high; times in ms.
 
-    keys: one of which every wanted message has, though not each that has one is wanted.
+    keys: every wanted message has one of these, but not every message with one is wanted.
     """
 
     topic: frozenset[Any] | None = None
@@ -68,7 +68,7 @@ class Pushed:
     end_ms: int | None = None
 
     def __str__(self) -> str:
-        """What the index answers, for the log; `none` when nothing."""
+        """Return what the index answers, for the log; `none` if nothing."""
         parts = [
             f"{f.name}={sorted(v) if isinstance(v, frozenset) else v}"
             for f in fields(self)
@@ -77,13 +77,13 @@ class Pushed:
         return " ".join(parts) or "none"
 
     def as_text(self) -> str:
-        """For option `conditions`."""
+        """Return it as text for option `conditions`."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return json.dumps({n: v for n, v in given.items() if v is not None}, default=sorted)
 
     @classmethod
     def of_text(cls, text: str) -> "Pushed":
-        """What as_text() made; nothing of no text. Raises: IllegalArgument."""
+        """Parse what as_text() made; an empty text means nothing. Raises: IllegalArgument."""
         try:
             given: dict[str, Any] = dict(json.loads(text or "{}"))
             for name, value in given.items():
@@ -95,7 +95,7 @@ class Pushed:
             ) from error
 
     def has(self, topic: str, broker_name: str, queue_id: int) -> bool:
-        """Whether the queue can hold wanted rows."""
+        """Return True if the queue can hold wanted rows."""
         return (
             (self.topic is None or topic in self.topic)
             and (self.brokerName is None or broker_name in self.brokerName)
@@ -103,7 +103,7 @@ class Pushed:
         )
 
     def narrow(self, bounds: Bounds, start: int, end: int, slack_ms: int) -> tuple[int, int]:
-        """What is left of the offsets start <= o < end of a queue.
+        """Narrow the offsets start <= o < end of a queue.
 
         slack_ms: how far store times may have gone back in the queue.
         """
@@ -123,9 +123,9 @@ class Pushed:
 def accept(
     filters: list[Any], pushed: Pushed, *, kafka: bool, by_index: bool
 ) -> tuple[Pushed, list[Any]]:
-    """What can be applied, and the filters that Spark has to apply itself.
+    """Return what can be applied, and the filters that Spark must apply itself.
 
-    pushed: what is already. by_index: False where queues are not known before rows are read (stores without
+    pushed: accepted before. by_index: False if queues are unknown before rows are read (stores without
     ConsumeQueue).
     """
     rest: list[Any] = []
@@ -151,7 +151,7 @@ def accept(
 
 
 def narrow(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed | None:
-    """What is left with one more condition, `column` `kind` `value`; None if it tells nothing."""
+    """Add a condition `column` `kind` `value`; None if it does not narrow anything."""
     if column == "keys" and kind in ("EqualTo", "In"):
         # The column is all keys of a message, spaces in between.
         texts = [str(v).split(" ") for v in (value if kind == "In" else (value,)) if v is not None]

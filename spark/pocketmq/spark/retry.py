@@ -1,4 +1,4 @@
-"""How long a fault is lived with: pauses that double, until retryTimeoutMs have passed without a success."""
+"""How long a fault is tolerated: pauses that double, until retryTimeoutMs have passed without a success."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ _LONGEST_S = 5.0
 
 
 class Patience:
-    """One fault at a time: pause() after each failure, succeeded() when something went well again.
+    """For one fault at a time: call pause() after each failure, succeeded() after a success.
 
-    clock, sleep: seconds; tests turn them.
+    clock, sleep: seconds; tests replace them.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Patience:
         self._pause = _FIRST_S
 
     def pause(self, error: Exception, *, at_least_s: float = 0.0) -> None:
-        """Waits before the next try. Raises: `error`, when the time is used up."""
+        """Wait before the next try. Raises: `error`, if the time is used up."""
         now = self._clock()
         if self._since is None:
             self._since = now
@@ -48,6 +48,6 @@ class Patience:
         self._pause = min(self._pause * 2, _LONGEST_S)
 
     def succeeded(self) -> None:
-        """The next fault gets the whole time again."""
+        """Reset: the next fault gets the whole time again."""
         self._since = None
         self._pause = _FIRST_S

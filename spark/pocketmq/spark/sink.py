@@ -3,8 +3,8 @@
 delivery     what it gives
 atleastonce  every row is sent, some perhaps twice; SPARK_ID = query/batch/partition/row tells repeats
 ledger       also: a partition of a batch that was sent whole is not sent again. Its progress is kept as the
-             offset of a group of its own (SPARK_LEDGER_<query>), "queue" = partition, offset = batch + 1. A
-             crash between sending and noting still repeats
+             offset of a separate group (SPARK_LEDGER_<query>), "queue" = partition, offset = batch + 1. A
+             crash between sending and recording still repeats
 transaction  rows become half messages, which the driver's commit makes visible and its abort rolls back: a
              failed write shows nothing. A commit that fails in the middle raises, and what is visible by then
              stays so. A driver that dies before commit leaves half messages, which the broker gives up
@@ -56,7 +56,7 @@ class Sent(WriterCommitMessage):
 
 
 class _Core:
-    """What all four writers do; they differ in how rows come in."""
+    """Shared by all four writers; they differ in how rows come in."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.delivery == "transaction" and not options.group:
@@ -106,9 +106,9 @@ class _Core:
         return Sent(partition, sender.sent, False, sender.halves, sender.repeated)
 
     def end(self, messages: list[Any], *, commit: bool) -> int:
-        """Ends the half messages of a write; counts what tasks reported. Returns: messages sent.
+        """End the half messages of a write; count what tasks reported. Returns: messages sent.
 
-        Raises: SendFailed when a commit is not carried out for all of them.
+        Raises: SendFailed if a commit is not carried out for all of them.
         """
         reports = [m for m in messages if m is not None]
         halves = [half for m in reports for half in m.halves]
@@ -152,7 +152,7 @@ def _counts(messages: list[Any]) -> str:
 
 
 class _Ledger:
-    """Progress per partition, kept by a broker as offsets of a group that nobody consumes with."""
+    """Progress per partition, stored by a broker as offsets of a group without consumers."""
 
     def __init__(self, client: BrokerClient, topic: str, query: str) -> None:
         self._client = client
@@ -180,7 +180,9 @@ class _Ledger:
         return BrokerQueue(place.topic, place.broker_name, place.address, partition)
 
     def value(self, partition: int) -> int:
-        """Batches of this partition that were sent whole; a broker answers 0 or nothing for none."""
+        """Return the batches of this partition that were sent whole; a broker answers 0 or nothing for
+        none.
+        """
         return max(0, self._client.group_offset(self._queue(partition), self._group) or 0)
 
     def note(self, partition: int, batches: int) -> None:
@@ -224,12 +226,12 @@ class RowStreamWriter(_StreamCore, DataSourceStreamWriter):
 
 
 def make_writer(options: Options, schema: StructType) -> BatchWriter:
-    """The writer of a batch. Raises: IllegalArgument, Refused, RemotingError before a task starts."""
+    """Return the writer of a batch. Raises: IllegalArgument, Refused, RemotingError before a task starts."""
     return BatchWriter(options, schema)
 
 
 def make_stream_writer(options: Options, schema: StructType) -> Any:
-    """The writer for one batch of a stream, by what the PySpark that runs has."""
+    """Return the writer for one batch of a stream, for the running PySpark."""
     if _StreamArrowWriter is None:
         return RowStreamWriter(options, schema)
     return ArrowStreamWriter(options, schema)

@@ -1,12 +1,12 @@
-"""Ends half messages in bulk: makes them visible, or rolls them back.
+"""Ends half messages in bulk: commits them, or rolls them back.
 
-1. RocketMQ carries an END_TRANSACTION out each time it comes, so a commit that is repeated shows its message
-   twice. Source: EndTransactionProcessor, RocketMQ 4.9.7. (PocketMQ remembers what is decided.)
-2. A commit that was carried out shows a message with the half message's UNIQ_KEY, which QUERY_MESSAGE finds
-   as soon as the broker's index has it. A rollback that is repeated does no harm.
-3. So a commit that a lost connection left without an answer is looked for _SETTLE_S later, and sent again
-   only when its message is not there. Where the broker keeps no index (messageIndexEnable=false) a message
-   may be shown twice.
+1. RocketMQ carries out every END_TRANSACTION, so a repeated commit delivers its message twice. Source:
+   EndTransactionProcessor, RocketMQ 4.9.7. (PocketMQ remembers what is decided.)
+2. A commit makes a message with the half message's UNIQ_KEY visible, which QUERY_MESSAGE finds as soon as the
+   broker's index has it. Repeating a rollback is harmless.
+3. So if a lost connection left a commit without an answer, its message is searched _SETTLE_S later, and the
+   commit repeated only if the message is missing. If the broker keeps no index (messageIndexEnable=false), a
+   message may be delivered twice.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ class Ended:
 
 @dataclass
 class _Round:
-    """One try. unsent: surely not carried out; unanswered: perhaps."""
+    """One try. unsent: certainly not carried out; unanswered: perhaps."""
 
     unsent: list[tuple[Half, PocketMQError]] = field(default_factory=list)
     unanswered: list[tuple[Half, PocketMQError]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class HalfEnder:
         self._settle_s = settle_s
 
     def end(self, halves: Sequence[Half]) -> Ended:
-        """Ends them all, or says which are not; faults are retried as `patience` allows."""
+        """End them all, or report which are not; faults are retried as `patience` allows."""
         result = Ended()
         left = list(halves)
         while left:
@@ -84,7 +84,7 @@ class HalfEnder:
         return result
 
     def _try(self, halves: Iterable[Half], result: Ended) -> _Round:
-        """Sends each once, a window at a time at every broker; the answers are counted in `result`."""
+        """Send each once, a window at a time at every broker; the answers are counted in `result`."""
         waiting: dict[str, list[Half]] = defaultdict(list)
         for half in halves:
             waiting[half.address].append(half)
@@ -128,7 +128,7 @@ class HalfEnder:
     def _collect(
         self, address: str, sent: list[tuple[Half, int]], tried: _Round, result: Ended
     ) -> bool:
-        """Whether the connection held."""
+        """Collect answers; return whether the connection held."""
         what = "END_TRANSACTION"
         for number, (half, opaque) in enumerate(sent):
             try:
@@ -166,7 +166,7 @@ class HalfEnder:
         )
 
     def _visible(self, halves: Sequence[Half]) -> set[str]:
-        """Unique keys of those whose messages can be read (invariant 2)."""
+        """Return the unique keys of those whose messages can be read (invariant 2)."""
         found: set[str] = set()
         for half in halves if self._commit else ():
             header = QueryMessageHeader(

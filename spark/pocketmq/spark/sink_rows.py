@@ -1,4 +1,4 @@
-"""Rows of a DataFrame -> messages to send. Columns: body, and what the table below says.
+"""Converts rows of a DataFrame to messages. Columns: body, and those of the table below.
 
 column            type                    becomes
 body              STRING or BINARY        the body; the only column that must be there
@@ -66,7 +66,7 @@ class Outgoing:
 
 
 def check_schema(schema: StructType, topic: str, selector: str) -> None:
-    """Raises: IllegalArgument for columns or types that cannot be written, before a task starts."""
+    """Check columns and types before a task starts. Raises: IllegalArgument."""
     names = schema.fieldNames()
     for field in schema.fields:
         allowed = _TYPES.get(field.name)
@@ -89,7 +89,7 @@ def check_schema(schema: StructType, topic: str, selector: str) -> None:
 
 
 def outgoing(row: Mapping[str, Any], topic: str) -> Outgoing:
-    """The message of one row. Raises: IllegalArgument for values that no message can have."""
+    """Return the message of one row. Raises: IllegalArgument for values that no message can have."""
     body = row["body"]
     if body is None:
         raise IllegalArgument("a row has no body; filter such rows or give them an empty body")

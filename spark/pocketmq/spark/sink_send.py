@@ -1,9 +1,9 @@
-"""Sends messages of one task: batches per queue, one in flight for each queue, many queues at once.
+"""Sends messages of one task: batches per queue, one in flight per queue, many queues at once.
 
-1. A queue gets its messages in the order of the rows: the next batch goes when the one before is
+1. A queue gets its messages in the order of the rows: the next batch is sent once the previous one is
    acknowledged.
-2. A send whose answer is lost is sent again: at least once. SPARK_ID is the same in every repetition, also
-   when Spark runs the task or the batch again and its rows come in the same order.
+2. A send whose answer is lost is repeated: at least once. SPARK_ID is the same in every repetition, even if
+   Spark runs the task or the batch again, provided that its rows come in the same order.
 3. An answer FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE means stored; it counts as sent.
 """
 
@@ -36,11 +36,11 @@ SPARK_ID = "SPARK_ID"
 
 
 class SendFailed(PocketMQError):
-    """A write could not send or show all of its rows; the text says how many are out."""
+    """A write could not send or commit all of its rows; the text says how many are out."""
 
 
 class Half:
-    """What ends a half message later: primitives only, since it travels in the commit message."""
+    """What is needed to end a half message later: primitives only, since it travels in the commit message."""
 
     def __init__(self, address: str, topic: str, unique_key: str, msg_id: str, offset: int) -> None:
         self.address = address
@@ -51,7 +51,7 @@ class Half:
 
 
 class _Lane:
-    """One queue: what waits for it, and the batch that is under way."""
+    """One queue: its waiting messages, and the batch in flight."""
 
     def __init__(self, queue: BrokerQueue) -> None:
         self.queue = queue
@@ -96,7 +96,7 @@ class TaskSender:
         self.halves: list[Half] = []
 
     def send(self, message: Outgoing) -> None:
-        """Queues a message; sends when its batch is full. Raises: SendFailed, IllegalArgument."""
+        """Queue a message; send if its batch is full. Raises: SendFailed, IllegalArgument."""
         queue = self._select(message)
         lane = self._lanes.get(queue)
         if lane is None:
@@ -116,7 +116,7 @@ class TaskSender:
             self._start(lane)
 
     def finish(self) -> None:
-        """Sends what is left and waits for every answer. Raises: SendFailed."""
+        """Send what is left and wait for every answer. Raises: SendFailed."""
         while True:
             busy = [lane for lane in self._lanes.values() if lane.waiting or lane.batch]
             if not busy:
@@ -159,7 +159,7 @@ class TaskSender:
         return found
 
     def _start(self, lane: _Lane) -> None:
-        """Takes the next batch of a lane and sends it, unless one is under way."""
+        """Send the next batch of a lane, unless one is in flight."""
         if lane.opaque:
             return
         if not lane.batch:
@@ -211,7 +211,7 @@ class TaskSender:
         return RequestCode.SEND_MESSAGE_V2, header, first[1]
 
     def _settle(self, lane: _Lane) -> None:
-        """Waits for the answer to a lane's batch; sends it again when that is worth a try."""
+        """Wait for the answer to a lane's batch; repeat it if that may help."""
         try:
             connection = self._client.connection(lane.queue.address)
             answer = connection.answer(lane.opaque, f"a send to {lane.queue.topic}")
@@ -245,7 +245,7 @@ class TaskSender:
         )
 
     def _lose(self, address: str) -> None:
-        """A connection failed: the answers of all its lanes will not come."""
+        """Note a failed connection: the answers of all its lanes will not come."""
         self._client.forget(address)
         for lane in self._lanes.values():
             if lane.queue.address == address:

@@ -1,6 +1,6 @@
 """format("pocketmq"): the entry that Spark calls. It parses options and picks a reader or writer.
 
-Spark starts a Python process for many of these calls: what one does not need, it does not import.
+Spark starts a Python process for many of these calls, so each imports only what it needs.
 """
 
 import logging
@@ -53,7 +53,7 @@ class PocketMQDataSource(DataSource):
         return with_options(found, table_options(self._given))
 
     def _use(self, schema: StructType, use: str) -> None:
-        """The options of a table that is read by its name are in its schema. Raises: IllegalArgument."""
+        """Read a table's options from its schema, if it is read by name. Raises: IllegalArgument."""
         if not self._given:
             from pocketmq.spark.columns import options_in
 
@@ -95,7 +95,7 @@ class PocketMQDataSource(DataSource):
         return make_broker_stream(_with_name_server(self._options), projection, self._cores())
 
     def _cores(self) -> int:
-        """How many tasks a read is cut into at least; minPartitions says it otherwise."""
+        """Return how many tasks a read of brokers has at least; minPartitions overrides it."""
         return 1 if self._options.min_partitions else self.parallelism
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
@@ -122,7 +122,9 @@ class PocketMQDataSource(DataSource):
 def source_with(
     cores: int, *, push_filters: bool, on_terminal: bool = False
 ) -> type[PocketMQDataSource]:
-    """The source that knows how many tasks can run at once; a class of no module travels with its values."""
+    """Return the source that knows how many tasks can run at once; without a module, a class travels by
+    value.
+    """
     if cores == 1 and not push_filters and not on_terminal:
         return PocketMQDataSource
     values = {
@@ -136,9 +138,9 @@ def source_with(
 
 
 def _show_log() -> None:
-    """POCKETMQ_LOG=INFO shows what is planned and pushed, on the driver's standard error.
+    """With POCKETMQ_LOG=INFO, log what is planned and pushed, on the driver's standard error.
 
-    Spark calls us in processes of its own, which no logging of the user's program reaches.
+    Spark calls us in separate processes, which the user's logging configuration does not reach.
     """
     level = os.environ.get("POCKETMQ_LOG", "").upper()
     log = logging.getLogger("pocketmq.spark")
@@ -150,7 +152,7 @@ def _show_log() -> None:
 
 
 def _reads_files(options: Options) -> bool:
-    """Raises: IllegalArgument when it is not clear where to read."""
+    """Return True for files. Raises: IllegalArgument if it is not clear where to read."""
     if options.store_paths and options.name_server:
         raise IllegalArgument(
             "give either path (files) or nameServer (brokers), not both: load() without a path reads brokers"
@@ -167,7 +169,7 @@ def _reads_files(options: Options) -> bool:
 
 
 def _with_name_server(options: Options) -> Options:
-    """The environment stands in for a missing nameServer. Raises: IllegalArgument."""
+    """Fill a missing nameServer from the environment. Raises: IllegalArgument."""
     if not options.name_server:
         options.name_server = os.environ.get("NAMESRV_ADDR", "")
     if not options.name_server:

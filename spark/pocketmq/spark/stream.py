@@ -1,14 +1,14 @@
-"""What both kinds of stream readers share: offsets as JSON, limits per batch, triggers, data loss.
+"""Shared by both kinds of stream readers: offsets as JSON, limits per batch, triggers, data loss.
 
     {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}}}
 
 1. An offset says what is read next; keys are sorted, since Spark compares offsets as text.
-2. The reader lives in one planner process for the whole query, but its copy in the tasks knows nothing of
-   what happens here: everything a task needs is in its partition.
+2. The reader lives in one planner process for the whole query, but its copies in the tasks do not see its
+   state: everything a task needs is in its partition.
 3. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
    commit. 4.0 and 4.1: latestOffset() without arguments, before initialOffset on a new query; on a restart
-   first partitions(x, x) with the last offsets, or partitions(a, b) for a batch to be repeated. So those
-   versions take the start from the last offset that went by.
+   first partitions(x, x) with the last offsets, or partitions(a, b) for a batch to be repeated. So with those
+   versions the start is the last offset that was seen.
 Queues that appear later are read from their beginning.
 """
 
@@ -55,12 +55,12 @@ except ImportError:  # PySpark 4.0 and 4.1
 
 
 def to_offset(offsets: Offsets) -> dict[str, Any]:
-    """The value that Spark keeps (invariant 1)."""
+    """Return the value that Spark stores (invariant 1)."""
     return {"offsets": to_json(offsets), "v": _VERSION}
 
 
 def from_offset(value: Mapping[str, Any]) -> Offsets:
-    """Raises: IllegalArgument for a checkpoint that another version or source wrote."""
+    """Parse it. Raises: IllegalArgument for a checkpoint that another version or source wrote."""
     if not isinstance(value, dict) or value.get("v") != _VERSION or "offsets" not in value:
         raise IllegalArgument(
             f"the checkpoint holds an offset that this version does not know: {value!r}. Start the query "
@@ -70,7 +70,7 @@ def from_offset(value: Mapping[str, Any]) -> Offsets:
 
 
 def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int]:
-    """`limit` messages over queues in proportion to their backlog, at least one each (Kafka's rule).
+    """Divide `limit` messages among queues in proportion to their backlog, at least one each (Kafka's rule).
 
     With more queues than messages every queue with a backlog still gets one.
     """
@@ -84,7 +84,7 @@ def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int
 
 
 class OffsetStream(DataSourceStreamReader):
-    """A stream over queues whose bounds can be looked up. Subclasses say how."""
+    """A stream over queues whose bounds can be looked up; subclasses define how."""
 
     def __init__(self, options: Options, starting: Positions) -> None:
         self.options = options
@@ -102,37 +102,37 @@ class OffsetStream(DataSourceStreamReader):
 
     @abstractmethod
     def look(self, loss: LossRule, *, must_exist: bool) -> Mapping[QueueKey, Bounds]:
-        """The queues as they are now. must_exist: a named topic that is not there is an error."""
+        """Return the queues as they are now. must_exist: a named topic that does not exist is an error."""
 
     @abstractmethod
     def cut(
         self, starts: Offsets, ends: Offsets, bounds: Mapping[QueueKey, Bounds]
     ) -> Sequence[InputPartition]:
-        """Partitions for the offsets starts <= o < ends."""
+        """Return partitions for the offsets starts <= o < ends."""
 
     @abstractmethod
     def mean_size(self, bounds: Bounds) -> int:
-        """Bytes of a message of this queue, about."""
+        """Return the mean size of a message of this queue, bytes, approximate."""
 
     @abstractmethod
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
-        """Where a new query begins."""
+        """Return where a new query begins."""
 
     @abstractmethod
     def warn(self, loss: LossRule) -> None:
-        """Says once a batch what was missing."""
+        """Log once per batch what was missing."""
 
     def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
-        """Whether to look again for queues that are not there; waits before it says so."""
+        """Return whether to look again for missing queues, after waiting."""
         return False
 
     def show_progress(self, offsets: Offsets) -> None:
-        """commitOffsets=source; nothing by default."""
+        """Commit for commitOffsets=source; does nothing by default."""
 
     def resolve_initial(
         self, bounds: Mapping[QueueKey, Bounds], starting: Positions, loss: LossRule
     ) -> Offsets:
-        """starting_offset() of every queue."""
+        """Return starting_offset() of every queue."""
         starting = starting.of_brokers({key.broker_name for key in bounds})
         say_defaults(self.topics, bounds, starting)
         offsets: Offsets = {}
@@ -146,7 +146,7 @@ class OffsetStream(DataSourceStreamReader):
         return to_offset(self._first_offsets())
 
     def _first_offsets(self) -> Offsets:
-        """Where the query begins; looked up once, though 4.0 asks for it after the first end."""
+        """Return where the query begins; looked up once, although 4.0 asks for it after the first end."""
         if self._initial is None:
             loss = self._loss()
             self._initial = self.initial(self.look(loss, must_exist=True), loss)
@@ -182,12 +182,12 @@ class OffsetStream(DataSourceStreamReader):
         self.show_progress(from_offset(end))
 
     def stop(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: no state is held between calls."""
 
     # ---- what the two signatures of latestOffset share
 
     def latest_from(self, start: Offsets, rows: int, size: int) -> Offsets:
-        """The end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit."""
+        """Return the end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit."""
         loss = self._loss()
         bounds = self._look_again(start, loss)
         ends: Offsets = {}
@@ -225,7 +225,7 @@ class OffsetStream(DataSourceStreamReader):
         return ends
 
     def latest_after_last(self) -> Offsets:
-        """latestOffset() of 4.0 and 4.1: on from the last offset that went by (invariant 3)."""
+        """latestOffset() of 4.0 and 4.1: continue from the last offset that was seen (invariant 3)."""
         start = self._first_offsets() if self._last is None else self._last
         options = self.options
         self._last = self.latest_from(
@@ -234,7 +234,7 @@ class OffsetStream(DataSourceStreamReader):
         return self._last
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: what comes later is not read by this run."""
+        """Trigger.AvailableNow: fix the ends, so that this run reads nothing that comes later."""
         loss = self._loss()
         self._frozen = {}
         for key, one in self.look(loss, must_exist=False).items():
@@ -242,16 +242,16 @@ class OffsetStream(DataSourceStreamReader):
         self.warn(loss)
 
     def newest(self) -> Offsets:
-        """The ends of all queues, for Spark's progress reports."""
+        """Return the ends of all queues, for Spark's progress reports."""
         offsets: Offsets = {}
         for key, one in self.look(LossRule(fail=False), must_exist=False).items():
             store_at(offsets, key, one.max_offset)
         return offsets
 
     def _look_again(self, start: Offsets, loss: LossRule) -> Mapping[QueueKey, Bounds]:
-        """The queues as they are now; those of `start` that are gone are a loss (Kafka's rule).
+        """Return the queues as they are now; missing ones of `start` are a loss (Kafka's rule).
 
-        With failOnDataLoss=false they leave the stream; one of the name that comes later is new.
+        With failOnDataLoss=false they leave the stream; a later one of the same name counts as new.
         """
         patience = Patience(self.options.retry_timeout_ms)
         while True:
@@ -275,7 +275,7 @@ class OffsetStream(DataSourceStreamReader):
         }
 
     def _should_wait(self, available: int) -> bool:
-        """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
+        """Apply minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
         least = self.options.min_offsets_per_trigger
         if not least or self._frozen is not None or available >= least:
             self._waiting_since_ms = None
@@ -309,7 +309,7 @@ def _report_gone(key: QueueKey, what: str, loss: LossRule) -> None:
 
 
 def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
-    """The class with the latestOffset of the PySpark that runs (invariant 3)."""
+    """Return the class with the latestOffset of the running PySpark (invariant 3)."""
     if not HAS_LIMITS:
 
         class _Plain(base):  # type: ignore[valid-type, misc]
