@@ -22,14 +22,16 @@ _OFFSET_SIZE_MAX = 19
 
 
 class Out(NamedTuple):
-    """What one pop took out of one queue."""
+    """The messages that one pop took from one queue."""
 
     queue: QueueOf
     receipt: Receipt
 
 
 class Handle(NamedTuple):
-    """receipt: the first eight words; position: of the record, -1 if not given."""
+    """words: the first seven, shared by all messages that one pop took from one queue; offset: in the
+    queue; position: of the record, -1 if not given.
+    """
 
     words: str
     offset: int
@@ -49,7 +51,7 @@ class Handle(NamedTuple):
         raise _no_handle(text)
 
     def out(self, group: str, topic: str) -> Out:
-        """Where the message is. Raises: Failed."""
+        """Return where the message is. Raises: Failed."""
         return handed_out(group, topic, self.words)
 
     def __str__(self) -> str:
@@ -58,7 +60,7 @@ class Handle(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def handed_out(group: str, topic: str, words: str) -> Out:
-    """By the words that handles share. Raises: Failed."""
+    """Return where messages are, by the words that their handles share. Raises: Failed."""
     try:
         receipt = Receipt.parse(words)
         name = real_topic(topic, group, receipt.retry)
@@ -68,7 +70,7 @@ def handed_out(group: str, topic: str, words: str) -> Out:
 
 
 def words_of(receipt: Receipt) -> str:
-    """The words that handles share."""
+    """Return the words that handles share."""
     return " ".join([str(word) for word in receipt[:_SHARED]])
 
 

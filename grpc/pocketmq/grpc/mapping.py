@@ -1,4 +1,4 @@
-"""Converts stored records to messages of the protocol, and sent messages to what is stored.
+"""How sent messages are stored, and the names that both directions share.
 
 The texts of properties are RocketMQ's, so that classic clients and gRPC ones share topics. Source: the
 proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
@@ -215,6 +215,6 @@ def _delivery_ms(moment: Any, now_ms: int) -> int:
 
 
 def set_ms(timestamp: Any, ms: int) -> None:
-    """Of a Timestamp or a Duration."""
+    """Set a Timestamp or a Duration."""
     timestamp.seconds = ms // 1000
     timestamp.nanos = ms % 1000 * 1_000_000

@@ -242,7 +242,7 @@ class Receives:
     # ------------------------------------------------------------ receipts
 
     def ack(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        """What one pop took out of one queue is written down as one."""
+        """Acknowledge messages, one record for all that one pop took from one queue."""
         desk = self._desk
         group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
         entries = request.entries
@@ -271,7 +271,7 @@ class Receives:
     def _ack(
         self, group: str, topic: str, words: str, offsets: Iterable[int], client: GrpcClient
     ) -> tuple[set[int], int | None]:
-        """Acknowledge a message. Raises: Failed, Refused."""
+        """Acknowledge messages of one pop; return the offsets done and the log position. Raises: Failed."""
         out = handed_out(group, topic, words)
         try:
             return self._desk.acts.receipts.done(out.queue, out.receipt, offsets, client)
@@ -281,7 +281,7 @@ class Receives:
     def _acks_answered(
         self, call: Call, entries: Any, failed: Mapping[int, Failed], end: int | None
     ) -> Any:
-        """Each with its own status. failed: by place."""
+        """Answer each entry with its own status. failed: by place."""
         answer_of = classes["AckMessageResponse"]
         answer, late = answer_of(), answer_of()
         for place, entry in enumerate(entries):
@@ -335,7 +335,7 @@ class Receives:
         return desk.when_kept(call, end, answer_of(status=OK), answer_of())
 
     def _handle_of(self, request: Any) -> tuple[Handle, Out]:
-        """Raises: Failed."""
+        """Return the parsed handle of a request. Raises: Failed."""
         desk = self._desk
         group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
         handle = Handle.parse(request.receipt_handle)

@@ -60,8 +60,9 @@ class FileReader(DataSourceReader):
         pushes: bool = False,
         on_terminal: bool = False,
     ) -> None:
-        """pushes: whether filters of the query are accepted; see environment.setup. on_terminal: whether to
-        show the progress of a long plan on the driver's terminal.
+        """cores: tasks that can run at once. pushes: whether filters of the query are accepted; see
+        environment.setup. on_terminal: whether to show the progress of a long plan on the driver's
+        terminal.
         """
         self.options = options
         self.on_terminal = on_terminal

@@ -95,7 +95,7 @@ class PocketMQDataSource(DataSource):
         return make_broker_stream(_with_name_server(self._options), projection, self._cores())
 
     def _cores(self) -> int:
-        """Return how many tasks a read of brokers has at least; minPartitions overrides it."""
+        """Return how many tasks a read has at least; minPartitions overrides it."""
         return 1 if self._options.min_partitions else self.parallelism
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:

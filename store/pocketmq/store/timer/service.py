@@ -185,7 +185,7 @@ class TimerService:
             self._check_file.save(replace(check, log_position=end))
 
     def sync(self) -> None:
-        """Sync at a stop, after which the store's own log is flushed. Blocks. Raises: OSError."""
+        """Sync everything at a stop, the store's log included. Blocks. Raises: OSError, StoreError."""
         self._sync_files()
         if self._progress() != self._synced:
             # As in _sync_in_pool; the power may go during the stop, too.
