@@ -150,9 +150,8 @@ class Connection(asyncio.Protocol):
             self._waiting += frames
         else:
             self._work(frames, self.last_read_ms)
-        pending = self._decoder.pending
-        if pending or self.partial_since_ms:
-            self._note_half_frame(pending)
+        if self._decoder.buffer or self.partial_since_ms:
+            self._note_half_frame(self._decoder.pending)
 
     def _note_half_frame(self, size: int) -> None:
         self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if size else 0
@@ -186,8 +185,8 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error)
         finally:
-            if outbox.size:
-                self._flush()
+            if outbox.size and outbox.flush():
+                self.last_write_ms = self.last_read_ms
             self._corked = False
 
     def _go_on_soon(self) -> None:

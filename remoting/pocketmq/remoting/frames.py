@@ -22,38 +22,42 @@ class FrameDecoder:
     A chunk that holds only whole frames is sliced directly; only a partial frame is buffered.
     """
 
-    __slots__ = ("_buffer", "_frame_size_max", "_wanted")
+    __slots__ = ("_frame_size_max", "_wanted", "buffer")
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
         self._frame_size_max = frame_size_max
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._wanted = 4  # bytes that the buffer must hold before it is worth looking at
 
     @property
     def pending(self) -> int:
         """Return the size of the unfinished frame so far, bytes."""
-        return len(self._buffer)
+        return len(self.buffer)
 
     @property
     def rest(self) -> bytes:
         """Return the unfinished frame so far."""
-        return bytes(self._buffer)
+        return bytes(self.buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, in order.
 
         Raises: FrameTooLarge, FrameError; the frames before the bad one are lost with the connection.
         """
-        buffer = self._buffer
+        buffer = self.buffer
+        size = len(data)
+        if not buffer and 8 <= size <= self._frame_size_max and _SIZE(data)[0] == size - 4:
+            # One whole frame, as a client sends that waits for each answer.
+            return [data[4:]]
         if buffer:
             buffer += data
             if len(buffer) < self._wanted:
                 return []
             data = bytes(buffer)
+            size = len(data)
             buffer.clear()
         frames: list[bytes] = []
         at = 0
-        size = len(data)
         while size - at >= 4:
             start = at + 4
             end: int = start + _SIZE(data, at)[0]
