@@ -53,6 +53,7 @@ class ConsumeContext:
     suspend_ms: int | None = None
 
 
+_SUCCESS = ConsumeResult.SUCCESS
 Listener = Callable[
     [list[MessageExt], ConsumeContext],
     ConsumeResult | Awaitable[ConsumeResult | None] | None,
@@ -85,7 +86,9 @@ class Call:
 class Around(Protocol):
     """Hooks right before and after the listener, in its thread or task: start times, traces."""
 
-    def before(self, call: Call) -> object: ...
+    def before(self, call: Call) -> object:
+        """Return what `after` is given; None: there is nothing to do after a coroutine's call."""
+        ...
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None: ...
 
@@ -209,17 +212,20 @@ class CoroutinePool(_Counted):
             call = calls.popleft()
             outcome: Outcome | None = None
             try:
-                if self._wanted(call):
+                queue = call.process_queue
+                if not self._draining and (queue is None or not queue.dropped):
                     began, token = now, None
                     try:
                         token = around.before(call)
                         returned = await listener(call.messages, call.context)  # type: ignore[misc]
                         now = time.monotonic()
-                        outcome = Outcome(_judge(returned), None, int((now - began) * 1000))
+                        result = _SUCCESS if returned is None else _judge(returned)
+                        outcome = Outcome(result, None, int((now - began) * 1000))
                     except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
                         now = time.monotonic()
                         outcome = Outcome(None, error, int((now - began) * 1000))
-                    _after(around, call, token, outcome)
+                    if token is not None:
+                        _after(around, call, token, outcome)
                 call.done(call, outcome)
             except Exception:
                 log.exception(

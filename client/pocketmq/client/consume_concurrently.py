@@ -6,6 +6,7 @@
    and is consumed again here after RETRY_DELAY_MS (S61).
 3. Broadcasting has no retry: a failed message is logged and lost (S60).
 4. Nothing is committed for a dropped queue (S31).
+5. What succeeds within one turn of the event loop is removed, committed and counted once per queue.
 Source: ConsumeMessageConcurrentlyService, RocketMQ 4.9.8.
 """
 
@@ -44,6 +45,17 @@ def acked_count(result: ConsumeResult | None, ack_index: int, count: int) -> int
     return max(0, min(ack_index, count - 1) + 1)
 
 
+class _Succeeded:
+    """The calls of one queue that succeeded in this turn of the loop."""
+
+    __slots__ = ("calls", "cost_ms", "messages", "queue")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.messages: list[MessageExt] = []
+        self.calls = self.cost_ms = 0
+
+
 class ConsumeMessageConcurrently(ConsumeService):
     """Consumes several messages of a queue at the same time."""
 
@@ -56,6 +68,7 @@ class ConsumeMessageConcurrently(ConsumeService):
         super().__init__(parts)
         self._send_back = send_back
         self._queues = queues
+        self._succeeded: dict[ProcessQueue, _Succeeded] = {}
         self._sending_back = 0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()
@@ -101,8 +114,14 @@ class ConsumeMessageConcurrently(ConsumeService):
             and call.context.ack_index >= len(call.messages) - 1
             and not process_queue.dropped
         ):
-            self._stats.consumed(queue.topic, len(call.messages), 0, outcome.cost_ms)
-            self._finish(call.messages, process_queue, queue)
+            succeeded = self._succeeded.get(process_queue)
+            if succeeded is None:
+                if not self._succeeded:
+                    asyncio.get_running_loop().call_soon(self._settle)
+                succeeded = self._succeeded[process_queue] = _Succeeded(queue)
+            succeeded.messages += call.messages
+            succeeded.calls += 1
+            succeeded.cost_ms += outcome.cost_ms
             return
         if outcome.error is not None:
             self._failures.raised(outcome.error, queue, call.messages)
@@ -136,6 +155,23 @@ class ConsumeMessageConcurrently(ConsumeService):
                 self._give_back(call.messages[acked:], process_queue, call.context),
                 name="send back",
             )
+
+    def _settle(self) -> None:
+        """Apply invariant 5."""
+        while self._succeeded:
+            process_queue, done = self._succeeded.popitem()
+            self._stats.consumed(
+                done.queue.topic, len(done.messages), 0, done.cost_ms, calls=done.calls
+            )
+            self._finish(done.messages, process_queue, done.queue)
+
+    def last_offset(self, process_queue: ProcessQueue) -> None:
+        """Commit what succeeded before this queue, whose offset is about to be stored, was dropped."""
+        done = self._succeeded.get(process_queue)
+        if done is not None:
+            offset = process_queue.remove(done.messages, self._clock.monotonic_ms())
+            if offset >= 0:
+                self._offsets.update(done.queue, offset, increase_only=True)
 
     def _finish(
         self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
@@ -205,6 +241,7 @@ class ConsumeMessageConcurrently(ConsumeService):
     async def stop(self, drain_ms: int) -> bool:
         """Let running listeners end and store their results. Returns: whether all did in time."""
         drained = await self._pool.drain(drain_ms)
+        self._settle()
         try:
             async with asyncio.timeout(drain_ms / 1000):
                 await self._all_sent_back.wait()

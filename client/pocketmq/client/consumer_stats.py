@@ -69,12 +69,12 @@ class ConsumerStats:
         counters.pulls += 1
         counters.pull_ms += cost_ms
 
-    def consumed(self, topic: str, ok: int, failed: int, cost_ms: int) -> None:
-        """Count one listener call: incConsumeOKTPS, incConsumeFailedTPS, incConsumeRT."""
+    def consumed(self, topic: str, ok: int, failed: int, cost_ms: int, *, calls: int = 1) -> None:
+        """Count calls of the listener: incConsumeOKTPS, incConsumeFailedTPS, incConsumeRT."""
         counters = self._of(topic)
         counters.ok += ok
         counters.failed += failed
-        counters.calls += 1
+        counters.calls += calls
         counters.consume_ms += cost_ms
 
     def totals(self, topic: str) -> tuple[int, int]:

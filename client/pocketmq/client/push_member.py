@@ -193,6 +193,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
         """Store the offset; if orderly, wait for the listener, then unlock, later if messages wait."""
         self._pull_from.pop(queue, None)
         consume = self.consume
+        if isinstance(consume, ConsumeMessageConcurrently):
+            consume.last_offset(process_queue)
         if not isinstance(consume, ConsumeMessageOrderly) or not self._clustering:
             return await super().give_up(queue, process_queue)
         lock = consume.consume_lock(process_queue)
