@@ -239,9 +239,7 @@ class Account:
         }
 
     def check(self, request: RemotingCommand, access: Right | None, message_at: MessageAt) -> None:
-        """Check the account itself; access None means administrators only. Raises: AccessDenied
-        (invariant 2).
-        """
+        """Check the account; access None means administrators only. Raises: AccessDenied (invariant 2)."""
         if access is None and not self.admin:
             raise AccessDenied(
                 f"Need admin permission for request code={request.code}, "
@@ -430,7 +428,7 @@ class PlainAccessValidator:
     def check(
         self, request: RemotingCommand, peer: str, access: Right | None, message_at: MessageAt
     ) -> None:
-        """Check one request. peer: ip:port. message_at: see MessageStore. Raises: AccessDenied
+        """Check a request. peer: ip:port. message_at: see MessageStore. Raises: AccessDenied
         (invariant 1).
         """
         ext = request.ext or {}

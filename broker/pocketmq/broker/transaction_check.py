@@ -110,9 +110,7 @@ class HalfMessages:
         return self._replaced_by.get(half_offset, half_offset)
 
     def is_decided(self, half_offset: int) -> bool:
-        """Return True if the half message was committed, rolled back or replaced; valid from half_offset
-        on.
-        """
+        """Return True if the half message was committed, rolled back or replaced; from half_offset on."""
         return half_offset in self._decided
 
     def count_end(self, half: Record, *, committed: bool) -> None:

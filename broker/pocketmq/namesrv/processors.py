@@ -231,8 +231,8 @@ class NameServerProcessors:
                     addresses[broker_id] = f"{host}:{address.rpartition(':')[2]}"
 
     def _is_here(self, address: str) -> bool:
-        """Return True if a broker is in this process or on this machine: it connected from the address it
-        connected to.
+        """Return True if a broker is in this process or on this machine, by the addresses of its
+        connection.
         """
         try:
             over = self._routes.registered_over(address)

@@ -153,9 +153,7 @@ class RouteInfo:
         return Registered() if live is None else Registered(master, live.ha_address)
 
     def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
-        """Check invariant 5. Raises: RegistrationRefused if a broker of this process has the place or the
-        address.
-        """
+        """Check invariant 5. Raises: RegistrationRefused if a broker of this process has place or address."""
         broker = self._brokers.get(name)
         holder = "" if broker is None else broker.addresses.get(broker_id, "")
         for each in (holder, address):

@@ -96,9 +96,7 @@ def spawned(arguments: Sequence[str]) -> Child:
 
 
 def forked(life: Callable[[], ExitCode], others: Sequence[Child]) -> Child:
-    """Fork a copy of this process that runs `life` and ends. others: children whose pipes it
-    must not keep.
-    """
+    """Fork this process to run `life` and end. others: children whose pipes it must not keep."""
     assert threading.active_count() == 1, "a fork copies one thread only"
     with _Pipes() as pipes:
         # Objects that the collector never touches stay on pages that all processes share.

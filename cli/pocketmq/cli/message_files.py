@@ -74,9 +74,7 @@ def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
 
 
 async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None) -> int:
-    """Store the messages again, round robin over the queues of their topic or the given one; return how
-    many.
-    """
+    """Store the messages again, round robin over the queues of their or the given topic; return how many."""
     queues: dict[str, list[Any]] = {}
     for number, row in enumerate(with_progress(rows, "messages", len(rows))):
         name = str(topic or row["topic"])

@@ -32,9 +32,7 @@ class BrokerView:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Return the fields that FIGURES names; None if the broker does not report them, or did
-        not answer.
-        """
+        """Return the fields that FIGURES names; None if the broker does not report them, or did not reply."""
         return dict.fromkeys(FIGURES) if self.failure is not None else figures_of(self.runtime)
 
 
@@ -46,9 +44,7 @@ async def broker_view(admin: Admin, broker: ClusterBroker) -> BrokerView:
 
 
 async def cluster_view(admin: Admin, cluster: str | None = None) -> list[BrokerView]:
-    """View every broker of a cluster or of all, queried concurrently. Raises: IllegalArgument,
-    RemotingError.
-    """
+    """View all brokers, or a cluster's, queried concurrently. Raises: IllegalArgument, RemotingError."""
     brokers = await admin.brokers(cluster)
     return await asyncio.gather(*(broker_view(admin, each) for each in brokers))
 

@@ -141,9 +141,7 @@ def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:
 
 
 def _stuck(info: RunningInfo, now_ms: int) -> tuple[int, str]:
-    """Return how long, in ms, the member has finished nothing in its slowest non-empty queue, and that
-    queue.
-    """
+    """Return how long, ms, the member has finished nothing in its slowest non-empty queue, and that queue."""
     slowest = (0, "")
     for queue, row in info.queues.items():
         held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)

@@ -90,9 +90,7 @@ async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
 def waiting_in(
     admin: Admin, master: ClusterBroker, level: DelayLevel, begin: int | None = None
 ) -> AsyncIterator[MessageExt]:
-    """Yield what waits in a delay level of one broker, next due first. begin: an offset, not the next
-    one's.
-    """
+    """Yield what waits in a delay level of one broker, next due first. begin: offset to start at, or None."""
     queue = MessageQueue(SCHEDULE_TOPIC, master.name, level.number - 1)
     at = level.begin if begin is None else begin
     return admin.messages.within(queue, at, level.end, address=master.address)

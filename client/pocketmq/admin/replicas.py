@@ -21,9 +21,7 @@ class Replicas:
         self._site = site
 
     async def find(self, broker: str | None, cluster: str | None = None) -> list[ClusterBroker]:
-        """Return masters and slaves of a cluster, of one name, or one `ip:port`; None: all. Raises:
-        NoMaster.
-        """
+        """Return masters and slaves of a cluster, a name, or one `ip:port`; None: all. Raises: NoMaster."""
         found = [
             each
             for each in await self._site.brokers(cluster)

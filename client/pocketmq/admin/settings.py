@@ -64,9 +64,7 @@ class SiteSettings:
         await self._api.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
 
     async def set_writable(self, broker_name: str, writable: bool) -> int:
-        """Remove or add the write permission of a broker at every name server; return the
-        number of topics.
-        """
+        """Set a broker's write permission at every name server; return the number of topics."""
         code = (
             RequestCode.ADD_WRITE_PERM_OF_BROKER
             if writable

@@ -123,9 +123,7 @@ class Topics:
     async def all_configs(
         self, *, cluster: str | None = None, partial: bool = False
     ) -> dict[str, dict[str, TopicConfig]]:
-        """Return every topic's configuration by broker name. partial: leave out brokers that cannot be
-        reached.
-        """
+        """Return every topic's configuration by broker name. partial: skip brokers that cannot be reached."""
         masters = await self._site.masters(cluster)
         skipping = (RemotingError,) if partial else ()
         asked = self._site.ask_each(masters, RequestCode.GET_ALL_TOPIC_CONFIG, skipping=skipping)

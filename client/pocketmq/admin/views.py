@@ -72,8 +72,8 @@ class GroupView:
 
     @property
     def mode(self) -> str | None:
-        """Return `compatible`, `strict` or `isolate`; several where brokers differ; None: no broker has
-        modes.
+        """Return `compatible`, `strict` or `isolate`; several if brokers differ; None: no
+        broker has modes.
         """
         return ", ".join(sorted({str(each["mode"]) for each in self.told.values()})) or None
 
@@ -100,9 +100,7 @@ class GroupView:
 
     @property
     def agreement(self) -> tuple[str, bool | None, str]:
-        """Return the source (guard, members, none), whether the members agree (None: unknown), and a
-        sentence.
-        """
+        """Return the source (guard, members, none), whether members agree (None: unknown), and a sentence."""
         count = len(self.members)
         if not count and self.failure is not None:
             return (
@@ -136,9 +134,7 @@ def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
 
 
 def lag_of(rows: Iterable[QueueProgress]) -> int:
-    """Return the lag over all queues, messages; an offset beyond a queue's end counts as 0, not as
-    negative.
-    """
+    """Return the lag over all queues, messages; an offset beyond a queue's end counts as 0."""
     return sum(max(0, row.lag) for row in rows)
 
 

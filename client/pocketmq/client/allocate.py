@@ -55,8 +55,8 @@ class _Named:
 
 
 def sort_key(client_id: str) -> bytes:
-    """Return the sort key of client ids: UTF-16 code units, as in Java's String.compareTo (wire.md trap
-    23).
+    """Return the sort key of client ids: UTF-16 code units, like Java's String.compareTo
+    (wire.md trap 23).
     """
     return client_id.encode("utf-16-be", "surrogatepass")
 
@@ -134,9 +134,7 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str],
     room_of_client: Callable[[str], str],
 ) -> AllocateStrategy:
-    """Allocate each room's queues to its own members by `inner`; those of rooms without
-    members, among all.
-    """
+    """Allocate each room's queues to its own members by `inner`; those of empty rooms, among all."""
     return _Nearby(inner, room_of_queue, room_of_client)
 
 
@@ -190,9 +188,7 @@ def md5_point(text: str) -> int:
 def consistent_hash(
     virtual_nodes: int = 10, hash_function: Callable[[str], int] = md5_point
 ) -> AllocateStrategy:
-    """Allocate by consistent hashing: a queue belongs to the next of the `virtual_nodes` points
-    per member.
-    """
+    """Allocate by consistent hashing: each queue to the next of the `virtual_nodes` points per member."""
     if virtual_nodes < 0:
         raise IllegalArgument(f"virtual_nodes must not be negative, not {virtual_nodes}")
 

@@ -328,9 +328,7 @@ class MQClientApi(Asking):
         unique: bool,
         timeout_ms: int = 15_000,
     ) -> list[MessageExt]:
-        """Return messages by key from the index, not re-checked (the index holds hashes); [] if there are
-        none.
-        """
+        """Return messages by key from the index, not re-checked (it holds hashes); [] if there are none."""
         found = await self.ask(
             address,
             RequestCode.QUERY_MESSAGE,

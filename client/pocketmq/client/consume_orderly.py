@@ -112,9 +112,7 @@ class ConsumeMessageOrderly(ConsumeService):
                 return
 
     def consume_lock(self, process_queue: ProcessQueue) -> asyncio.Lock:
-        """Return the lock held while the listener processes that queue; taking the queue away
-        waits for it.
-        """
+        """Return the lock held while the listener processes the queue; taking it away waits for that."""
         return self._consuming.setdefault(process_queue, asyncio.Lock())
 
     def forget(self, process_queue: ProcessQueue) -> None:

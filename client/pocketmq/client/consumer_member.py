@@ -114,9 +114,7 @@ class ConsumerMember(Generic[Options]):
         return await self.instance.find_consumer_ids(topic, group)
 
     async def start_offset(self, queue: MessageQueue) -> int | None:
-        """computePullFromWhere: return the stored offset, else the one by consume_from_where
-        (wire.md 4.4).
-        """
+        """computePullFromWhere: return the stored offset, else that by consume_from_where (wire.md 4.4)."""
         stored = await self.offsets.read(queue, ReadFrom.STORE)
         if stored is not None:
             return stored

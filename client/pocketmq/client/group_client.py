@@ -185,9 +185,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
             self._member.instance.rebalance_now()
 
     def describe(self) -> Description:
-        """Return this consumer's subscriptions, as `pocketmq subs plan` reads them; it need not
-        be started.
-        """
+        """Return this consumer's subscriptions for `pocketmq subs plan`; it need not be started."""
         asked = {
             topic: build_subscription(topic, *each) for topic, each in self._subscriptions.items()
         }

@@ -389,9 +389,7 @@ class MQClientInstance:
             return None
 
     def knows_sql(self, address: str) -> bool:
-        """Return True if the broker supports expressions other than tags, by its heartbeat answer (wire.md
-        1.5).
-        """
+        """Return True if the broker supports other expressions than tags, by its heartbeat (wire.md 1.5)."""
         version = self._broker_versions.get(address)
         return version is None or version >= Version.V4_1_0_SNAPSHOT
 

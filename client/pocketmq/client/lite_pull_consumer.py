@@ -106,9 +106,7 @@ class LitePullConsumer(
         return await self._running().poll(timeout_ms)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
-        """Commit offsets at the broker: the given ones, else those of all messages that poll() returned so
-        far.
-        """
+        """Commit offsets at the broker: the given ones, else those of all messages returned by poll()."""
         inner = None
         if offsets is not None:
             inner = {self._inner(queue): offset for queue, offset in offsets.items()}

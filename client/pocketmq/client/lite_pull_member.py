@@ -266,9 +266,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
                 self.offsets.table.update(queue, assigned.consume_offset, increase_only=False)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
-        """Commit offsets at the broker now: the given ones, else those of all messages that poll()
-        returned.
-        """
+        """Commit offsets at the broker now: the given ones, else those of all messages returned by poll()."""
         if offsets is None:
             self.note_consumed()
             queues = list(self.assigned)

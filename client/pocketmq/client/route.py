@@ -86,9 +86,7 @@ class TopicRoute:
         ]
 
     def limited_to(self, queue_count: int) -> "TopicRoute":
-        """Return the same route with at most `queue_count` queues per broker: for a topic yet to be
-        created.
-        """
+        """Return this route with at most `queue_count` queues per broker: for a topic yet to be created."""
         return TopicRoute(
             tuple(
                 QueueData(

@@ -353,9 +353,7 @@ class SendEngine:
         return info, False
 
     async def _guess(self, topic: str) -> TopicPublishInfo:
-        """Return the queues of brokers that create topics automatically. Raises: NoRoute of the topic
-        itself.
-        """
+        """Return the queues of brokers that create topics automatically. Raises: NoRoute of the topic."""
         instance = self.instance
         try:
             template = await instance.fetch_route(self.options.create_topic_key)

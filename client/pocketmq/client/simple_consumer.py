@@ -58,9 +58,7 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         return found
 
     async def ack(self, message: MessageExt) -> None:
-        """Acknowledge the message, so that it is not redelivered. Raises: BrokerRefused,
-        AnswerTimeout, ...
-        """
+        """Acknowledge the message, so it is not redelivered. Raises: BrokerRefused, AnswerTimeout, ..."""
         topic = with_namespace(self.config.namespace, message.topic)
         await self._running().ack(topic, message)
 

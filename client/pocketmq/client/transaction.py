@@ -81,9 +81,7 @@ class TransactionProducer(Producer):
         self._known = False
 
     async def start(self) -> None:
-        """Like Producer.start; the brokers learn of the group at once, so that they can check
-        transactions.
-        """
+        """Like Producer.start; the brokers learn of the group at once, so they can check transactions."""
         await self._runner.start()
         try:
             await super().start()

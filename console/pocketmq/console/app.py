@@ -95,9 +95,7 @@ class _Guarded:
 
 
 def cookie_name(scope: Scope) -> str:
-    """Return the cookie's name: browsers keep cookies by host only, so two consoles on one machine need
-    two.
-    """
+    """Return the cookie's name: browsers keep cookies by host only, and a machine may have two consoles."""
     server = scope.get("server")
     return f"pocketmq_{server[1] if server else 0}"
 

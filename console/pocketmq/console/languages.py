@@ -10,9 +10,7 @@ LANGUAGES = {"en": "English", "zh": "中文"}
 
 @cache
 def meanings(language: str) -> Mapping[str, str]:
-    """Return them by setting; nothing for English, whose descriptions the settings contain, and unknown
-    languages.
-    """
+    """Return them by setting; nothing for English, since settings describe themselves, or if unknown."""
     path = files("pocketmq.console") / "i18n" / f"settings.{language}.json"
     if language not in LANGUAGES or not path.is_file():
         return {}

@@ -78,9 +78,7 @@ async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any
 async def in_order(
     stored: AsyncIterator[MessageExt], size: int, end: int
 ) -> tuple[list[MessageExt], str | None]:
-    """Return a page of one queue's messages, and the offset behind it: None if nothing is left before
-    `end`.
-    """
+    """Return a page of one queue's messages, and the next offset: None if nothing is left before `end`."""
     items = await first_of(stored, size)
     following = items[-1].queue_offset + 1 if items else end
     return items, str(following) if following < end else None
@@ -110,9 +108,7 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
 
 
 async def export(console: Console, call: Call) -> Download:
-    """Return search results as a file: by key, or all of a topic between two times, oldest
-    first per queue.
-    """
+    """Return search results as a file: by key, or a topic's between two times, oldest first per queue."""
     query, topic = call.query, call.query.text("topic")
     # Asked before the answer begins, while an error can still be told.
     await console.admin.topics.route(topic)

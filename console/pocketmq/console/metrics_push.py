@@ -32,9 +32,7 @@ _TIMEOUT_S = 2
 
 
 def exporter(config: MetricsConfig) -> export.MetricExporter:
-    """Return OpenTelemetry's exporter for the configured protocol. Raises: ModuleNotFoundError without its
-    extra.
-    """
+    """Return OpenTelemetry's exporter for the protocol. Raises: ModuleNotFoundError without its extra."""
     if config.exporter_type == OTLP_GRPC:
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as by_grpc
 

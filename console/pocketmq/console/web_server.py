@@ -67,9 +67,7 @@ class WebServer(uvicorn.Server):
 
 
 def make_server(console: Console) -> WebServer:
-    """Return a server to be run with `serve(sockets=[...])` and ended by `should_exit = True`. In any
-    thread.
-    """
+    """Return a server to run with `serve(sockets=[...])` and end by `should_exit = True`. In any thread."""
     config = uvicorn.Config(
         make_app(console),
         http=protocol_of(HalfRequests()),

@@ -50,9 +50,7 @@ class Access:
             raise Failed(Code.UNAUTHORIZED, str(denied)) from None
 
     def note(self, call: Call, client: GrpcClient) -> None:
-        """Remember a client's account: it decides whether the client is asked about a topic's
-        transactions.
-        """
+        """Remember a client's account: it decides if the client is asked about a topic's transactions."""
         if self._accounts is not None:
             match = _HEADER.fullmatch(call.text(b"authorization"))
             self._accounts.note(client, match[1] if match is not None else "")

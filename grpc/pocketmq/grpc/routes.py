@@ -96,9 +96,7 @@ class Routes:
         return found + [(_broker(each.broker, each.host, each.port), each) for each in others]
 
     def _types(self, name: str) -> tuple[MessageType, ...]:
-        """Return the message types that a topic accepts; only its own brokers know that of a
-        foreign topic.
-        """
+        """Return the message types that a topic accepts; a foreign topic's are known to its brokers only."""
         topic = self._desk.parts.tables.topics.get(name)
         return _MIXED if topic is None else accepted_types(topic)
 

@@ -227,9 +227,7 @@ class Sessions:
         self._beat(client)
 
     def produces(self, client: GrpcClient, topic: str) -> None:
-        """Note that a client sends half messages to a topic, so it can be asked about them. Raises:
-        Refused.
-        """
+        """Note that a client sends half messages to a topic: it can be asked about them. Raises: Refused."""
         if topic not in client.topics:
             client.topics.add(topic)
             self._beat(client)

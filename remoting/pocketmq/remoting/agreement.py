@@ -35,9 +35,7 @@ Subscriptions = Mapping[str, SubscriptionData]
 
 @dataclass(frozen=True, slots=True)
 class Camp:
-    """Members with equal subscriptions of a topic. wish and expression are None if they do not subscribe
-    it.
-    """
+    """Members with equal subscriptions of a topic. wish and expression are None without a subscription."""
 
     wish: Wish | None
     expression: str | None

@@ -81,8 +81,7 @@ class RemotingClient:
             await asyncio.sleep(0)
 
     async def connection(self, address: str) -> Connection:
-        """Return the open connection to `address`, connecting if necessary; concurrent callers share one
-        attempt.
+        """Return the connection to `address`, connecting if necessary; concurrent callers share one attempt.
 
         Raises: ConnectFailed.
         """

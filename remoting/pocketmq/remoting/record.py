@@ -281,9 +281,7 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, sys_flag: int) -> int:
-    """Return the size of a record from those of topic, body and properties, bytes; v2 above 127 bytes of
-    topic.
-    """
+    """Return the size of a record from those of topic, body and properties; v2 above 127 bytes of topic."""
     return (
         body_at(sys_flag)
         + 3

@@ -58,9 +58,7 @@ class Shares:
     # ------------------------------------------------------------ connections (invariant 1)
 
     def enter(self, address: str) -> str | None:
-        """Count a new connection from an IP address; return why it cannot stay, if so. It counts in any
-        case.
-        """
+        """Count a new connection from an IP address, in any case; return why it cannot stay, if so."""
         limits = self.limits
         self.count += 1
         self._by_address[address] += 1

@@ -236,9 +236,7 @@ def client_context(
 
 
 def layer_for(data: bytes, server: "ServerTls | None") -> "TlsLayer | None":
-    """Return the TLS layer for a connection that begins with `data`; None: it is plain. Raises:
-    NotAccepted.
-    """
+    """Return the TLS layer for a connection that begins with `data`; None if plain. Raises: NotAccepted."""
     if data[0] == _HANDSHAKE:
         context = None if server is None else server.context()
         if context is None:

@@ -157,9 +157,7 @@ def _column(expression: Any, ours: dict[int, str]) -> str:
 
 
 def _value(expression: Any, column: str) -> Any:
-    """Return a constant to compare a column with; None for anything else, or if Spark does not
-    know it yet.
-    """
+    """Return a constant to compare a column with; None for anything else, or if Spark cannot tell yet."""
     leaves = _each(expression.collectLeaves())
     constant = (
         expression.foldable()

@@ -89,7 +89,7 @@ class _Asked:
         return self._minima[queue]
 
     def mean(self, queue: BrokerQueue) -> int:
-        """Return the mean size of a message, bytes, by one pull from each queue's middle; 1 KiB if nothing
+        """Return a message's mean size, bytes, by one pull from each queue's middle; 1 KiB if nothing
         comes.
         """
         if not self._means:

@@ -418,9 +418,7 @@ def is_table(given: Mapping[str, str]) -> bool:
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options to keep with a table. Raises: IllegalArgument for secrets, which its columns would
-    show.
-    """
+    """Return the options to keep with a table. Raises: IllegalArgument for secrets, which it would show."""
     kept = {n: t for n, t in _without_tables(given).items() if n.lower() not in _TABLE_PROPERTIES}
     secret = {n for n in given_names(kept) if n in ("accessKey", "secretKey", "securityToken")}
     if secret:

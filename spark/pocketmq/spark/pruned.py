@@ -74,9 +74,7 @@ class Messages:
         return self.apply(lambda frame: self._spark.sql(query, messages=frame, **frames))
 
     def apply(self, query: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
-        """Return query(frame), with a frame of the used columns. It is called twice, so it must
-        run no job.
-        """
+        """Return query(frame), with a frame of the used columns. Called twice, it must run no job."""
         if not hasattr(self._spark, "_jsparkSession"):
             return self._filtered(query, self._loaded({}))
         plan = Analysed(self._filtered(query, _template(self._spark)))

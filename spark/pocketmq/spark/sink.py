@@ -180,9 +180,7 @@ class _Ledger:
         return BrokerQueue(place.topic, place.broker_name, place.address, partition)
 
     def value(self, partition: int) -> int:
-        """Return the batches of this partition that were sent whole; a broker answers 0 or nothing for
-        none.
-        """
+        """Return this partition's batches that were sent whole; a broker answers 0 or nothing for none."""
         return max(0, self._client.group_offset(self._queue(partition), self._group) or 0)
 
     def note(self, partition: int, batches: int) -> None:

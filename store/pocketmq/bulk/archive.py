@@ -104,9 +104,7 @@ class Archiver:
 
 
 def _parts_of(dest: str, source: Store) -> list[Part]:
-    """Return the catalog of an existing archive. Raises: IllegalArgument if it is another broker's, or a
-    store.
-    """
+    """Return an existing archive's catalog. Raises: IllegalArgument if it is another broker's, or a store."""
     try:
         there = Store(Root(dest, ""))
     except NotAStore:

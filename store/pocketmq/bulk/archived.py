@@ -112,9 +112,7 @@ class JoinedBounds:
 
 
 def join(archived: ArchivedBounds, live: FileBounds) -> "JoinedBounds | FileBounds":
-    """Join the two as one queue; return the live one alone if the archive holds an earlier queue of that
-    name.
-    """
+    """Join the two as one queue; only the live one if the archive holds an earlier queue of that name."""
     end = archived.max_offset
     if live.max_offset < end:
         return live
@@ -238,9 +236,7 @@ class ArchivedWork:
         self._wanted.append((bounds, start, end))
 
     def cut(self, step: int) -> list[Partition]:
-        """Return partitions of about `step` wanted bytes each, ranges between marks, in the order of the
-        log.
-        """
+        """Return partitions of about `step` wanted bytes each, ranges between marks, in the log's order."""
         pieces = sorted(self._pieces(step))
         partitions: list[Partition] = []
         ranges: list[tuple[int, int]] = []
@@ -260,9 +256,7 @@ class ArchivedWork:
         return sum(int(sizes.sum()) for _, sizes in map(self._share, range(len(self._wanted))))
 
     def _share(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the rows of the catalog that hold wanted messages of a queue, and the wanted bytes of
-        each.
-        """
+        """Return the rows of the catalog with wanted messages of a queue, and the wanted bytes of each."""
         bounds, start, end = self._wanted[number]
         rows = self.archive.rows
         own = slice(bounds.low, bounds.high)
@@ -313,9 +307,7 @@ class ArchivedWork:
 
 
 def _cuts(marks: Sequence[int], low: int, high: int, count: int) -> list[int]:
-    """Return the bounds of `count` pieces of about equal size, each at a mark, or at the first or last
-    record.
-    """
+    """Return the bounds of `count` pieces of about equal size, at marks, or the first or last record."""
     inner: list[Any] = [low + (high - low) * n // count for n in range(1, count)]
     at = [marks[bisect_right(marks, p) - 1] for p in inner if bisect_right(marks, p)]
     return sorted({low, *(m for m in at if low < m < high), high})

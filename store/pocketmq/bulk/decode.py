@@ -114,9 +114,7 @@ def decode(
 
 
 def _fields_of(columns: Sequence[str], parts: frozenset[str], verify_crc: bool) -> list[str] | None:
-    """Return the fields of the fixed part that the columns need; None for all, since lengths are needed
-    too.
-    """
+    """Return the fields of the fixed part that the columns need; None for all: lengths are needed too."""
     if verify_crc or parts & {"body", "props"}:
         return None
     fields = [_FIELD_OF.get(c) or _TIME_OF.get(c) for c in columns]

@@ -86,9 +86,7 @@ def find_tails(
 
 
 def _up_to_older(rows: pa.RecordBatch, newest_ms: int) -> tuple[int, int]:
-    """Return the newest store time, and the rows before the first that is older than a previous one
-    (invariant 3).
-    """
+    """Return the newest store time, and the rows before the first older one (invariant 3)."""
     if not rows.num_rows:
         return newest_ms, 0
     times = _ms(rows)

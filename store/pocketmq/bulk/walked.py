@@ -124,8 +124,8 @@ def _opened(store: Store, file: FileSpan | None, low: int, loss: LossRule) -> Fi
 def _pieces(
     opened: File, file: FileSpan, low: int, high: int, loss: LossRule
 ) -> Iterator[tuple[int, pa.Buffer, Int64s, Int64s]]:
-    """Yield (position of the first byte, data, starts, sizes) of the range; remote files some MiB at a
-    time.
+    """Yield (position of the first byte, data, starts, sizes) of the range; remote ones some
+    MiB at a time.
     """
     on_torn = partial(_report_torn, loss, file)
     if isinstance(opened, LocalFile):

@@ -73,9 +73,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return low - 1 if low > first else -1
 
     def records(self, offset: int, count: int) -> list[tuple[int, int, int, int, int]]:
-        """Return (position, size, tags code, base offset, messages) of up to `count` records
-        from `offset`.
-        """
+        """Return (position, size, tags code, base offset, messages) of up to `count` records at `offset`."""
         index = self._index_of(offset)
         found: list[tuple[int, int, int, int, int]] = []
         while index >= 0 and len(found) < count:

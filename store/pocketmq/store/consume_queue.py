@@ -283,9 +283,7 @@ class ConsumeQueue:
         return self._min_offset
 
     def first_at_or_behind(self, log_position: int) -> int:
-        """Return the first offset whose record is at or behind `log_position`; max_offset if
-        there is none.
-        """
+        """Return the first offset whose record is at or behind `log_position`; max_offset without one."""
         low, high = self.files.min_position // ENTRY_SIZE, self.max_offset
         found = high
         while low < high:

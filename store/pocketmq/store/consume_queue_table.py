@@ -86,9 +86,7 @@ class ConsumeQueueTable:
                 self._ids[topic] = None
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, opening it if necessary; None if absent. Raises: StoreForeign,
-        StoreUnreadable.
-        """
+        """Return the queue, opening it if needed; None if absent. Raises: StoreForeign, StoreUnreadable."""
         queue = self.queues.get((topic, queue_id))
         if queue is None and queue_id in (known := self._known(topic)):
             queue = self._new(topic, queue_id)
@@ -168,9 +166,7 @@ class ConsumeQueueTable:
             queue.used = True
 
     def _close(self, queue: ConsumeQueue) -> bool:
-        """Drop everything about a queue but its name. Returns: False while its last entries are not on
-        disk.
-        """
+        """Drop everything of a queue but its name. Returns: False while its last entries are not on disk."""
         if queue.flushed_offset < queue.max_offset:
             queue.release()
             return False

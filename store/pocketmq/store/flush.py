@@ -302,8 +302,8 @@ class _Round:
         self._boundary = max([*near, flush.checkpoint.boundary])
 
     def run(self) -> None:
-        """Sync and write the checkpoint. Raises: StoreError, and may be called again; OSError after an
-        fsync error.
+        """Sync and write the checkpoint. Raises: StoreError, and may be rerun; OSError after an fsync
+        error.
         """
         flush = self._flush
         checkpoint = flush.checkpoint

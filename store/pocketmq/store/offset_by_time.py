@@ -24,9 +24,7 @@ def offset_by_time(
     boundary: Boundary,
     store_ms: Callable[[int], int],
 ) -> int:
-    """Find an offset. Args: low: the queue's min offset; store_ms: store time at an offset, -1 without a
-    record.
-    """
+    """Args: low: the queue's min offset; store_ms: store time at an offset, -1 without a record."""
     high = queue.max_offset
     if high <= low or store_ms(high - 1) < 0:
         # No record of the queue is left.

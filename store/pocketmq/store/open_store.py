@@ -61,9 +61,7 @@ class OpenStore:
         store_host_size: int,
         arrivals: Arrivals | None = None,
     ) -> None:
-        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: the listener for new
-        entries.
-        """
+        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: see Arrivals."""
         self.config = config
         self.recovery = RecoveryReport()
         self._clock = clock

@@ -70,9 +70,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         return self._map(file)[1][at : at + size]
 
     def walk(self, position: int | None = None) -> Iterator[Entry | Damage]:
-        """Yield every record from `position` on; behind damage it continues at the next record
-        of the file.
-        """
+        """Yield every record from `position` on, continuing behind damage at the next record of the file."""
         at = self.log_start if position is None else position
         while (file := self.log_file_of(at)) is not None:
             data, view = self._map(file)

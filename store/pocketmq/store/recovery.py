@@ -97,8 +97,7 @@ class Recovery:
         self._ends_at_damage = False
 
     def run(self, *, follows: bool = False) -> RecoveryReport:
-        """Recover. follows: the log is a master's, so it ends where it is damaged (following.py, invariant
-        3).
+        """Recover. follows: the log is a master's, and ends where it is damaged (following.py, invariant 3).
 
         Raises: StoreForeign if there are queues but no log.
         """
@@ -339,9 +338,7 @@ class Recovery:
     def _is_newer(
         self, queue: ConsumeQueue, offset: int, known: tuple[int, int, int], record: Entry
     ) -> bool:
-        """Return True if the entry belongs to a later record, of a topic that was deleted and created
-        again.
-        """
+        """Return True if the entry is of a later record, in a topic that was deleted and created again."""
         if known[0] <= record.position or known[1] == BLANK_SIZE:
             return False
         file = self._log.files.file_at(known[0])

@@ -75,9 +75,7 @@ def delay_level(properties: bytes, level_max: int) -> int:
 
 
 def schedule_code(properties: bytes, store_ms: int, levels: Sequence[int]) -> int:
-    """Return the code of an entry in SCHEDULE_TOPIC_XXXX: when it is due, in ms; its tag's hash without
-    DELAY.
-    """
+    """Return the code of an entry in SCHEDULE_TOPIC_XXXX: its due time, ms; the tag's hash without DELAY."""
     level = delay_level(properties, len(levels))
     return store_ms + levels[level - 1] if level else tags_code(properties)
 

@@ -185,9 +185,7 @@ class SendActs:
         return max(topic.read_queues, topic.write_queues)
 
     def plain_topic(self, topic: TopicConfig) -> PlainTopic | None:
-        """Prepare a topic for `send_plain`, valid until it or a setting changes; None if checks are
-        needed.
-        """
+        """Prepare a topic for `send_plain`, valid until it or a setting changes; None if checks are due."""
         if not topic.writable or self.plain_queue_count(topic.topic) is None:
             return None
         counter = self._stats.put_counter

@@ -92,8 +92,8 @@ class MessageTracks:
         self._now_ms = now_ms
 
     def groups(self, topic: str, history: Mapping[str, History]) -> list[str]:
-        """Return the groups that consume or have consumed the topic; tools that only view messages
-        do not count.
+        """Return the groups that consume or have consumed the topic, apart from tools that only view
+        messages.
         """
         known = self._offsets.groups_of(topic) | self._consumers.groups_of_topic(topic)
         return sorted((known | history.keys()) - {TOOLS_GROUP})

@@ -124,7 +124,7 @@ class IsolatedGroup(SubGroupOrder):
         return state.offset
 
     def _begin(self, asker: SubGroup, key: QueueKey, offset: int) -> QueueState:
-        """Let `asker` read a queue for the first time; sub-groups that departed unread start
+        """Let `asker` read a queue for the first time; sub-groups that departed unread begin
         and end there.
         """
         state = asker.queues[key] = QueueState.at(offset)

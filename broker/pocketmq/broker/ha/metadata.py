@@ -194,9 +194,7 @@ class Metadata:
         self.rounds += 1
 
     def forget(self) -> None:
-        """Forget the last round: the log was cut back, and offsets beyond its end become the master's
-        again.
-        """
+        """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
         self._said = {}
         for key, queues in self._tables.offsets.offsets.items():
             topic = key.partition("@")[0]

@@ -48,9 +48,7 @@ class OrderInfo:
     holder: Peer | None = None
 
     def is_held(self, now_ms: int) -> bool:
-        """Return True while its holder is connected, has returned nothing, and has not held it for too
-        long.
-        """
+        """Return True while its holder is connected, has returned nothing, and has not held it too long."""
         holder = self.holder
         return (
             holder is not None
@@ -99,9 +97,7 @@ class OrderInfo:
 
     @classmethod
     def from_json(cls, data: Any) -> "OrderInfo":
-        """Parse an entry of the file. Raises: KeyError, TypeError, ValueError, IndexError if it is
-        malformed.
-        """
+        """Parse an entry of the file. Raises: KeyError, TypeError, ValueError, IndexError if malformed."""
         first, *others = (int(offset) for offset in data["o"])
         attempt = data.get("a")
         return cls(
@@ -176,9 +172,7 @@ class ConsumerOrderInfo(ConfigManager):
             info.holder = peer
 
     def release(self, peer: Peer) -> None:
-        """Drop a disconnected holder: its messages become visible when their time is over, or at once if it
-        was.
-        """
+        """Drop a disconnected holder: its messages become visible once their time is over."""
         for queue, info in list(self._table.items()):
             if info.holder is peer:
                 info.holder = None
@@ -231,9 +225,7 @@ class ConsumerOrderInfo(ConfigManager):
         return info.next_offset
 
     def is_out(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
-        """Return True if a message was handed out by that pop and is neither acknowledged nor visible
-        again.
-        """
+        """Return True if that pop handed out the message and it is neither acknowledged nor visible again."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
             return False

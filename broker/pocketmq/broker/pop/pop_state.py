@@ -81,9 +81,7 @@ class PopState:
         return self._live.get(name)
 
     def out_until_ms(self, queue: QueueOf, offset: int) -> int:
-        """Return the wall time until which a message is invisible; 0 if it is not in flight. Scans
-        everything.
-        """
+        """Return the wall time until which a message is invisible; 0 if not in flight. Scans everything."""
         group, topic, queue_id = queue
         return max(
             (
@@ -96,8 +94,8 @@ class PopState:
         )
 
     def add(self, point: CheckPoint, deadline_ms: int) -> CheckPoint | None:
-        """Put messages in flight until `deadline_ms`. Returns: the check point of the same name it
-        replaces.
+        """Put messages in flight until `deadline_ms`. Returns: the check point of the same name replaced by
+        it.
         """
         old = self._live.get(point.name)
         for offset in self._early.pop(point.name, ()):

@@ -51,9 +51,7 @@ _AGAIN = "POP_AGAIN"
 
 
 class _ReviveQueue:
-    """One queue of the log: the next record to read, and the check points from the oldest unfinished one
-    on.
-    """
+    """One queue of the log: the next record to read, and the check points from the oldest open one on."""
 
     __slots__ = ("finished", "live", "points", "read")
 

@@ -130,8 +130,8 @@ class ConsumerFilterManager(ConfigManager):
         self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """Return the group's SQL92 expression for a topic; None if it has none (a pull gets 27) or it does
-        not parse.
+        """Return the group's SQL92 expression for a topic; None without one (a pull gets 27), or if it is
+        bad.
         """
         return self._by_topic.get(topic, {}).get(group)
 
@@ -208,9 +208,7 @@ class ConsumerFilterManager(ConfigManager):
         }
 
     def from_json(self, data: Any) -> None:
-        """Load the file as RocketMQ does: if one entry's Bloom data has another size, the whole file is
-        skipped.
-        """
+        """Load the file as RocketMQ does: one entry's Bloom data of another size makes it skip all."""
         loaded: dict[str, dict[str, ConsumerFilterData]] = {}
         now_ms = self._clock.now_ms()
         for topic, held in _mapping(_mapping(data).get("filterDataByTopic")).items():

@@ -118,9 +118,7 @@ def property_(name: str) -> Node:
 
 
 def as_boolean(node: Node) -> Node:
-    """Return the node as a condition. A lone property is unknown if missing and otherwise **false**, even
-    "true".
-    """
+    """Return the node as a condition. A lone property is unknown if missing, else **false**, even "true"."""
     if node.is_boolean:
         return node
     if node.name is None:

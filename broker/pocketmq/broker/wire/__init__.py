@@ -1,3 +1,1 @@
-"""One module per subject. Each class receives the objects it uses and returns `handlers()`: code ->
-function.
-"""
+"""One module per subject. Each class receives the objects it uses; `handlers()` maps codes to functions."""

@@ -95,7 +95,7 @@ class PopMessageProcessor:
         return request.answer(ResponseCode.SUCCESS, None, ext)
 
     def _with_born_time(self, request: RemotingCommand) -> dict[str, str]:
-        """Return the fields; a missing or future bornTime becomes now, for later runs too. Raises:
+        """Return the fields; a missing or future bornTime becomes now, for reruns too. Raises:
         HeaderError.
         """
         ext = request.ext or {}

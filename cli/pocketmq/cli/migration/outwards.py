@@ -121,9 +121,7 @@ class Outwards:
         await self.see_out()
 
     async def take_over(self) -> None:
-        """Run the steps from begin to hand to. Raises: MigrationRefused, PocketMQError; then
-        all is undone.
-        """
+        """Run the steps from begin to hand to. Raises: MigrationRefused, PocketMQError, with all undone."""
         async with AsyncExitStack() as undo:
             await self._change("begin")
             undo.push_async_callback(self._undo)
@@ -251,9 +249,7 @@ class Outwards:
     # ------------------------------------------------------------ settle, hold, lead
 
     async def settle(self) -> None:
-        """Wait until the slave has copied the current offsets and delays: 10 s with 4.9, a
-        minute with 5.x.
-        """
+        """Wait until the slave has copied current offsets and delays: 10 s with 4.9, a minute with 5.x."""
         api, source = self._admin.site.api, self._source
         mark = self._admin.clock.now_ms() % 1_000_000_000
         queue = MessageQueue(source.name, source.name, 0)
