@@ -1,5 +1,9 @@
 """Options of format("pocketmq"): every bad value is an error that names the option and what is allowed."""
 
+import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -221,7 +225,11 @@ def test_every_option_is_in_the_table_of_the_documentation() -> None:
                 "startingOffsets": '{"T":{"broker-a":{"0":4,"1":0}}}',
                 "endingOffsets": '{"T":{"broker-a":{"0":3,"1":5}}}',
             },
-            "queue 0: startingOffsets has 4, behind endingOffsets with 3",
+            "topic T, broker broker-a, queue 0: startingOffsets has 4, behind endingOffsets with 3",
+        ),
+        (
+            {"startingOffsets": '{"T":{"0":4}}', "endingOffsets": '{"T":{"0":3}}'},
+            "topic T, queue 0: startingOffsets has 4",
         ),
         (
             {
@@ -320,3 +328,21 @@ def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_
         PocketMQDataSource(given | {"accessKey": "a", "secretKey": "s"}).schema()
     with pytest.raises(IllegalArgument, match="no option 'owner'"):
         PocketMQDataSource({"owner": "me"})
+
+
+def test_a_planner_shows_its_plan_where_the_environment_asks_for_it(tmp_path: Path) -> None:
+    """Spark makes the source in one process, and hands it to another one that plans."""
+    store = WrittenStore(tmp_path / "b" / "store")
+    store.add([Message()])
+    source = PocketMQDataSource({"path": str(store.root), "columns": "tags"})
+    code = (
+        "import pickle, sys; s = pickle.load(sys.stdin.buffer); s.reader(s.schema()).partitions()"
+    )
+    planner = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(source),
+        capture_output=True,
+        check=True,
+        env=os.environ | {"POCKETMQ_LOG": "INFO"},
+    )
+    assert b"planned stores=1 queues=1 partitions=1 columns=tags" in planner.stderr

@@ -110,9 +110,11 @@ def check_batch(starting: Positions, ending: Positions) -> None:
         for key, first in each(begin or {}):
             last = lookup(end, key)
             if last is not None and first > last >= 0:
+                # JSON for one broker leaves its name out.
+                broker = f"broker {key.broker_name}, " if key.broker_name else ""
                 raise IllegalArgument(
-                    f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: starting{what} has "
-                    f"{first}, behind ending{what} with {last}"
+                    f"topic {key.topic}, {broker}queue {key.queue_id}: starting{what} has {first}, behind "
+                    f"ending{what} with {last}"
                 )
 
 

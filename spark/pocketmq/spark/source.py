@@ -54,6 +54,8 @@ class PocketMQDataSource(DataSource):
 
     def _use(self, schema: StructType, use: str) -> None:
         """Read a table's options from its schema, if it is read by name. Raises: IllegalArgument."""
+        # Spark may have made this object in another process.
+        _show_log()
         if not self._given:
             from pocketmq.spark.columns import options_in
 
