@@ -40,7 +40,7 @@ from pocketmq.remoting.json_shape import Shaped, learn
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.pop_receipt import Receipt
-from pocketmq.remoting.record import read_record
+from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.remoting.subscription import build_subscription
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -451,3 +451,37 @@ def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Enc
         b"UNIQ_KEY\x017F02\x02TAGS\x01A\x02CLUSTER\x01"
     )
     assert shared.store.entries("T", 0, shared.store.max_offset("T", 0) - 1, 1)[0][2] == 65
+
+
+@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.ROCKETMQ])
+def test_a_batch_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
+    """It is stored and answered as one whose header was parsed."""
+    connection = open_connection(shared.clock)
+    connection.peer_host = shared.asker.host
+    short = SendMessageProcessor(shared.parts.node, shared.parts.messages, shared.sends)
+    ext = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1790000000000"}
+    ext |= {"h": "0", "i": "WAIT\x01true\x02", "j": "0", "k": "false", "m": "true"}
+    body = encode_batch([(0, b"one", b"TAGS\x01A\x02"), (0, b"two", b"TAGS\x01A\x02")])
+    request = RemotingCommand(
+        RequestCode.SEND_BATCH_MESSAGE, ext, body, opaque=8, encoding=encoding
+    )
+    frame = encode(request)[4:]
+    parsed = short.send_batch(decode(frame), connection)
+    handler = short.handlers()[RequestCode.SEND_BATCH_MESSAGE]
+    assert isinstance(handler, Shaped)
+    assert handler.by_place is not None
+    shape = learn_fixed(frame, decode(frame), handler.by_place)
+    assert shape is not None
+    at = shared.store.commit_log_max_position
+    cut = shape.answer(frame, connection)
+    assert isinstance(parsed, bytes)
+    assert cut is not None
+    one, two = decode(parsed[4:]), decode(cut[4:])
+    assert one.ext is not None
+    assert two.ext is not None
+    assert int(two.ext["queueOffset"]) == int(one.ext["queueOffset"]) + 2
+    two.ext = {**two.ext, "msgId": one.ext["msgId"], "queueOffset": one.ext["queueOffset"]}
+    assert one == two
+    stored = shared.store.record_at(at)
+    assert stored is not None
+    assert bytes(read_record(stored).body) == b"one"

@@ -56,6 +56,16 @@ class Alike(NamedTuple):
     properties: Template
 
 
+class AlikeBatches(NamedTuple):
+    """The same of batches; answer(opaque, positions, queue_id, queue_offset); properties: of all messages."""
+
+    plain: Plain
+    topic: str
+    target: Target
+    answer: Callable[[int, Sequence[int], int, int], bytes]
+    properties: str
+
+
 def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, bool] | None:
     """Return the properties that are stored, and whether the sender waits for what the broker promises.
 

@@ -20,6 +20,7 @@ from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers
 from pocketmq.broker.wire.plain_send import (
     Alike,
+    AlikeBatches,
     Plain,
     Target,
     plain_batch,
@@ -69,7 +70,11 @@ class SendMessageProcessor:
                 self.send_v2, _FIELDS_V2, plain_v2, self._quick, v2
             ),
             RequestCode.SEND_BATCH_MESSAGE: Shaped(
-                self.send_batch, _FIELDS_V2, plain_batch, self._quick_batch
+                self.send_batch,
+                _FIELDS_V2,
+                plain_batch,
+                self._quick_batch,
+                ByPlace(("e", "g"), "i", self._fix_batch, self._quick_alike_batch),
             ),
         }
 
@@ -303,6 +308,39 @@ class SendMessageProcessor:
             return None
         opaque = int(number)
         reply = self._answers.batch_json(opaque, sent.positions, queue_id, sent.queue_offset)
+        request = RemotingCommand(plain.code, opaque=opaque)
+        return self._when_kept(request, connection, sent.end, reply) or b""
+
+    def _fix_batch(self, request: RemotingCommand, names: Sequence[str]) -> AlikeBatches | None:
+        plain, ext = plain_batch(request), request.ext or {}
+        topic = ext["b"]
+        target = self._targets.get(topic)
+        if plain is None or target is None or names:
+            return None
+        answer = self._answers.batch_binary if request.encoding else self._answers.batch_json
+        return AlikeBatches(plain, topic, target, answer, ext["i"])
+
+    def _quick_alike_batch(
+        self,
+        alike: AlikeBatches,
+        values: tuple[bytes, ...],
+        opaque: int,
+        body: bytes,
+        connection: Connection,
+    ) -> bytes | None:
+        """Like `_quick_batch`, for a header that is like another in all but these values."""
+        plain, topic, target, answer, text = alike
+        if self._targets.get(topic) is not target:
+            return None
+        try:
+            queue_id = int(values[0])
+            if not 0 <= queue_id < target.queue_count:
+                return None
+            place = BatchPlace(topic, queue_id, plain.sys_flag, int(values[1]), text, plain.as_five)
+            sent = self._put_batch(place, body, connection)
+        except (ValueError, Refused):
+            return None
+        reply = answer(opaque, sent.positions, queue_id, sent.queue_offset)
         request = RemotingCommand(plain.code, opaque=opaque)
         return self._when_kept(request, connection, sent.end, reply) or b""
 

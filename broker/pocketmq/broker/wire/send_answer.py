@@ -82,14 +82,7 @@ class SendAnswers:
         if encoding == _JSON:
             return self._json_batch(request.opaque, msg_id, queue_id, queue_offset)
         if encoding == _ROCKETMQ:
-            fields = self._binary % (
-                len(msg_id).to_bytes(4, "big") + msg_id.encode(),
-                len(str(queue_id)),
-                queue_id,
-                len(str(queue_offset)),
-                queue_offset,
-            )
-            return _binary(request.opaque, fields)
+            return self._binary_batch(request.opaque, msg_id, queue_id, queue_offset)
         return self._other(request, msg_id, queue_id, queue_offset)
 
     def batch_json(
@@ -97,6 +90,22 @@ class SendAnswers:
     ) -> bytes:
         """Return the response to a batch with this opaque, in JSON."""
         return self._json_batch(opaque, self._batch_id(positions), queue_id, queue_offset)
+
+    def batch_binary(
+        self, opaque: int, positions: Sequence[int], queue_id: int, queue_offset: int
+    ) -> bytes:
+        """Return the response to a batch with this opaque, with a ROCKETMQ header."""
+        return self._binary_batch(opaque, self._batch_id(positions), queue_id, queue_offset)
+
+    def _binary_batch(self, opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
+        fields = self._binary % (
+            len(msg_id).to_bytes(4, "big") + msg_id.encode(),
+            len(str(queue_id)),
+            queue_id,
+            len(str(queue_offset)),
+            queue_offset,
+        )
+        return _binary(opaque, fields)
 
     def _json_batch(self, opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
         header = (self._json % (msg_id, queue_id, queue_offset, opaque)).encode()
