@@ -38,31 +38,31 @@ class Events:
     """All events; a comment on each says when it happens and what its arguments are."""
 
     def __init__(self) -> None:
-        # Topics were made or changed (these), or deleted (none); the table is on the disk.
+        # Topics were created or changed (these), or deleted (none); the table is on disk.
         self.topics_changed: Event[[list[TopicConfig]]] = Event()
         # An administrator has changed settings: their names.
         self.settings_changed: Event[[set[str]]] = Event()
-        # A member came, went, or asks for something else.
+        # A member joined, left, or changed its subscription.
         self.members_changed: Event[[ConsumerGroup]] = Event()
-        # A group's members must share their queues anew: group, connections to tell.
+        # A group's members must rebalance: group, connections to notify.
         self.must_rebalance: Event[[str, list[Peer]]] = Event()
-        # A heartbeat was taken: group, the member's subscriptions.
+        # A heartbeat was accepted: group, the member's subscriptions.
         self.heartbeat_taken: Event[[str, list[SubscriptionData]]] = Event()
-        # A group's last member is gone.
+        # A group's last member has left.
         self.group_offline: Event[[str]] = Event()
-        # A group's offsets of a topic are gone: group, topic.
+        # A group's offsets of a topic were removed: group, topic.
         self.offsets_removed: Event[[str, str]] = Event()
-        # A group goes on elsewhere than where its members are: group, topic, queue id, offset.
+        # A group's offset was set from outside: group, topic, queue id, offset.
         self.offset_copied: Event[[str, str, int, int]] = Event()
-        # An administrator sets a group's offset, which is the old one still: the same.
+        # An administrator resets a group's offset, which is not changed yet: the same arguments.
         self.offset_reset: Event[[str, str, int, int]] = Event()
-        # What held pulls of a topic may be given has changed.
+        # The messages that held pulls of a topic may get have changed: topic.
         self.shares_changed: Event[[str]] = Event()
-        # There is something to be popped (again): topic, group.
+        # There are messages to pop (again): topic, group.
         self.poppable: Event[[str, str]] = Event()
-        # A pop waits for messages.
+        # A pop is held.
         self.pop_held: Event[[]] = Event()
-        # A client is gone.
+        # A client's connection closed.
         self.connection_closed: Event[[Peer]] = Event()
         self.arrivals = Arrivals()
 

@@ -31,21 +31,21 @@ class PocketRequestCode(IntEnum):
     """
 
     # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
-    # "findings", "subGroups"}]}: groups whose members differ, or the one that was asked for.
+    # "findings", "subGroups"}]}: groups whose members differ, or the requested one.
     GET_GROUP_FINDINGS = 900_001
     # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
-    # its offset id, by topic and unique key, or by its place; 22 when there is none.
+    # its offset id, by topic and unique key, or by its place; 22 if there is none.
     GET_MESSAGE_TRACK = 900_002
     # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
     # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
-    # "recallHandle"}]}: the next messages that wait for a time of their own (not those of delay levels);
+    # "recallHandle"}]}: the next messages that wait for a delivery time (not those of delay levels);
     # counting: after a crash the counts are too low for some seconds.
     GET_TIMERS = 900_003
-    # Header act: promote (role?, force?), demote (newBrokerId), resync. A broker changes its role while it
-    # runs, or hears again whom it had refused; SYSTEM_ERROR with the reason when it does not.
+    # Header act: promote (role?, force?), demote (newBrokerId), resync. The broker changes its role at run
+    # time, or accepts refused slaves again; SYSTEM_ERROR with the reason if it does not.
     CHANGE_ROLE = 900_004
-    # -> {"isolated", "orderInfo", "locks"}: what a slave of ours copies beside RocketMQ's tables.
+    # -> {"isolated", "orderInfo", "locks"}: what our slaves copy besides RocketMQ's tables.
     GET_REPLICA_TABLES = 900_005
 
 

@@ -55,7 +55,7 @@ class Kept:
         say: called after each store, by several threads.
         """
         before = self._looked
-        # One that cannot be looked into is looked into anew.
+        # A store whose inspection fails is inspected from scratch the next time.
         self._looked = {}
 
         def look(root: Root) -> Looked:

@@ -302,7 +302,7 @@ def _count_good(entries: NDArray[Any], log_end: int) -> int:
     """Return how many entries from the first on can be real: rising positions inside the log."""
     positions = entries["position"].astype(numpy.int64)
     good = (positions >= 0) & (positions < log_end) & (entries["hash"] >= 0)
-    # A place that was never written is all zeros; so is none that was, but for a hash of 0.
+    # An entry that was never written is all zeros; a written one never is, unless its hash is 0.
     good &= (positions != 0) | (entries["hash"] != 0)
     good[1:] &= positions[1:] >= positions[:-1]
     bad = numpy.flatnonzero(~good)

@@ -103,7 +103,10 @@ def _keyed(values: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]
 
 
 def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
-    """>>> keys_of(b"KEYS\x01a  b\x02UNIQ_KEY\x01u\x02TAGS\x01t", tags=True) [b'u', b'a', b'b', b'T#t']"""
+    """
+    >>> keys_of(b"KEYS\\x01a  b\\x02UNIQ_KEY\\x01u\\x02TAGS\\x01t", tags=True)
+    [b'u', b'a', b'b', b'T#t']
+    """
     keys: list[bytes] = []
     unique = get_property(properties, b"UNIQ_KEY")
     if unique is not None:

@@ -19,8 +19,11 @@ _CODES_MAX = 16_384
 
 
 def tags_code(properties: bytes) -> int:
-    """>>> tags_code(b"KEYS\x01k\x02TAGS\x01tagA\x02"), tags_code(b"KEYS\x01k") (3552231, 0)"""
-    # Of two equal names the last counts; a value that is empty is none, so that is looked at with care.
+    """
+    >>> tags_code(b"KEYS\\x01k\\x02TAGS\\x01tagA\\x02"), tags_code(b"KEYS\\x01k")
+    (3552231, 0)
+    """
+    # Of two equal names the last counts; an empty value counts as absent, so that case is checked.
     _, found, rest = properties.rpartition(b"\x02TAGS\x01")
     if found:
         value = rest.partition(b"\x02")[0]

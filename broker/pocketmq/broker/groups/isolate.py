@@ -208,7 +208,7 @@ class IsolatedGroups(ConfigManager):
         for name, group in online.items():
             if self._is_isolated(name) != (name in self.groups):
                 self.members_changed(group)
-                # The group enters or leaves this mode: its members share the queues anew.
+                # The group enters or leaves this mode: its members must rebalance.
                 self._events.must_rebalance(name, list(group.channels))
         for name in [name for name in self.groups if not self._is_isolated(name)]:
             self._end(name)

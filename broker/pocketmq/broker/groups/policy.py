@@ -185,8 +185,8 @@ class Isolate(Compatible):
         if self._groups.commit(group, peer, topic, queue_id, offset):
             return True
         if as_member:
-            # This is a member whom we cannot tell from others, because it does not come over the
-            # connection of its heartbeats.
+            # This member cannot be identified, because it does not use the connection of its
+            # heartbeats.
             log.warning(
                 "a commit of an isolated group came over a connection that is no member's, it does "
                 "not count; a client with vipChannelEnabled must turn that off group=%s peer=%s",

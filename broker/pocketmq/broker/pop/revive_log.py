@@ -39,8 +39,8 @@ REVIVE_QUEUES = 8
 # An Apache broker's timer delivers a check point 1 s before it is due and its acks when it is, each up to
 # a second off: whoever looks too early hands out what was acknowledged.
 TIMER_GRACE_MS = 3_000
-# Invariant 4: a queue of the log is written anew when so many records lie behind its oldest check point
-# and most of them are finished.
+# Invariant 4: old check points are appended again once so many records are behind the oldest one and most
+# of them are finished.
 REWRITE_MIN = 10_000
 _REWRITE_SHARE = 4
 _REWRITE_MAX = 500

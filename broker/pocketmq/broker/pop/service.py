@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # How exactly messages become visible again and waiting pops end.
 STEP_MS = 100
-# When messages come again whose holder is gone: the proxy's invisibleTimeMillisWhenClear.
+# When messages of a lost holder are redelivered: the proxy's invisibleTimeMillisWhenClear.
 _GIVEN_BACK_MS = 1_000
 
 
