@@ -1,5 +1,6 @@
 """Metrics: the families against those of RocketMQ's own port, and the figures against real traffic."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,7 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from tests.kit.waiting import until
 
-from pocketmq.broker.metrics import NODE_LABELS, Metric, metrics, snapshot
+from pocketmq.broker.lags import GroupLag
+from pocketmq.broker.metrics import (
+    NODE_LABELS,
+    PIECE,
+    Metric,
+    metrics,
+    snapshot,
+    snapshot_in_pieces,
+)
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -25,6 +34,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.metrics_page import health_page, ready_page, render
+from pocketmq.remoting.tables import TopicConfig
 from pocketmq.testing import InProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "metrics" / "rocketmq-5.5.0.prom"
@@ -302,6 +312,41 @@ def test_a_look_changes_nothing(server: InProcess) -> None:
 
     first, second = server.call(both())
     assert first == second
+
+
+def test_others_are_served_while_many_queues_are_looked_at(server: InProcess) -> None:
+    """And what changes meanwhile disturbs nothing."""
+    queues, topics = 8, 1_000
+
+    async def look() -> tuple[int, dict[str, int]]:
+        tables = server.running.parts.tables
+        tables.groups.find("g")
+        for number in range(topics):
+            tables.topics.topics[f"T{number}"] = TopicConfig(f"T{number}", queues, queues)
+            for queue_id in range(queues):
+                tables.offsets.place("g", f"T{number}", queue_id, 0)
+        lags = server.running.parts.lags
+        lags.refresh()
+        while len(lags.rows) < topics:
+            lags.go_on()
+        running = asyncio.get_running_loop()
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns, handle
+            turns += 1
+            for name in (f"new{turns}", "g"):
+                lags.rows[name, f"T{turns}"] = GroupLag({0: 0}, {}, 0)
+            handle = running.call_soon(turn)
+
+        handle = running.call_soon(turn)
+        found = await snapshot_in_pieces(server.running)
+        handle.cancel()
+        return turns, {each.metric.name: len(each.samples) for each in found}
+
+    turns, counts = server.call(look())
+    assert counts["rocketmq_consumer_lag_messages"] >= topics
+    assert turns >= sum(counts.values()) // PIECE
 
 
 # ---------------------------------------------------------------- health

@@ -1,8 +1,8 @@
 """Lags: how far each group lags, for the metrics. The cost of a scrape is bounded for any number of queues.
 
-1. A scrape, and each following second until all queues were seen, looks at queues in turn until LOOKS are
-   used up: an open queue costs one, a closed one OPENING. So up to some thousand queues the figures are
-   current; beyond that, each is as of the last look.
+1. A scrape looks at queues in turn until LOOKS are used up, twice; so does each following second,
+   once, until all were seen: an open queue costs one, a closed one OPENING. Up to some thousand queues the
+   figures are current; beyond that, each is as of the last look.
 2. A closed queue is looked at once, and again when its group has moved or queues were closed since. It is
    not kept open for this.
 3. An offset beyond the end of its queue (a store that was rolled back) has no lag.
@@ -16,7 +16,7 @@ from pocketmq.broker.parts import Tables
 from pocketmq.store import MessageStore
 from pocketmq.store.read_store import Backlog
 
-LOOKS = 8_192
+LOOKS = 4_096
 OPENING = 32
 
 
@@ -51,12 +51,11 @@ class Lags:
     def refresh(self) -> None:
         """Look at queues not yet seen in this round; once all were, begin the next round."""
         if not self._left:
-            self._left = list(self._tables.offsets.offsets)
-            known = {
-                (key.partition(SEPARATOR)[2], key.partition(SEPARATOR)[0]) for key in self._left
-            }
-            for gone in self.rows.keys() - known:
-                del self.rows[gone]
+            offsets = self._tables.offsets.offsets
+            self._left = list(offsets)
+            for group, topic in list(self.rows):
+                if f"{topic}{SEPARATOR}{group}" not in offsets:
+                    del self.rows[group, topic]
         self.go_on()
 
     def go_on(self) -> None:

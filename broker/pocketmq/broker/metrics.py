@@ -10,18 +10,23 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 2. A family has at most metricsOtelCardinalityLimit label sets; what is beyond is one sample with
    otel_metric_overflow="true", as OpenTelemetry has it, and is counted in pocketmq_metrics_overflow_series.
 3. Our own families are named pocketmq_..., so that nobody takes them for RocketMQ's.
+4. A scrape of many queues is taken in pieces, with others served between them: samples are
+   read from copies of the tables, and who must count for long before the first one yields None meanwhile.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
 
 NODE_LABELS = ("cluster", "node_type", "node_id")
 CARDINALITY_LIMIT = 50_000
+# Samples, or counters to sum, that are looked at in one turn of the event loop.
+PIECE = 1_024
 OVERFLOW = "otel_metric_overflow"
 OVERFLOW_METRIC = "pocketmq_metrics_overflow_series"
 
@@ -51,7 +56,7 @@ class Metric:
     kind: Literal["gauge", "counter", "histogram"]
     help: str
     labels: tuple[str, ...]
-    read: "Callable[[Broker], Iterable[Sample]]"
+    read: "Callable[[Broker], Iterable[Sample | None]]"
     unit: str = ""
     spread: "Callable[[Broker], Iterable[Spread]] | None" = None
 
@@ -86,31 +91,65 @@ def metrics() -> tuple[Metric, ...]:
 
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
     """Return all families now. Call in the broker's event loop; takes some µs per sample."""
-    limit = cardinality_limit
+    looking = _look(broker, cardinality_limit)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            return cast(list[Family], end.value)
+
+
+async def snapshot_in_pieces(
+    broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT
+) -> list[Family]:
+    """The same in turns of some milliseconds (invariant 4)."""
+    looking = _look(broker, cardinality_limit)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            return cast(list[Family], end.value)
+        await asyncio.sleep(0)
+
+
+def _look(broker: "Broker", limit: int) -> Generator[None, None, list[Family]]:
+    """Yields after each piece; returns the families."""
     broker.parts.lags.refresh()
+    yield
+    broker.parts.lags.go_on()
+    yield
     identity = broker.registration.identity
     node = (identity.cluster, "broker", identity.broker_name)
     found = []
     folded = 0
     for metric in metrics():
-        family, beyond = _family(metric, node, metric.read(broker), limit)
+        family, beyond = yield from _family(metric, node, metric.read(broker), limit)
         if metric.spread is not None:
             spreads = islice(metric.spread(broker), limit)
             of_node = tuple(each._replace(values=(*node, *each.values)) for each in spreads)
             family = replace(family, spreads=of_node)
+            yield
         folded += beyond
         found.append(family)
-    found.append(_family(_OVERFLOW, node, [((), folded)], limit)[0])
-    return found
+    overflow, _ = yield from _family(_OVERFLOW, node, [((), folded)], limit)
+    return [*found, overflow]
 
 
 def _family(
-    metric: Metric, node: tuple[str, ...], samples: Iterable[Sample], limit: int
-) -> tuple[Family, int]:
+    metric: Metric, node: tuple[str, ...], samples: Iterable[Sample | None], limit: int
+) -> Generator[None, None, tuple[Family, int]]:
     """Return the family, and how many samples overflowed its limit."""
     kept: list[Sample] = []
     overflow, beyond = 0.0, 0
-    for values, figure in samples:
+    left = PIECE
+    for sample in samples:
+        left -= 1
+        if sample is None or not left:
+            left = PIECE
+            yield
+        if sample is None:
+            continue
+        values, figure = sample
         if len(kept) < limit:
             kept.append(((*node, *values), figure))
         else:

@@ -4,7 +4,7 @@ The rules and the words are those of remoting.diagnosis. What only the members k
 is stuck) is not included: the console and the command line ask the members.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from pocketmq.broker.lags import GroupLag
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
 
 
-def symptoms(broker: "Broker") -> Iterator[Sample]:
+# Groups, or topics of one, that are looked at in one turn of the event loop.
+_PIECE = 64
+
+
+def symptoms(broker: "Broker") -> Iterator[Sample | None]:
     """Yield 1 for each current symptom of a group."""
     config = broker.config
     limits = Thresholds(
@@ -29,30 +33,38 @@ def symptoms(broker: "Broker") -> Iterator[Sample]:
     lags: dict[str, dict[str, GroupLag]] = {}
     for (group, topic), row in broker.parts.lags.rows.items():
         lags.setdefault(group, {})[topic] = row
-    for group in list(broker.parts.tables.groups.groups):
+    yield None
+    for number, group in enumerate(list(broker.parts.tables.groups.groups)):
+        if not number % _PIECE:
+            yield None
         if not is_system_group(group):
-            for each in diagnose(_facts(broker, group, lags.get(group, {})), limits):
+            facts = yield from _facts(broker, group, lags.get(group, {}))
+            for each in diagnose(facts, limits):
                 yield (group, each.topic or "", each.kind, each.severity.value), 1
 
 
-def _facts(broker: "Broker", group: str, lags: dict[str, GroupLag]) -> GroupFacts:
+def _facts(
+    broker: "Broker", group: str, lags: dict[str, GroupLag]
+) -> Generator[None, None, GroupFacts]:
     online = broker.parts.members.consumers.get(group)
     config = broker.parts.tables.groups.get(group)
     topics = [name for name in sorted(lags) if not is_group_topic(name)]
     here = [broker.config.broker_name]
     members = online.client_ids() if online is not None else []
     dead = dlq_topic(group)
+    found, sent_back = [], 0.0
+    for number, name in enumerate(topics, 1):
+        found.append(_topic(broker, group, name, lags[name].count, here))
+        sent_back += broker.parts.messages.stats.minute_rate(SNDBCK_PUT_NUMS, f"{name}@{group}")
+        if not number % _PIECE:
+            yield
     return GroupFacts(
         group,
         [MemberFacts(each) for each in members],
         online is None or online.message_model != "BROADCASTING",
-        [_topic(broker, group, name, lags[name].count, here) for name in topics],
+        found,
         broker.parts.members.guard.findings(group),
-        sum(
-            broker.parts.messages.stats.minute_rate(SNDBCK_PUT_NUMS, f"{each}@{group}")
-            for each in topics
-        )
-        * 60,
+        sent_back * 60,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
     )

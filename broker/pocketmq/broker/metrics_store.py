@@ -62,12 +62,12 @@ def _delayed(broker: "Broker") -> Iterator[Sample]:
 
 
 def _timing(broker: "Broker") -> Iterator[Sample]:
-    for topic, count in broker.parts.services.timer.pending.counts.items():
+    for topic, count in list(broker.parts.services.timer.pending.counts.items()):
         yield (*_STORAGE, topic), count
 
 
 def _ended(broker: "Broker", *, committed: bool) -> Iterator[Sample]:
-    for (topic, was_committed), count in broker.parts.services.half.ended.items():
+    for (topic, was_committed), count in list(broker.parts.services.half.ended.items()):
         if was_committed == committed:
             yield (topic,), count
 

@@ -6,13 +6,13 @@ has offsets, online or not; RocketMQ 5 reports online groups only.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pocketmq.broker.latencies import BOUNDS_MS
-from pocketmq.broker.metrics import Metric, Sample, Spread
+from pocketmq.broker.metrics import PIECE, Metric, Sample, Spread
 from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.client_channel import ClientChannel
 
+_Key = TypeVar("_Key", str, tuple[str, str])
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
 # 1, 4, 512 KiB, 1, 2, 4 MiB.
 _SIZE_POWERS = (10, 12, 19, 20, 21, 22)
@@ -51,34 +52,45 @@ def _message_type(broker: "Broker", topic: str) -> str:
     return "normal" if found is None else found.attributes.get("message.type", "normal").lower()
 
 
-def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample]:
-    sums: Counter[str] = Counter()
-    for (topic, _), counter in broker.parts.messages.stats.put.items():
-        sums[topic] += getattr(counter, attribute)
+def _summed(figures: Iterable[tuple[_Key, int]]) -> Generator[None, None, "Counter[_Key]"]:
+    """The sum for each key; yields so that others have their turn."""
+    sums: Counter[_Key] = Counter()
+    for number, (key, figure) in enumerate(figures, 1):
+        sums[key] += figure
+        if not number % PIECE:
+            yield
+    return sums
+
+
+def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
+    rows = list(broker.parts.messages.stats.put.items())
+    sums = yield from _summed((topic, getattr(each, attribute)) for (topic, _), each in rows)
     for topic, count in sums.items():
         yield (topic, _message_type(broker, topic), _is_system(broker, topic)), count
 
 
-def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    for (group, topic, _), counter in broker.parts.messages.stats.got.items():
-        sums[group, topic] += getattr(counter, attribute)
+def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
+    rows = list(broker.parts.messages.stats.got.items())
+    sums = yield from _summed(
+        ((group, topic), getattr(each, attribute)) for (group, topic, _), each in rows
+    )
     for (group, topic), count in sums.items():
         yield (group, topic, _is_retry(topic), _is_system(broker, topic, group)), count
 
 
-def _sent_to_dlq(broker: "Broker") -> Iterator[Sample]:
-    sums: Counter[str] = Counter()
-    for (topic, _), counter in broker.parts.messages.stats.put.items():
-        if topic.startswith(DLQ_PREFIX):
-            sums[topic] += counter.nums
+def _sent_to_dlq(broker: "Broker") -> Iterator[Sample | None]:
+    rows = list(broker.parts.messages.stats.put.items())
+    sums = yield from _summed(
+        (topic, each.nums if topic.startswith(DLQ_PREFIX) else 0) for (topic, _), each in rows
+    )
     for topic, count in sums.items():
-        group = topic.removeprefix(DLQ_PREFIX)
-        yield (group, topic, _flag(_is_system_group(group))), count
+        if topic.startswith(DLQ_PREFIX):
+            group = topic.removeprefix(DLQ_PREFIX)
+            yield (group, topic, _flag(_is_system_group(group))), count
 
 
 def _sent_back(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), count in broker.parts.messages.stats.sent_back.items():
+    for (group, topic), count in list(broker.parts.messages.stats.sent_back.items()):
         yield (group, topic, _is_system(broker, topic, group)), count
 
 
@@ -97,7 +109,7 @@ def _kind(channel: "ClientChannel") -> tuple[str, str, str]:
 
 
 def _consumers(broker: "Broker") -> Iterator[Sample]:
-    for name, group in broker.parts.members.consumers.groups.items():
+    for name, group in list(broker.parts.members.consumers.groups.items()):
         mode = _MODES.get(group.consume_type, group.consume_type.lower())
         system = _flag(_is_system_group(name))
         kinds = Counter(map(_kind, group.channels.values()))
@@ -109,7 +121,7 @@ def _consumers(broker: "Broker") -> Iterator[Sample]:
 
 
 def _queue_lag(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), row in broker.parts.lags.rows.items():
+    for (group, topic), row in list(broker.parts.lags.rows.items()):
         for queue_id in row.offsets:
             waits = row.behind.get(queue_id)
             yield (group, topic, str(queue_id)), waits.end - waits.at if waits else 0
@@ -120,13 +132,13 @@ def _group_labels(broker: "Broker", group: str, topic: str) -> tuple[str, ...]:
 
 
 def _lag(broker: "Broker") -> Iterator[Sample]:
-    for (group, topic), row in broker.parts.lags.rows.items():
+    for (group, topic), row in list(broker.parts.lags.rows.items()):
         yield _group_labels(broker, group, topic), row.count
 
 
 def _lag_latency(broker: "Broker") -> Iterator[Sample]:
     now_ms = broker.clock.now_ms()
-    for (group, topic), row in broker.parts.lags.rows.items():
+    for (group, topic), row in list(broker.parts.lags.rows.items()):
         yield _group_labels(broker, group, topic), row.age_ms(now_ms)
 
 
@@ -135,7 +147,7 @@ def _lag_latency(broker: "Broker") -> Iterator[Sample]:
 
 def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
     """Yield (group, topic, queue id, pulled up to, end) of the queues being pulled."""
-    for (group, topic, queue_id), pulled in broker.parts.messages.deliveries.pulled_offsets():
+    for (group, topic, queue_id), pulled in list(broker.parts.messages.deliveries.pulled_offsets()):
         if (
             broker.parts.tables.groups.get(group) is not None
             and broker.parts.tables.topics.get(topic) is not None
@@ -144,28 +156,32 @@ def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
             yield group, topic, queue_id, min(pulled, end), end
 
 
-def _inflight(broker: "Broker") -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    for group, topic, queue_id, pulled, _ in _pulled(broker):
-        committed = broker.parts.tables.offsets.query(group, topic, queue_id)
-        sums[group, topic] += max(0, pulled - committed) if committed >= 0 else 0
+def _inflight(broker: "Broker") -> Iterator[Sample | None]:
+    query = broker.parts.tables.offsets.query
+    sums = yield from _summed(
+        ((group, topic), pulled - committed if 0 <= committed < pulled else 0)
+        for group, topic, queue_id, pulled, _ in _pulled(broker)
+        for committed in (query(group, topic, queue_id),)
+    )
     for (group, topic), count in sums.items():
         yield _group_labels(broker, group, topic), count
 
 
-def _ready(broker: "Broker") -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    for group, topic, _, pulled, end in _pulled(broker):
-        sums[group, topic] += end - pulled
+def _ready(broker: "Broker") -> Iterator[Sample | None]:
+    sums = yield from _summed(
+        ((group, topic), end - pulled) for group, topic, _, pulled, end in _pulled(broker)
+    )
     for (group, topic), count in sums.items():
         yield _group_labels(broker, group, topic), count
 
 
-def _queueing_latency(broker: "Broker") -> Iterator[Sample]:
+def _queueing_latency(broker: "Broker") -> Iterator[Sample | None]:
     """Yield the age of the oldest message not pulled yet; 0 if there is none."""
     oldest: dict[tuple[str, str], int] = {}
     now_ms = broker.clock.now_ms()
-    for group, topic, queue_id, offset, end in _pulled(broker):
+    for number, (group, topic, queue_id, offset, end) in enumerate(_pulled(broker), 1):
+        if not number % PIECE:
+            yield None
         age = 0
         if offset < end:
             stored_ms = broker.parts.messages.store.store_time_at(topic, queue_id, offset)

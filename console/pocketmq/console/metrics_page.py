@@ -19,7 +19,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.health import Health, health, readiness
-from pocketmq.broker.metrics import CARDINALITY_LIMIT, OVERFLOW, Family, Spread, snapshot
+from pocketmq.broker.metrics import (
+    CARDINALITY_LIMIT,
+    OVERFLOW,
+    Family,
+    Spread,
+    snapshot,
+    snapshot_in_pieces,
+)
 from pocketmq.remoting import json_codec
 
 if TYPE_CHECKING:
@@ -155,7 +162,7 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
             ask = {"WWW-Authenticate": 'Basic realm="PocketMQ"'} if error.status == 401 else {}
             body = json_codec.dumps(error.to_json())
             return Response(body, error.status, {**headers, **ask}, JSON_TYPE)
-        snapshots = [snapshot(broker) for broker in console.here]
+        snapshots = [await snapshot_in_pieces(broker) for broker in console.here]
         # Text of many thousand samples takes its time, and needs nothing of the loop.
         own = asyncio.to_thread(to_text, snapshots)
         urls = [each.metrics_url for each in console.elsewhere if each.metrics_url]

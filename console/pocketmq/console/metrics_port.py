@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
-from pocketmq.broker.metrics import snapshot
+from pocketmq.broker.metrics import snapshot_in_pieces
 from pocketmq.broker.metrics_config import MetricsConfig
 from pocketmq.console.half_requests import WHOLE_WITHIN_S, HalfRequests
 from pocketmq.console.metrics_page import (
@@ -135,7 +135,7 @@ class MetricsPort:
             return HTTPStatus.METHOD_NOT_ALLOWED, JSON_TYPE, b"{}"
         if path in ("/metrics", "/"):
             limit = self._config.cardinality_limit
-            snapshots = [snapshot(broker, limit) for broker in self._brokers]
+            snapshots = [await snapshot_in_pieces(broker, limit) for broker in self._brokers]
             loop = asyncio.get_running_loop()
             return (
                 HTTPStatus.OK,

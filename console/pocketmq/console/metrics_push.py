@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from pocketmq.broker.metrics import OVERFLOW, Family, snapshot
+from pocketmq.broker.metrics import OVERFLOW, Family, snapshot_in_pieces
 from pocketmq.broker.metrics_config import OTLP_GRPC, MetricsConfig
 from pocketmq.client.runner import Runner
 
@@ -67,7 +67,7 @@ class MetricsPush:
 
     async def push(self) -> bool:
         """Send the current figures. Returns: whether the collector accepted them."""
-        families = snapshot(self._broker, self._config.cardinality_limit)
+        families = await snapshot_in_pieces(self._broker, self._config.cardinality_limit)
         now_ns = self._broker.clock.now_ms() * 1_000_000
         found = await asyncio.to_thread(self._send, families, now_ns)
         if not found:
