@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pocketmq.broker.parts import Messages, Node
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection
 from pocketmq.store import StoreClosed
@@ -29,6 +29,10 @@ class _Parked(NamedTuple):
     reply: bytes
     code: int
     began_ms: int
+
+
+# What one measured send stands for.
+_PLAIN = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2))
 
 
 class KeptAnswers:
@@ -79,7 +83,7 @@ class KeptAnswers:
         self._send(answer, code)
 
     def _send(self, answer: _Parked, code: ResponseCode) -> None:
-        if code is ResponseCode.SUCCESS:
+        if code is ResponseCode.SUCCESS and answer[2] in _PLAIN:
             latencies = self._latencies
             latencies.left -= 1
             if not latencies.left:
