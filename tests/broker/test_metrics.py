@@ -330,7 +330,7 @@ def test_others_are_served_while_many_queues_are_looked_at(server: InProcess) ->
         while len(lags.rows) < topics:
             lags.go_on()
         running = asyncio.get_running_loop()
-        turns = 0
+        turns, handle = 0, running.call_soon(int)
 
         def turn() -> None:
             nonlocal turns, handle
