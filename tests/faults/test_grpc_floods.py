@@ -7,34 +7,49 @@ from pathlib import Path
 
 import pytest
 from tests.broker.serving import Peer
-from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms
+from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms, watched
 from tests.grpc.floods import BLOCK, FLOODS, frame, request
 
 from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2_frames import PREFACE, Kind
+from pocketmq.grpc.http2_frames import (
+    PREFACE,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+    Flag,
+    Kind,
+    Setting,
+    window_update,
+)
 from pocketmq.grpc.http2_frames import settings as settings_frame
+from pocketmq.grpc.messages import classes
 from pocketmq.remoting.codes import ResponseCode
 
 # Enough to use up the credit of a connection; less of what costs much.
 _COUNT, _COSTLY_COUNT = 10_500, 1_500
 _AT_ONCE = 500
 _GROWTH_MAX = 48 << 20
-_SEND = encode(
-    [
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/apache.rocketmq.v2.MessagingService/SendMessage"),
-        (b"content-type", b"application/grpc"),
-        (b"x-mq-client-id", b"flood"),
-    ]
-)
+
+
+def _headers(name: bytes, content: bytes = b"application/grpc") -> bytes:
+    return encode(
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/apache.rocketmq.v2.MessagingService/" + name),
+            (b"content-type", content),
+            (b"x-mq-client-id", b"flood"),
+        ]
+    )
+
+
+_SEND, _OTHER = _headers(b"SendMessage"), _headers(b"SendMessage", b"text/html")
 _LONG = encode([(b"x-%d" % number, b"v" * 100) for number in range(150)])
 
 
-def _call(number: int, message: bytes) -> bytes:
+def _call(number: int, message: bytes, headers: bytes = _SEND) -> bytes:
     data = b"\0" + len(message).to_bytes(4, "big") + message
     stream_id = 1 + 2 * number
-    return request(stream_id, _SEND) + frame(Kind.DATA, data, flags=1, stream_id=stream_id)
+    return request(stream_id, headers) + frame(Kind.DATA, data, flags=1, stream_id=stream_id)
 
 
 # Besides those that bring nothing: what is read whole, and is bad.
@@ -48,6 +63,12 @@ COSTLY: dict[str, Callable[[int], bytes]] = {
     "half messages": lambda number: (
         request(1 + 2 * number, _SEND)
         + frame(Kind.DATA, b"\0\0\xff\xff\xff" + b"x" * 8_000, stream_id=1 + 2 * number)
+    ),
+    "other content": lambda number: request(1 + 2 * number, _OTHER),
+    "windows of half calls": lambda number: (
+        request(1 + 2 * number, _SEND)
+        if number < _AT_ONCE
+        else settings_frame({Setting.INITIAL_WINDOW_SIZE: number})
     ),
 }
 
@@ -85,3 +106,33 @@ async def test_classic_clients_are_answered_meanwhile(
         assert broker.rss - before < _GROWTH_MAX
 
     assert await longest_turn_ms(tmp_path, attack) < TURN_MS_MAX
+
+
+async def test_answers_are_not_made_for_who_does_not_read_them(tmp_path: Path) -> None:
+    """Small requests for large answers, by a client that has opened its windows and does not read."""
+    count = 64
+    async with watched(tmp_path) as broker, await Peer.at(broker) as peer:
+        assert (await peer.produce("T", b"x" * (1 << 20))).code == ResponseCode.SUCCESS
+        await _flood(broker.grpc_address, FLOODS["pings"], _AT_ONCE)
+        before = broker.peak
+        host, _, port = broker.grpc_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        opening = settings_frame({Setting.INITIAL_WINDOW_SIZE: WINDOW_MAX})
+        writer.write(PREFACE + opening + window_update(0, WINDOW_MAX - WINDOW_DEFAULT))
+        for number in range(count):
+            asked = classes["ReceiveMessageRequest"](
+                group={"name": f"g{number}"},
+                message_queue={"topic": {"name": "T"}},
+                batch_size=32,
+                invisible_duration={"seconds": 60},
+            )
+            writer.write(_call(number, asked.SerializeToString(), _headers(b"ReceiveMessage")))
+        assert (await peer.produce("T", b"meanwhile")).code == ResponseCode.SUCCESS
+        size, ended = 0, 0
+        while ended < count:
+            head = await reader.readexactly(9)
+            payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            size += len(payload)
+            ended += head[3] == Kind.HEADERS and bool(head[4] & Flag.END_STREAM)
+        assert broker.peak - before < _GROWTH_MAX < size
+        writer.close()

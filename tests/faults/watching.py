@@ -53,8 +53,16 @@ class Watched:
     @property
     def rss(self) -> int:
         """Resident anonymous memory, in bytes: what is mapped from files does not count."""
+        return self._status("RssAnon")
+
+    @property
+    def peak(self) -> int:
+        """The most resident memory so far, in bytes, files among it."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
         status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.split("RssAnon:")[1].split()[0]) * 1024
+        return int(status.split(f"{name}:")[1].split()[0]) * 1024
 
     async def stop(self) -> int:
         """End it as its owner does; returns the exit code."""
