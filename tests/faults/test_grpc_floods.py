@@ -118,7 +118,7 @@ async def test_answers_are_not_made_for_who_does_not_read_them(tmp_path: Path) -
         host, _, port = broker.grpc_address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         opening = settings_frame({Setting.INITIAL_WINDOW_SIZE: WINDOW_MAX})
-        writer.write(PREFACE + opening + window_update(0, WINDOW_MAX - WINDOW_DEFAULT))
+        parts = [PREFACE, opening, window_update(0, WINDOW_MAX - WINDOW_DEFAULT)]
         for number in range(count):
             asked = classes["ReceiveMessageRequest"](
                 group={"name": f"g{number}"},
@@ -126,13 +126,17 @@ async def test_answers_are_not_made_for_who_does_not_read_them(tmp_path: Path) -
                 batch_size=32,
                 invisible_duration={"seconds": 60},
             )
-            writer.write(_call(number, asked.SerializeToString(), _headers(b"ReceiveMessage")))
-        assert (await peer.produce("T", b"meanwhile")).code == ResponseCode.SUCCESS
+            parts.append(_call(number, asked.SerializeToString(), _headers(b"ReceiveMessage")))
+        # One read of the broker's, so that it is not saved by reading no more.
+        writer.write(b"".join(parts))
+        # Each answer lies behind a turn of the broker, in which it might have served two frames more.
+        for _ in range(2 * count):
+            assert (await peer.produce("T", b"meanwhile")).code == ResponseCode.SUCCESS
         size, ended = 0, 0
         while ended < count:
             head = await reader.readexactly(9)
             payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
             size += len(payload)
             ended += head[3] == Kind.HEADERS and bool(head[4] & Flag.END_STREAM)
-        assert broker.peak - before < _GROWTH_MAX < size
+        assert broker.peak - before < _GROWTH_MAX // 2 < size
         writer.close()
