@@ -219,12 +219,13 @@ class GrpcConnection(asyncio.Protocol):
     # ------------------------------------------------------------ calls
 
     def _serve(self, event: Event) -> None:
-        call = self.calls.get(event.stream_id)
         if isinstance(event, Request):
             self._begin(event)
-        elif call is None:
             return
-        elif isinstance(event, Data):
+        call = self.calls.get(event.stream_id)
+        if call is None:
+            return
+        if isinstance(event, Data):
             self._take(call, event.data, ended=event.ended)
         else:
             self._forget(call)
@@ -291,6 +292,8 @@ class GrpcConnection(asyncio.Protocol):
         end = PREFIX_SIZE + size
         if size > self._port.message_size_max:
             self._check_size(data)
+        if len(data) == end and not data[0]:
+            return data[PREFIX_SIZE:], b""
         if len(data) < end:
             if ended:
                 raise GrpcError(GrpcStatus.INTERNAL, "the call ended within a message")
@@ -299,8 +302,6 @@ class GrpcConnection(asyncio.Protocol):
             return None, b""
         if data[0]:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, "messages must not be compressed")
-        if len(data) == end:
-            return data[PREFIX_SIZE:], b""
         if not call.method.is_session:
             raise GrpcError(GrpcStatus.INTERNAL, "more than one message in a call that takes one")
         return data[PREFIX_SIZE:end], data[end:]

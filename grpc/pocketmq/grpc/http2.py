@@ -53,6 +53,8 @@ _RESET_COST = 20
 _SETTINGS_COST = 20
 _WORTH_SIZE = 1_024
 _HEAD = struct.Struct(">IBI")
+_KIND_MAX = int(max(Kind))
+_CONTINUATION = int(Kind.CONTINUATION)
 # Plain numbers: members of an enum are slow to look up, several times in a call.
 _END_STREAM, _END_HEADERS, _ACK = int(Flag.END_STREAM), int(Flag.END_HEADERS), int(Flag.ACK)
 _HEADERS_FORM = Flag.END_HEADERS | Flag.PADDED | Flag.PRIORITY
@@ -131,7 +133,9 @@ class Http2Server:
         Raises: Http2Error; the connection is to be closed when `take` is written.
         """
         try:
-            return self._frames() if self._has_begun or self._preface() else None
+            if not self._has_begun and not self._preface():
+                return None
+            return self._frames()
         except Http2Error as error:
             self.sending.out.append(goaway(self.last_stream_id, error.code, str(error)))
             raise
@@ -148,22 +152,19 @@ class Http2Server:
 
     def _frames(self) -> Event | None:
         """Process complete frames until one of them is an event."""
-        buffer = self._buffer
+        buffer, at = self._buffer, self._at
         there = len(buffer)
-        while True:
-            begin = self._at + HEAD_SIZE
-            if there < begin:
-                return None
-            word, flags, stream_id = _HEAD.unpack_from(buffer, self._at)
+        while there >= (begin := at + HEAD_SIZE):
+            word, flags, stream_id = _HEAD.unpack_from(buffer, at)
             size, kind = word >> 8, word & 0xFF
             if size > FRAME_SIZE_MAX:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             end = begin + size
             if there < end:
-                return None
-            self._at = end
+                break
+            self._at = at = end
             stream_id &= WINDOW_MAX
-            if self._block is not None and kind != Kind.CONTINUATION:
+            if self._block is not None and kind != _CONTINUATION:
                 raise Http2Error(
                     ErrorCode.PROTOCOL_ERROR, "a frame between the parts of a header block"
                 )
@@ -171,13 +172,14 @@ class Http2Server:
                 self._is_first = False
                 if kind != Kind.SETTINGS or flags & _ACK:
                     raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is no SETTINGS")
-            if kind >= len(self._HANDLERS):
+            if kind > _KIND_MAX:
                 self._charge(1)
                 continue
             handler = self._HANDLERS[kind]
             event: Event | None = handler(self, stream_id, flags, buffer[begin:end])
             if event is not None:
                 return event
+        return None
 
     def _charge(self, cost: int) -> None:
         """Apply invariant 3."""
