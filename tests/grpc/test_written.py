@@ -28,7 +28,7 @@ _NAMES = (
     *("__LITE_TOPIC", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"),
 )
 _NUMBERS = ("TIMER_DELIVER_MS", "_SYS_MSG_PRIORITY_")
-_VALUES = st.text(st.characters(exclude_characters="\x01\x02"), max_size=150)
+_VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=150)
 _PROPERTIES = st.dictionaries(
     st.sampled_from(_NAMES) | _VALUES.filter(lambda name: name not in _NUMBERS),
     _VALUES | st.just("true"),

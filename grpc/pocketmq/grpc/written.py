@@ -36,9 +36,9 @@ _PLAIN = frozenset(
 def sent(message_id: str, offset: int) -> bytes:
     """A SendMessageResponse with one entry that is well: what nearly all sends are answered with."""
     name = message_id.encode()
-    size = varint(len(name))
+    size = _CODED[len(name)]
     entry = b"".join((_ENTRY, b"\x12", size, name, b"\x1a", size, name, b"\x20", varint(offset)))
-    return _SENT + b"\x12" + varint(len(entry)) + entry
+    return _SENT + b"\x12" + _CODED[len(entry)] + entry
 
 
 def acked(entries: list[bytes]) -> bytes:
@@ -46,7 +46,7 @@ def acked(entries: list[bytes]) -> bytes:
     an answer's entry begins as the request's."""
     parts = [_ACKED]
     for entry in entries:
-        parts += (b"\x12", varint(len(entry) + len(_ENTRY_ACKED)), entry, _ENTRY_ACKED)
+        parts += (b"\x12", _CODED[len(entry) + len(_ENTRY_ACKED)], entry, _ENTRY_ACKED)
     return b"".join(parts)
 
 
@@ -57,7 +57,7 @@ def framed_message(
     body. It is field 2 of ReceiveMessageResponse as of PullMessageResponse."""
     head, body = message(record, topic, handle, attempt)
     size = len(head) + len(body)
-    coded = varint(size)
+    coded = _CODED[size]
     prefix = (1 + len(coded) + size).to_bytes(5, "big")
     return b"".join((prefix, b"\x12", coded, head)), body
 
@@ -84,33 +84,33 @@ def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> t
             b"\x0a" + _sized(tag) if tag else b"",
             b"".join([b"\x12" + _sized(key) for key in keys.split()]) if keys else b"",
             b"\x1a",
-            varint(len(name)),
+            _CODED[len(name)],
             name,
             # The digest: MD5, and its 32 digits. The body as it is.
             b"\x22\x24\x08\x02\x12\x20",
             digest,
             b"\x28\x01\x30",
-            varint(kind),
+            _CODED[kind],
             b"\x3a",
             _moment(record.born_ms),
             b"\x42",
-            varint(len(born_host)),
+            _CODED[len(born_host)],
             born_host,
             b"\x4a",
             _moment(record.store_ms),
             b"\x52",
             _sized(_host(record.store_host)),
-            b"\x62" + varint(len(given)) + given if given else b"",
+            b"\x62" + _CODED[len(given)] + given if given else b"",
             b"\x68",
-            varint(record.queue_id),
+            _CODED[record.queue_id],
             b"\x70",
             varint(record.queue_offset),
-            b"\x80\x01" + varint(attempt) if attempt else b"",
+            b"\x80\x01" + _CODED[attempt] if attempt else b"",
             rest,
         )
     )
     head = b"".join(
-        (_topic(topic), users, b"\x1a", varint(len(system)), system, b"\x22", varint(len(body)))
+        (_topic(topic), users, b"\x1a", _CODED[len(system)], system, b"\x22", _CODED[len(body)])
     )
     return head, body
 
@@ -176,7 +176,7 @@ def _moment(ms: int) -> bytes:
 
 
 def _sized(text: bytes) -> bytes:
-    return varint(len(text)) + text
+    return _CODED[len(text)] + text
 
 
 def varint(number: int) -> bytes:
@@ -185,8 +185,6 @@ def varint(number: int) -> bytes:
     >>> [varint(number).hex() for number in (0, 300, -1)]
     ['00', 'ac02', 'ffffffffffffffffff01']
     """
-    if 0 <= number < 0x4000:
-        return _SMALL[number] if number < 0x80 else bytes((number & 0x7F | 0x80, number >> 7))
     number &= _MASK
     coded = bytearray()
     while number >= 0x80:
@@ -196,4 +194,11 @@ def varint(number: int) -> bytes:
     return bytes(coded)
 
 
-_SMALL = [bytes((number,)) for number in range(0x80)]
+class _Coded(dict[int, bytes]):
+    """Varints by number: those of most lengths are there, others are made each time."""
+
+    def __missing__(self, number: int) -> bytes:
+        return varint(number)
+
+
+_CODED = _Coded({number: varint(number) for number in range(0x400)})
