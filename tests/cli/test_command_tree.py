@@ -323,6 +323,11 @@ def test_a_wrong_option_points_to_the_help_of_its_command() -> None:
         run(["message", "send", "T", "body", "--key", "k"])
 
 
+def test_an_address_before_the_command_is_told_where_it_stands() -> None:
+    with pytest.raises(CannotBegin, match="behind the command: pocketmq topic list -n"):
+        run(["-n", "127.0.0.1:9876", "topic", "list"])
+
+
 def test_refusals_read_like_sentences() -> None:
     """An id that no broker knows names no broker, and a remark's own full stop is not doubled."""
     unknown = refusal(ResponseCode.QUERY_NOT_FOUND, "no message has this id", "", "message X")

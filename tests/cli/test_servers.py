@@ -6,7 +6,9 @@ import pty
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -291,6 +293,21 @@ def test_a_command_encrypts_and_checks_who_answers(
             run(["--tls-ca", "nowhere", "topic", "list", "-n", namesrv])
     finally:
         server.kill()
+
+
+def test_a_port_that_answers_http_is_told_in_one_line() -> None:
+    """No line of a log before it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        asked = [*COMMAND, "topic", "list", "-n", f"127.0.0.1:{http.server_port}"]
+        ended = subprocess.run(asked, capture_output=True, text=True, check=False)
+        http.shutdown()
+        thread.join()
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    [line] = ended.stderr.splitlines()
+    assert line.startswith("pocketmq: name_server=")
 
 
 def test_a_terminal_shows_ready_once(tmp_path: Path) -> None:

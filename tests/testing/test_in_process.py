@@ -228,6 +228,31 @@ def test_a_transaction_of_unknown_outcome_is_asked_about_when_the_clock_is_advan
         assert [each.body for each in server.wait_for_messages("T", 1)] == [b"half"]
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_popped_message_comes_again_when_the_clock_is_advanced(
+    server: InProcess, silent: bool
+) -> None:
+    """Its invisible time is over, no sooner; nobody has to be taken for gone."""
+    server.create_topic("T")
+    # A pop says when it was asked for: its client must see the broker's time.
+    options = {"invisible_ms": 3_600_000, "clock": server.clock}
+    with sync.SimpleConsumer("g", name_server=server.namesrv, **options) as consumer:
+        consumer.subscribe("T")
+        server.send("T", "x")
+        until(lambda: consumer.receive(wait_ms=1_000), "the message")
+        server.clock.advance(minutes=59, silent=silent)
+        assert consumer.receive(wait_ms=0) == []
+        server.clock.advance(minutes=2, silent=silent)
+        again: list[MessageExt] = []
+
+        def is_back() -> bool:
+            again[:] = consumer.receive(wait_ms=1_000)
+            return bool(again)
+
+        until(is_back, "the message again")
+        assert [each.body for each in again] == [b"x"]
+
+
 def test_clients_live_through_advanced_time_and_not_through_silence(server: InProcess) -> None:
     """S72: a client that is silent for 120 s is gone; one that only saw time pass is not."""
     server.create_topic("T")

@@ -132,6 +132,10 @@ def called(words: list[str]) -> str:
     return ""
 
 
+# What people put before the command, as --context stands there.
+_OF_COMMANDS = ("-n", "--namesrv")
+
+
 def run(arguments: list[str]) -> int:
     """Run one command, repeatedly with --watch; return the exit code. Raises: CannotBegin."""
     words, every_s = watch.taken_out(arguments)
@@ -166,5 +170,8 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
             raise
         context = getattr(error, "ctx", None)
         command_path = "pocketmq" if context is None else context.command_path
-        raise CannotBegin(f"{message()}; see: {command_path} --help") from error
+        hint = ""
+        if getattr(error, "option_name", None) in _OF_COMMANDS and command_path == "pocketmq":
+            hint = " It stands behind the command: pocketmq topic list -n ADDR."
+        raise CannotBegin(f"{message()}{hint}; see: {command_path} --help") from error
     return result if isinstance(result, int) else int(ExitCode.OK)

@@ -27,6 +27,7 @@ class SiteRefused(Exception):
 def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     """Return what `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
     import asyncio
+    import logging
 
     from pocketmq.admin import Admin
 
@@ -34,7 +35,13 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
         async with Admin(**client_options(namesrv)) as admin:
             return await work(admin)
 
-    return answered(lambda: asyncio.run(run()))
+    # What a wrong port answers is told in the command's own line.
+    log, nowhere = logging.getLogger("pocketmq.remoting.connection"), logging.NullHandler()
+    log.addHandler(nowhere)
+    try:
+        return answered(lambda: asyncio.run(run()))
+    finally:
+        log.removeHandler(nowhere)
 
 
 def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def list_topics(
 def create(
     topic: TopicName,
     namesrv: NameServer,
-    queues: Annotated[int, typer.Option(min=0, help="Queues for reading and writing.")] = 8,
+    queues: Annotated[int, typer.Option(min=1, help="Queues for reading and writing.")] = 8,
     read_queues: Annotated[int | None, typer.Option(min=0, help="Queues for reading.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=0, help="Queues for writing.")] = None,
     perm: Annotated[str, typer.Option(help="rw, r, w, or RocketMQ's number.")] = "rw",

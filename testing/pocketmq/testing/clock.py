@@ -1,9 +1,9 @@
 """AdvancingClock: the machine's time plus what a test adds; and an event loop that follows it.
 
 1. Time passes by itself, so that everything behaves as in production until a test advances it.
-2. advance() adds to the wall clock: delays, scheduled messages and transaction checks see that time has
-   passed. Clients stay alive: time-outs of silence (heartbeats, locks, idle connections, held pulls) use the
-   monotonic clock, which moves with `silent=True` only.
+2. advance() adds to the wall clock: delays, scheduled messages, transaction checks and the invisible time
+   of popped messages see that time has passed. Clients stay alive: time-outs of silence (heartbeats,
+   locks, idle connections, held pulls) use the monotonic clock, which moves with `silent=True` only.
 3. A loop that follows the clock wakes everything that sleeps in it, so nothing waits for real time.
 """
 
@@ -18,8 +18,9 @@ class AdvancingClock:
     def __init__(self) -> None:
         self._wall_ms = 0
         self._silent_ms = 0
-        # Called after each advance; returns when the servers of this clock have done what became due.
-        self.on_advance: list[Callable[[float], None]] = []
+        # Called after each advance with its seconds and `silent`; returns when the servers of this clock
+        # have done what became due.
+        self.on_advance: list[Callable[[float, bool], None]] = []
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._wall_ms
@@ -48,7 +49,7 @@ class AdvancingClock:
         if silent:
             self._silent_ms += round(passed_s * 1000)
         for each in list(self.on_advance):
-            each(passed_s)
+            each(passed_s, silent)
 
 
 class AdvancingLoop(asyncio.SelectorEventLoop):

@@ -116,6 +116,10 @@ class PopState:
         self._count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._count, point))
 
+    def hasten(self, by_ms: int) -> None:
+        """Bring every deadline nearer: for a clock that is turned, whose monotonic time stands."""
+        self._deadlines = [(at - by_ms, count, point) for at, count, point in self._deadlines]
+
     def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:
         """Acknowledge messages. Returns: their check point; None if it is not in flight (invariant 4)."""
         point = self._live.get(name)
