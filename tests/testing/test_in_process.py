@@ -235,8 +235,10 @@ def test_a_popped_message_comes_again_when_the_clock_is_advanced(
     """Its invisible time is over, no sooner; nobody has to be taken for gone."""
     server.create_topic("T")
     # A pop says when it was asked for: its client must see the broker's time.
-    options = {"invisible_ms": 3_600_000, "clock": server.clock}
-    with sync.SimpleConsumer("g", name_server=server.namesrv, **options) as consumer:
+    popping = sync.SimpleConsumer(
+        "g", name_server=server.namesrv, invisible_ms=3_600_000, clock=server.clock
+    )
+    with popping as consumer:
         consumer.subscribe("T")
         server.send("T", "x")
         until(lambda: consumer.receive(wait_ms=1_000), "the message")

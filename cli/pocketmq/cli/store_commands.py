@@ -426,7 +426,7 @@ def archive(
         from pocketmq.bulk.archive import Archiver
         from pocketmq.bulk.errors import DataLoss, NotAStore
     except ImportError as error:
-        raise CannotBegin("Archives need pyarrow: pip install 'pocketmq[spark]'") from error
+        raise CannotBegin("Archives need pyarrow: pip install pyarrow") from error
     try:
         archiver = Archiver(folder, dest)
         found = list(with_progress(archiver.run(), "files", total=len(archiver.waiting)))
@@ -444,7 +444,7 @@ def _export_parquet(folder: str, out: str, topic: str | None) -> int:
         from pocketmq.bulk.export import export_parquet
     except ImportError as error:
         raise CannotBegin(
-            "Parquet needs pyarrow: pip install 'pocketmq[spark]', or export JSON lines"
+            "Parquet needs pyarrow: pip install pyarrow, or export JSON lines"
         ) from error
     if out == "-":
         raise CannotBegin("Parquet goes to a file: name it with --out")
