@@ -18,6 +18,7 @@ RocketMQ 4.9.7.
 """
 
 import logging
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -49,6 +50,9 @@ STEP_SIZE = 4 << 20
 _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
 _NOT_PLAIN = _ROLLBACK | BORN_V6 | STORE_V6
+# size, magic, CRC, queue id, queue offset, position, flags, store ms, body size of a plain record (FIXED_V4).
+_PLAIN = struct.Struct(">iiii4xqqi16xq20xi")
+assert _PLAIN.size == FIXED_V4.size
 
 
 class Arrivals(Protocol):
@@ -144,16 +148,16 @@ class Following:
         view, data, start = file.view, file.map, file.start
         at, there = position - start, min(self.received, file.end, until) - start
         topics, queues, pending = self._topics, self._table.queues, self._index.pending
-        unpack, crc32, pack_into = FIXED_V4.unpack_from, zlib.crc32, ENTRY.pack_into
-        body_offset = FIXED_V4.size
+        unpack, crc32, pack_into = _PLAIN.unpack_from, zlib.crc32, ENTRY.pack_into
+        body_offset = _PLAIN.size
         latest_ms = done = 0
         # Nobody can begin to wait for a queue meanwhile.
         quiet: set[ConsumeQueue] = set()
         was_indexed = not pending
         try:
             while done < records_max and there - at >= RECORD_SIZE_MIN:
-                size, magic, crc, queue_id, _, offset, own, flag, _, _, store_ms, *_, body_size = (
-                    unpack(view, at)
+                size, magic, crc, queue_id, offset, own, flag, store_ms, body_size = unpack(
+                    data, at
                 )
                 end, body_end = at + size, at + body_offset + body_size
                 if (
@@ -172,17 +176,15 @@ class Following:
                 if len(properties) != data[topic_end] << 8 | data[topic_end + 1]:
                     break
                 queue = queues.get((topics.get(data[body_end + 1 : topic_end], ""), queue_id))
-                if (
-                    queue is None
-                    or queue.special
-                    or offset != queue.max_offset
-                    or queue.put_at >= queue.put_end
-                ):
+                if queue is None or queue.special or offset != queue.max_offset:
+                    break
+                put_at = queue.put_at
+                if put_at >= queue.put_end:
                     break
                 code = tags_code(properties) if b"TAGS" in properties else 0
-                pack_into(queue.map, queue.put_at, own, size, code)
-                queue.put_at += ENTRY_SIZE
-                queue.max_offset = offset = offset + 1
+                pack_into(queue.map, put_at, own, size, code)
+                queue.put_at = put_at + ENTRY_SIZE
+                queue.max_offset = offset + 1
                 queue.max_position = own + size
                 pending.append((queue.key_hash, own, store_ms, properties))
                 at = end
