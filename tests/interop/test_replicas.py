@@ -18,6 +18,7 @@ import pytest
 from tests.cli.servers import Server
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.interop.conftest import Shared, or_missing
+from tests.interop.driver import Session
 from tests.kit.waiting import until
 
 from pocketmq.cli.mqadmin import main as mqadmin
@@ -302,6 +303,40 @@ def test_our_slave_at_a_java_master(
     slave.start()
     follow(master, slave)
     go_on_at_the_slave(master, count + 2 * (count // 2))
+
+
+@pytest.mark.reference
+def test_java_consumers_go_on_at_our_slave(
+    tmp_path: Path, java_498: Session, running: list[RunningBroker], names: Server, group: str
+) -> None:
+    namesrv = names.ready()["namesrv"]
+    master = PocketBroker(tmp_path / "master", config=SYNC, namesrv=namesrv)
+    slave = PocketBroker(
+        tmp_path / "slave",
+        config={**SLAVE, "slaveSyncInterval": 500},
+        namesrv=namesrv,
+        broker_id=1,
+    )
+    running += [master.start(), slave.start()]
+    send(master, 40)
+    consumer = java_498.push_consumer(
+        namesrv,
+        group,
+        "Replicated",
+        settings={
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "pollNameServerInterval": 1_000,
+        },
+    )
+    consumer.wait(40)
+    consumer.suspend()
+    send(master, 40)
+    follow(master, slave)
+    master.kill()
+    consumer.resume()
+    java_498.driver.wait(
+        lambda: len({(each.queue, each.offset) for each in consumer.received}) == 80, "the rest"
+    )
 
 
 class Load:
