@@ -48,6 +48,7 @@ def main() -> int:
 
 def _say(*lines: str) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,13 @@ from pocketmq.remoting.record import Record, read_record, read_records
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
-from pocketmq.store.timer.properties import TimerIllegal, due_ms, has_timer, without_timer
+from pocketmq.store.timer.properties import (
+    TimerIllegal,
+    due_ms,
+    has_timer,
+    passed_on,
+    without_timer,
+)
 from pocketmq.store.timer.service import ROLL_SECONDS, TimerService
 from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
 
@@ -102,6 +108,13 @@ def timers(tmp_path: Path) -> Iterator[Timers]:
     made = Timers(tmp_path / "store")
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("times", [b"9" * 5_000, "\u00b2".encode(), b"-1", b"x"])
+def test_a_count_that_a_client_forged_stops_no_timer(times: bytes) -> None:
+    """Python refuses to read a number of 5,000 digits: the timers would end when the message goes round."""
+    properties = passed_on(b"TIMER_ROLL_TIMES\x01" + times + b"\x02", 1, 2, goes_round=True)
+    assert properties_to_dict(properties)["TIMER_ROLL_TIMES"] == "1"
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 749, 750, 751, 1_750, 5_000, 60_123, DAY_MS])

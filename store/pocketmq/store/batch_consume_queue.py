@@ -17,11 +17,17 @@ INNER_BATCH = 0x80
 
 
 def messages_in(sys_flag: int, properties: bytes) -> int:
-    """Return the number of messages in a record."""
+    r"""Return the number of messages in a record; 1 where it is none that fits into an int of Java.
+
+    >>> messages_in(INNER_BATCH, b"INNER_NUM\x013\x02")
+    3
+    >>> messages_in(INNER_BATCH, b"INNER_NUM\x01" + b"9" * 5000 + b"\x02")
+    1
+    """
     if not sys_flag & INNER_BATCH:
         return 1
     value = get_property(properties, b"INNER_NUM")
-    return int(value) if value is not None and value.isdigit() else 1
+    return int(value) if value is not None and value.isdigit() and len(value) < 10 else 1
 
 
 class BatchConsumeQueue(ConsumeQueue):

@@ -21,7 +21,14 @@ from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
-from pocketmq.store.timer.properties import DEL_KEY, OUT_MS, PRECISION_MS, ROLL_TIMES, delete_keys
+from pocketmq.store.timer.properties import (
+    DEL_KEY,
+    OUT_MS,
+    PRECISION_MS,
+    ROLL_TIMES,
+    delete_keys,
+    digits,
+)
 from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.
@@ -194,7 +201,7 @@ def _waiting(record: Record, unit: Unit) -> Waiting:
         return (get_property(record.properties, name) or b"").decode("utf-8", "replace")
 
     def number(name: bytes) -> int:
-        return int(text(name)) if text(name).isdigit() else 0
+        return digits(get_property(record.properties, name))
 
     return Waiting(
         text(b"REAL_TOPIC"),

@@ -75,13 +75,21 @@ def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
     return topic + b"+" + unique_key, unique_key
 
 
+def digits(text: bytes | None) -> int:
+    """Return a number that a client may have written; 0 if it is none, or has more than 18 digits.
+
+    >>> digits(b"12"), digits(b"-1"), digits(b"9" * 5000), digits(None)
+    (12, 0, 0, 0)
+    """
+    return int(text) if text is not None and text.isdigit() and len(text) <= 18 else 0
+
+
 def passed_on(properties: bytes, store_ms: int, now_ms: int, *, goes_round: bool) -> bytes:
     """Return the properties of a waiting message that is delivered or goes round, with both times added."""
     for name, ms in ((ENQUEUE_MS, store_ms), (DEQUEUE_MS, now_ms)):
         properties = add_property(remove_property(properties, name), name, str(ms).encode())
     if goes_round:
-        times = get_property(properties, ROLL_TIMES) or b"0"
-        count = int(times) + 1 if times.isdigit() else 1
+        count = digits(get_property(properties, ROLL_TIMES)) + 1
         properties = remove_property(properties, ROLL_TIMES)
         properties = add_property(properties, ROLL_TIMES, str(count).encode())
     return properties
