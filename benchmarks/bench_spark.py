@@ -6,7 +6,7 @@
 CPU seconds of JVM and Python, not time: they say more on a machine that others use. "named" says by options
 which columns and messages it wants, "unnamed" asks pocketmq.spark.read with a where clause, as Parquet and
 JSON lines are asked; making the frame counts. The page cache is warm, and the forms take turns within each
-round, quick jobs three times as often; JSON lines, which take longest, run once. It prints rows for
+round, quick jobs twice as often; JSON lines, which take longest, run once. It prints rows for
 docs/spark.md. The decoder without Spark: bench_bulk.py.
 """
 
@@ -47,7 +47,7 @@ _DAY_MS = 86_400_000
 # rounds of jobs whose three forms take less than this many CPU seconds together.
 _WARM = 2
 _QUICK_S = 3.0
-_QUICK_FACTOR = 3
+_QUICK_FACTOR = 2
 
 
 class Job(NamedTuple):
