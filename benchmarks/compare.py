@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import raw_load, report
-from benchmarks.meter import Meter, anonymous_mb
+from benchmarks.meter import Meter, anonymous_mb, cpu_seconds
 from benchmarks.results import Footprint, Growth, Measured, Results
 from benchmarks.rows import (
     BACKLOG_QUEUES,
@@ -80,7 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--output", type=Path, default=Path(__file__).parent / "results.md", help="results file"
     )
+    parser.add_argument(
+        "--growth", help="only how it is with so many messages stored: 300000,30000000 (8 GB)"
+    )
     options = parser.parse_args(arguments)
+    if options.growth:
+        options.brokers = "pocketmq"
     effort = QUICK if options.quick else FULL
     rounds = options.rounds or effort.rounds
     names = options.brokers.split(",")
@@ -91,10 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if COMPILED in names and not _compile_to(folder / COMPILED):
             names.remove(COMPILED)
         run = _Run(folder, effort, rounds, names, options.java)
-        run.measure(rows, everything=not options.only)
+        if options.growth:
+            run.measure_growth([int(each) for each in options.growth.split(",")])
+        else:
+            run.measure(rows, everything=not options.only)
     text = report.text(run.results, effort, rounds)
     print(text)
-    if not options.only and {"java", "pocketmq"} <= set(names):
+    if not (options.only or options.growth) and {"java", "pocketmq"} <= set(names):
         options.output.write_text(text, encoding="utf-8")
         print(f"written to {options.output}", file=sys.stderr)
         if options.output.parent == README.parent / "benchmarks":
@@ -142,7 +150,7 @@ class _Run:
         if everything:
             self._measure_sync()
             if "pocketmq" in self._names:
-                self._measure_growth()
+                self.measure_growth()
 
     def _measure_rows(self, rows: Sequence[Row], places: Sequence[Place]) -> None:
         for row in rows:
@@ -190,20 +198,22 @@ class _Run:
                 _warm(place)
             self._measure_rows([SYNC_ROW], places)
 
-    def _measure_growth(self) -> None:
-        """Start, send, pull and memory with the backlog, and with ten times the backlog."""
+    def measure_growth(self, stored_counts: Sequence[int] = ()) -> None:
+        """Start, send, pull and memory by messages stored: the backlog and ten times as many, or as given."""
         broker = self._make("pocketmq", self._folder / "growth", {})
         place = Place("pocketmq", broker, self._folder, self._effort)
         broker.start()
         try:
             _create_topics(broker)
             stored = 0
-            for target in (self._effort.backlog, self._effort.backlog * 10):
+            for target in stored_counts or (self._effort.backlog, self._effort.backlog * 10):
                 fill(broker, target - stored)
                 stored = target
                 broker.stop()
                 start_s = _seconds_to_first_ack(broker)
+                start_cpu = cpu_seconds(place.pid)
                 sample = raw_send(64)(place)
+                before = cpu_seconds(place.pid)
                 pulled = raw_load.pull(
                     broker.address,
                     BACKLOG_TOPIC,
@@ -217,6 +227,9 @@ class _Run:
                         sample.rate,
                         pulled.records / pulled.seconds,
                         anonymous_mb(place.pid),
+                        start_cpu,
+                        sample.cpu,
+                        (cpu_seconds(place.pid) - before) / pulled.records * 100_000,
                     )
                 )
                 self._say(f"growth: {self.results.growth[-1]}")

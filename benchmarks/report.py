@@ -164,10 +164,14 @@ def _footprints(java: Footprint | None, pocket: Footprint | None, effort: Effort
 
 
 def _growth(growth: list[Growth]) -> Iterator[str]:
-    yield "| messages stored by PocketMQ | start to first ack | send, raw, 64 in flight | pull | memory |"
+    yield (
+        "| messages stored by PocketMQ | start to first ack, CPU | send, raw, 64 in flight, CPU | pull, CPU "
+        "| memory |"
+    )
     yield "|---|---|---|---|---|"
     for each in growth:
         yield (
-            f"| {each.messages:,} | {each.start_s:.2f} s | {each.send_rate / 1_000:,.1f} k/s "
-            f"| {each.pull_rate / 1_000:,.1f} k/s | {each.memory_mb:.0f} MB |"
+            f"| {each.messages:,} | {each.start_s:.2f} s · {each.start_cpu:.2f} s "
+            f"| {each.send_rate / 1_000:,.1f} k/s · {each.send_cpu:.2f} s "
+            f"| {each.pull_rate / 1_000:,.1f} k/s · {each.pull_cpu:.2f} s | {each.memory_mb:.0f} MB |"
         )
