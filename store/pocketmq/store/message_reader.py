@@ -117,15 +117,8 @@ class MessageReader:
             )
         entries = queue.entries(offset, count_max)
         if entries is None:
-            return ReadResult(
-                ReadStatus.OFFSET_FOUND_NULL,
-                queue.next_file_offset(offset),
-                min_offset,
-                max_offset,
-                [],
-                0,
-                0,
-            )
+            status, following = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
+            return ReadResult(status, following, min_offset, max_offset, [], 0, 0)
         status = ReadStatus.NO_MATCHED_MESSAGE
         # What was deleted from the log meanwhile is not there, however good it was.
         trusted = max(self._verification.trusted_from, log_min)
