@@ -301,12 +301,7 @@ def test_messages_that_the_commit_log_lost_are_given_up_and_others_are_not_early
     timers.send("T", "lost", TIMER_DELIVER_MS=START_MS + 5_000)
     timers.work()
     timers.close()
-    [log_file] = (timers.folder / "commitlog").iterdir()
-    data = bytearray(log_file.read_bytes())
-    data[end:] = bytes(len(data) - end)
-    log_file.write_bytes(data)
-    (timers.folder / "abort").touch()
-    shutil.rmtree(timers.folder / "consumequeue")
+    lose_from(timers, end)
     timers.open()
     timers.send("T", "soon", TIMER_DELIVER_MS=START_MS + 12_000)
     timers.work()
@@ -315,6 +310,71 @@ def test_messages_that_the_commit_log_lost_are_given_up_and_others_are_not_early
     timers.pass_ms(7_000)
     assert timers.delivered("T") == ["kept", "soon"]
     timers.close()
+
+
+def test_a_second_whose_units_were_cut_takes_messages_again(tmp_path: Path) -> None:
+    """The commit log lost what the timer log knows; what comes in their second is linked to none of them."""
+    timers = Timers(tmp_path / "s")
+    timers.send("T", "kept", TIMER_DELIVER_MS=START_MS + 9_000)
+    timers.work()
+    timers.timer.sync()
+    end = timers.store.commit_log_max_position
+    for number in range(3):
+        timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
+    timers.work()
+    timers.close()
+    lose_from(timers, end)
+    timers.open()
+    timers.send("T", "soon0", TIMER_DELIVER_MS=START_MS + 5_000)
+    timers.work()
+    assert [each.due_ms for each in timers.timer.pending.next(timers.timer.check.read_ms, 9)] == [
+        (START_MS + 5_000) // 1000 * 1000 + 1000,
+        (START_MS + 9_000) // 1000 * 1000 + 1000,
+    ]
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == ["soon0"]
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == ["soon0", "kept"]
+    timers.close()
+
+
+def test_units_that_were_cut_are_not_found_again_behind_new_ones(tmp_path: Path) -> None:
+    """Records of the same size come to stand where the lost ones did, and are due later."""
+    timers = Timers(tmp_path / "s")
+    timers.send("T", "kept", TIMER_DELIVER_MS=START_MS + 3_000)
+    timers.work()
+    timers.timer.sync()
+    end = timers.store.commit_log_max_position
+    for number in range(3):
+        timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
+    timers.work()
+    timers.close()
+    units = {file.name: file.read_bytes() for file in (timers.folder / "timerlog").iterdir()}
+    lose_from(timers, end)
+    timers.open()
+    for number in range(3):
+        timers.send("T", f"soon{number}", TIMER_DELIVER_MS=START_MS + 12_000)
+    timers.close()
+    # The disk has not kept that they were cut.
+    for name, data in units.items():
+        (timers.folder / "timerlog" / name).write_bytes(data)
+    timers.open()
+    timers.work()
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == ["kept"]
+    timers.pass_ms(7_000)
+    assert timers.delivered("T") == ["kept", "soon0", "soon1", "soon2"]
+    timers.close()
+
+
+def lose_from(timers: Timers, position: int) -> None:
+    """A power cut took the end of the commit log."""
+    [log_file] = (timers.folder / "commitlog").iterdir()
+    data = bytearray(log_file.read_bytes())
+    data[position:] = bytes(len(data) - position)
+    log_file.write_bytes(data)
+    (timers.folder / "abort").touch()
+    shutil.rmtree(timers.folder / "consumequeue")
 
 
 def test_a_long_stop_delivers_everything_that_was_due_meanwhile(timers: Timers) -> None:

@@ -13,14 +13,19 @@
 
 1. A unit needs 52 + 16 free bytes in its file; else: int free bytes, long 0, int CBD43194, next file.
 2. Zeros where a unit's size should be: nothing was written there yet. The log is never truncated.
+3. A unit's previous one stands before it; a chain that says otherwise is broken and ends.
 Owner: TimerService.
 """
 
+import logging
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.timer.wheel import NONE
+
+log = logging.getLogger(__name__)
 
 NORMAL, ROLL, DELETE = 1, 2, 4
 UNIT_SIZE = 52
@@ -64,9 +69,10 @@ class TimerLog:
         self._files.load()
         low, high = self._files.min_position, self._files.end_position
         at = from_position if low <= from_position < high else low
-        self.end = at
+        self.end, end = high, at
         for position, _ in self.walk(at):
-            self.end = position + UNIT_SIZE
+            end = position + UNIT_SIZE
+        self.end = end
 
     @property
     def begin(self) -> int:
@@ -107,9 +113,20 @@ class TimerLog:
         unit = Unit(*fields)
         return unit if size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX else None
 
+    def chain(self, last: int, second: int) -> Iterator[tuple[int, Unit]]:
+        """Yield the units of a second with their positions, from the last one backwards."""
+        at = last
+        while at != NONE:
+            unit = self.read(at)
+            if unit is None or unit.second != second or unit.previous >= at:
+                log.error("a unit of the timer log is gone second=%d position=%d", second, at)
+                return
+            yield at, unit
+            at = unit.previous
+
     def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
-        """Yield positions and units from a unit on to the end of the log."""
-        while True:
+        """Yield positions and units, from the unit at a position to the end of the log."""
+        while position < self.end:
             unit = self.read(position)
             if unit is not None:
                 yield position, unit
@@ -122,6 +139,14 @@ class TimerLog:
             if self._files.file_at(file.end) is None:
                 return
             position = file.end
+
+    def cut(self, position: int) -> None:
+        """End the log here. Zeros replace what stood behind (2), so that no start finds it again."""
+        for file in self._files.files:
+            first, end = max(position, file.start), min(self.end, file.end)
+            if first < end:
+                file.map[first - file.start : end - file.start] = bytes(end - first)
+        self.end = position
 
     def delete_before(self, min_position: int) -> int:
         """Delete the files whose last unit's record is no longer in the commit log.

@@ -29,7 +29,7 @@ from pocketmq.store.timer.properties import (
     delete_keys,
     digits,
 )
-from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
+from pocketmq.store.timer.wheel import TimerWheel
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.
 _LOOKS_MAX = 20_000
@@ -174,7 +174,7 @@ class TimerPending:
     def _coming(self, read_ms: int) -> Iterator[Unit]:
         """Yield units in the order of their seconds; within a second newest first, and so recalls first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
-            for _, unit in self._chain(slot):
+            for _, unit in self._log.chain(slot.last, slot.second):
                 yield unit
 
     def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
@@ -182,18 +182,9 @@ class TimerPending:
         for slot in self._wheel.written():
             if slot.second < read_ms // PRECISION_MS:
                 continue
-            for position, unit in self._chain(slot):
+            for position, unit in self._log.chain(slot.last, slot.second):
                 if position < end:
                     yield unit
-
-    def _chain(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
-        at = slot.last
-        while at != NONE:
-            unit = self._log.read(at)
-            if unit is None or unit.second != slot.second:
-                return
-            yield at, unit
-            at = unit.previous
 
 
 def _waiting(record: Record, unit: Unit) -> Waiting:

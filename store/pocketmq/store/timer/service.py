@@ -12,9 +12,7 @@ it is over: so no message is early, although TIMER_OUT_MS is truncated to a whol
    is: so no acknowledged recall comes too late.
 3. timercheck only covers what is on disk: messages read are in the log and the wheel, delivered ones in the
    commit log. It is written once a second, after them; a crash loses nothing, and redelivers that second.
-4. After a crash the end of the log tells where to continue reading the queue, and the wheel is corrected
-   from the log, since RocketMQ keeps the wheel in memory. A power cut may leave slots without their units:
-   they are rebuilt from the whole log.
+4. After a crash wheel, log and queue offset are made to agree: recovery.py.
 5. If a clock that ran ahead is set back, the next second goes back with it; slots delivered meanwhile are
    emptied, so that nothing is delivered twice.
 6. Memory: the positions of one second's messages, 8 bytes each; everything else is in files.
@@ -47,6 +45,7 @@ from pocketmq.store.timer.properties import (
     delete_keys,
     passed_on,
 )
+from pocketmq.store.timer.recovery import recover
 from pocketmq.store.timer.wheel import NONE, SLOTS, Slot, TimerWheel
 
 log = logging.getLogger(__name__)
@@ -134,38 +133,10 @@ class TimerService:
         self.pending.count_anew(self.check.read_ms)
 
     def _revise(self) -> None:
-        """Make wheel and queue offset agree with the log behind the position known to be on disk."""
-        size = self._log.file_size
-        begin = max(self.check.log_position // size * size - size, self._log.begin)
-        last = self._cut(begin)
-        for slot in self._wheel.written():
-            if slot.last >= self._log.end:
-                self._wheel.put(Slot(slot.second, NONE, NONE, 0))
-                begin = self._log.begin
-        for position, unit in self._log.walk(begin):
-            slot = self._wheel.get(unit.second)
-            if slot.last == NONE:
-                self._wheel.put(Slot(unit.second, position, position, 1))
-            elif slot.last < position:
-                step = -1 if unit.magic & DELETE else 1
-                self._wheel.put(Slot(unit.second, slot.first, position, slot.number + step))
-        if last is not None:
-            self.check.queue_offset = last.queue_offset + 1
-        low = self._store.min_offset(TIMER_TOPIC, 0)
-        high = self._store.max_offset(TIMER_TOPIC, 0)
-        self.check.queue_offset = min(max(self.check.queue_offset, low), high)
-
-    def _cut(self, begin: int) -> Record | None:
-        """End the log at the first unit whose record is lost. Returns: the last unit's record, or None."""
-        end = self._store.commit_log_max_position
-        last: Unit | None = None
-        for position, unit in self._log.walk(begin):
-            if unit.position + unit.size > end:
-                log.warning("timer log cut, its messages are lost position=%d", position)
-                self._log.end = position
-                break
-            last = unit
-        return None if last is None else waiting_record(self._store, last.position)
+        if recover(self._store, self._wheel, self._log, self.check):
+            # Before anything takes the place of what was cut.
+            with self._side_tasks.attempt("timer-sync"):
+                self.sync()
 
     def close(self) -> None:
         """Save what can be saved, and close the files; the next start rebuilds what is not saved."""
@@ -334,18 +305,12 @@ class TimerService:
         """Collect the positions of a second, and what is recalled in it."""
         due = array("q")
         self._recalled.clear()
-        at = slot.last
-        while at != NONE:
-            unit = self._log.read(at)
-            if unit is None or unit.second != slot.second:
-                log.error("a unit of the timer log is gone second=%d position=%d", slot.second, at)
-                break
+        for _, unit in self._log.chain(slot.last, slot.second):
             if unit.magic & DELETE and not unit.magic & ROLL:
                 self._recall(unit)
             else:
                 # The lowest bit, which positions do not need twice over, tells what goes round again.
                 due.append(unit.position << 1 | (1 if unit.magic & ROLL else 0))
-            at = unit.previous
         self._due = due
 
     def _recall(self, unit: Unit) -> None:

@@ -1,0 +1,86 @@
+"""Recovery of the timers: wheel, timer log and commit log are made to agree after a crash.
+
+1. The end of the timer log tells where to continue reading the queue. RocketMQ keeps the wheel in memory, so
+   the wheel is corrected from the log.
+2. A power cut may leave slots without their units: these slots are rebuilt from the whole log.
+3. It may also leave units without their records. The log is cut at the first of them, and the queue is read
+   again from there. No slot refers to what was cut, else the next unit would be chained to itself.
+4. A unit behind `log_position`, which was not known to be on disk, counts only if its record is there, is the
+   queue's next, and is the one that the unit was written for: other records may stand in its place.
+"""
+
+import logging
+
+from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.remoting.record import Record
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer.check import TimerCheck
+from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
+from pocketmq.store.timer.pending import waiting_record
+from pocketmq.store.timer.properties import OUT_MS, digits
+from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
+
+log = logging.getLogger(__name__)
+
+
+def recover(store: MessageStore, wheel: TimerWheel, timer_log: TimerLog, check: TimerCheck) -> bool:
+    """Correct the wheel, the end of the log and the queue offset of `check`.
+
+    Returns: True if the log was cut. Raises: StoreError, OSError.
+    """
+    size, old_end = timer_log.file_size, timer_log.end
+    begin = max(check.log_position // size * size - size, timer_log.begin)
+    last = _cut(store, timer_log, begin, check.log_position)
+    for slot in wheel.written():
+        if slot.last >= timer_log.end:
+            wheel.put(Slot(slot.second, NONE, NONE, 0))
+            begin = timer_log.begin
+    for position, unit in timer_log.walk(begin):
+        slot = wheel.get(unit.second)
+        if slot.last == NONE:
+            wheel.put(Slot(unit.second, position, position, 1))
+        elif slot.last < position:
+            step = -1 if unit.magic & DELETE else 1
+            wheel.put(Slot(unit.second, slot.first, position, slot.number + step))
+    if last is not None:
+        check.queue_offset = last.queue_offset + 1
+    low = store.min_offset(TIMER_TOPIC, 0)
+    high = store.max_offset(TIMER_TOPIC, 0)
+    check.queue_offset = min(max(check.queue_offset, low), high)
+    return timer_log.end < old_end
+
+
+def _cut(store: MessageStore, timer_log: TimerLog, begin: int, synced_to: int) -> Record | None:
+    """Apply rules 3 and 4. Returns: the record of the last remaining unit; None if absent."""
+    end = store.commit_log_max_position
+    last: Unit | None = None
+    record: Record | None = None
+    for position, unit in timer_log.walk(begin):
+        if position < synced_to:
+            is_lost = unit.position + unit.size > end
+        else:
+            if record is None and last is not None:
+                record = waiting_record(store, last.position)
+            offset = None if record is None else record.queue_offset + 1
+            record = waiting_record(store, unit.position)
+            is_lost = record is None or not _is_for(unit, record, offset)
+        if is_lost:
+            log.warning("timer log cut, its messages are lost position=%d", position)
+            timer_log.cut(position)
+            break
+        last = unit
+    return None if last is None else waiting_record(store, last.position)
+
+
+def _is_for(unit: Unit, record: Record, offset: int | None) -> bool:
+    """Return True if the unit was written for the record; offset: the queue's next, None if unknown."""
+    topic = get_property(record.properties, b"REAL_TOPIC") or b""
+    out_ms = digits(get_property(record.properties, OUT_MS))
+    return (
+        offset in (None, record.queue_offset)
+        and unit.size == record.size
+        and unit.topic_hash == string_hash(topic.decode("utf-8", "replace"))
+        and (bool(unit.magic & ROLL) or unit.second >= out_ms // 1000)
+    )
