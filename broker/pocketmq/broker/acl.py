@@ -337,7 +337,7 @@ class PlainAccessValidator:
         self._path = path
         self._seen = self._stamps()
         self._accounts = self._load()
-        # Connection -> the access key by which it was let through last.
+        # Connection -> the access key of its latest accepted request.
         self._key_of: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
 
     # ------------------------------------------------------------ files

@@ -128,7 +128,7 @@ def connect(parts: Parts) -> None:
         note_reset,
         tables.isolated.reset,
         pop.offset_reset,
-        # A pull that waits is told of it at once.
+        # Held pulls are notified at once.
         lambda group, topic, queue_id, offset: long_polling.wake_topic(topic),
     )
     events.offset_copied.to(tables.isolated.reset, pop.offset_reset)

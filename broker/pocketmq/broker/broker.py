@@ -125,7 +125,7 @@ class Broker:
         )
         handlers = await self._serve(stack, acl, client)
         tasks = await asyncio.TaskGroup().__aenter__()
-        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        # The body's exception is not passed in: it propagates as itself, not in an ExceptionGroup.
         stack.push_async_callback(tasks.__aexit__, None, None, None)
         start = tasks.create_task
         services = parts.services
@@ -229,7 +229,7 @@ class Broker:
             message_at = parts.messages.store.message_at
             for code, handler in handlers.items():
                 handlers[code] = acl.guarded(handler, REQUESTS[code].access, message_at)
-            # Whoever signs is told what is not served.
+            # A client that signs learns which requests are not served.
             default = acl.guarded(RemotingCommand.not_supported, Right(), message_at)
         self.server = await stack.enter_async_context(
             RemotingServer(

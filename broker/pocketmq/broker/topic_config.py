@@ -190,7 +190,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
                 topic.topic,
                 str(order).lower(),
             )
-            # Nobody is told: it is the name server that said so, and would say it again.
+            # No event: this came from the name server, which would only repeat it.
             self.put(topic.topic, replace(topic, order=order), keep=True)
 
     def delete(self, topic: str) -> bool:

@@ -61,7 +61,7 @@ class NameServer:
 
     async def __aexit__(self, *_: object) -> None:
         self._scanner.cancel()
-        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        # The body's exception is not passed in: it propagates as itself, not in an ExceptionGroup.
         await self._tasks.__aexit__(None, None, None)
         await self._server.__aexit__(None, None, None)
 

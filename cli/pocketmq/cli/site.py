@@ -35,7 +35,7 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
         async with Admin(**client_options(namesrv)) as admin:
             return await work(admin)
 
-    # What a wrong port answers is told in the command's own line.
+    # The command's own error line says what a wrong port answered.
     log, nowhere = logging.getLogger("pocketmq.remoting.connection"), logging.NullHandler()
     log.addHandler(nowhere)
     try:

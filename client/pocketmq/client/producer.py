@@ -73,7 +73,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         return member
 
     async def _joined(self, member: "Member") -> None:
-        # Whoever joins an instance that knows brokers is told to them now, not by the next timer.
+        # A member that joins an instance with known brokers is announced to them now, not by the next timer.
         await member.instance.heartbeat_all()
         options = self.config
         if options.trace:

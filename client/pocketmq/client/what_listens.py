@@ -36,7 +36,7 @@ async def _speaks_http(host: str, port: int) -> bool:
 
 async def _speaks_tls(host: str, port: int) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Nothing is told to the peer: whoever answers the handshake speaks TLS.
+    # Nothing is sent beyond the handshake: a peer that answers it speaks TLS.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     _, writer = await asyncio.open_connection(host, port, ssl=context)

@@ -68,7 +68,7 @@ class HpackDecoder:
         self._size_max = TABLE_SIZE_MAX
         # No header that a block may refer to is larger.
         self._largest = _STATIC_LARGEST
-        # Huffman texts come again and again: the same token, the same second.
+        # Huffman texts repeat: the same token, the same second.
         self._known: dict[bytes, bytes] = {}
 
     def decode(self, block: bytes) -> list[Header]:

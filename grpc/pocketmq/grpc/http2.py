@@ -97,7 +97,7 @@ class Http2Server:
         self.sending = Sending()
         self._streams = self.sending.streams
         self._counted_frames = 0
-        # The header block that goes on in CONTINUATION frames: stream, flags, parts.
+        # The header block that CONTINUATION frames continue: stream, flags, parts.
         self._block: tuple[int, int, list[bytes]] | None = None
         self._credit = _CREDIT_MAX
         self._is_first = True

@@ -234,7 +234,7 @@ class Receives:
         for handle in handles:
             out = handle.out(group, topic)
             with contextlib.suppress(Refused):
-                # What is refused comes again by itself, when its time is over.
+                # A refused message is redelivered when its invisible time ends.
                 self._desk.acts.receipts.postpone(
                     out.queue, handle.offset, handle.words, 0, client, suspend=True
                 )

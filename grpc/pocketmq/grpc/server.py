@@ -90,7 +90,7 @@ class GrpcServer:
         return await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
 
     async def __aexit__(self, *_: object) -> None:
-        # Not given the body's exception: it goes on as itself.
+        # The body's exception is not passed in: it propagates as itself.
         await self._stack.__aexit__(None, None, None)
 
     async def _stop(self, listener: asyncio.Server) -> None:

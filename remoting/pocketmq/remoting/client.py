@@ -60,7 +60,7 @@ class RemotingClient:
             task.cancel()
         for connection in list(self._connections.values()):
             connection.close()
-        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        # The body's exception is not passed in: it propagates as itself, not in an ExceptionGroup.
         await self._tasks.__aexit__(None, None, None)
         await self._closed()
 

@@ -84,7 +84,7 @@ class RemotingServer:
         self._scanner.cancel()
         for task in list(self._running):
             task.cancel()
-        # Not given the body's exception: it goes on as itself, not inside an ExceptionGroup.
+        # The body's exception is not passed in: it propagates as itself, not in an ExceptionGroup.
         await self._tasks.__aexit__(None, None, None)
         for connection in list(self.connections):
             connection.abort()

@@ -84,7 +84,7 @@ class BrokerStream(OffsetStream):
             try:
                 commit_group(self._client, self.options.group, offsets)
             except PocketMQError as error:
-                # For dashboards only: the checkpoint is the truth, so the query goes on.
+                # For dashboards only: the checkpoint is the truth, so the query continues.
                 _log.warning(
                     "commit_offsets_failed group=%s error=%s; tried again after the next batch",
                     self.options.group,

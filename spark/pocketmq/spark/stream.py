@@ -206,7 +206,7 @@ class OffsetStream(DataSourceStreamReader):
             if began is None:
                 began = one.min_offset
             elif began > one.max_offset:
-                # Truncated or created anew: say so now, or nothing would be read until it grows past.
+                # Truncated or recreated: say so now, or nothing is read until it grows past the old offset.
                 began = checked_start(one, began, loss)
             if began < stop:
                 # An idle queue is not asked where it begins.

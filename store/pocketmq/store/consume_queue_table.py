@@ -228,7 +228,7 @@ class ConsumeQueueTable:
         queue.special = (
             topic == SCHEDULE_TOPIC or topic in self.batch_topics or self._ext_file_size is not None
         )
-        # Java's hash of "TOPIC#", from which the index goes on with a key.
+        # Java's hash of "TOPIC#"; the index continues it with a key.
         queue.key_hash = string_hash(topic + "#") & 0xFFFF_FFFF
         return queue
 

@@ -307,7 +307,7 @@ class MessageStore(ReadStore):
             self._make_room(total)
             if commit_log.base + commit_log.at == position:
                 break
-            # The batch goes to the next file: its records hold their positions, so they are made anew.
+            # The batch goes to the next file: its records hold their positions, so they are rebuilt.
         commit_log.map[start : start + total] = made.records
         commit_log.at = start + total
         commit_log.store_ms = store_ms

@@ -44,7 +44,7 @@ class PopState:
         """Return the number of check points in flight."""
         return len(self._live)
 
-    # ------------------------------------------------------------ where a group goes on
+    # ------------------------------------------------------------ next offsets
 
     def next_offset(self, queue: QueueOf, committed: int) -> int:
         """Return the first offset not handed out yet; -1 if unknown.

@@ -59,7 +59,7 @@ class ClientManageProcessor:
         )
         ext = None
         if request.ext is not None and PEER_ENCODINGS in request.ext:
-            # Ours: only a PocketMQ client asks, and only it is told what else we read.
+            # Ours: only PocketMQ clients ask, and only they learn which other encodings we read.
             ext = {PEER_ENCODINGS: MSGPACK_NAME}
         try:
             yield from self._clients.heartbeat(beat, connection)

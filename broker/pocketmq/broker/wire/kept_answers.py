@@ -52,7 +52,7 @@ class KeptAnswers:
     ) -> bytes | None:
         """Return the response now, or park it until the log is safe up to `end`."""
         if request.is_oneway:
-            # Nobody waits for it; the disk is told of it as of any other.
+            # No sender waits for it, but it is flushed like any other.
             if self._promise.is_sync_flush:
                 self._store.flushed(end)
             return None

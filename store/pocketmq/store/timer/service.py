@@ -142,7 +142,7 @@ class TimerService:
         """Save what can be saved, and close the files; the next start rebuilds what is not saved."""
         with self._side_tasks.attempt("timer-sync"):
             self.sync()
-            # While a second is being delivered the counts are in between: they are made anew.
+            # While a second is being delivered the counts are not exact: the next start rebuilds them.
             if self._due is None:
                 self.pending.save(self.check.read_ms)
         self._wheel.close()
