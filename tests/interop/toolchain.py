@@ -4,7 +4,7 @@
         java-HASH/MODULE/classpath.txt   jars of one class path, joined by ':' (in Maven's own cache)
         java-HASH/MODULE/classes/        our driver compiled against them (client and tools modules)
         go-HASH/interop, sdk             our drivers with client-go and with the SDK of RocketMQ 5
-        node-HASH/                       our drivers with ali-ons and with the SDK of RocketMQ 5
+        node-HASH/                       our drivers with ali-ons and with the SDK of RocketMQ 5; axe-core
         python-HASH/                     a Python with the SDK of RocketMQ 5
         rust-HASH/bin/sdk                our driver with the SDK of RocketMQ 5; Cargo keeps rust-target/
 
@@ -119,6 +119,12 @@ def node_driver(name: str = "driver") -> tuple[str, Path]:
         _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], target, "npm")
 
     return node, _built("node", build) / f"{name}.js"
+
+
+def axe_core() -> Path:
+    """Deque's rules of accessibility: a script for a browser's page."""
+    _, main = node_driver()
+    return main.parent / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def rust_driver() -> Path:
