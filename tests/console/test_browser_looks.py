@@ -8,8 +8,18 @@ import pytest
 from selenium.webdriver.support.ui import Select
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
-from tests.console.looks import ACCESSIBILITY, CONTRAST, SENTENCES, TOO_WIDE
+from tests.console.looks import (
+    ACCESSIBILITY,
+    ALL_RULES,
+    AXE,
+    COLOURS,
+    CONTRAST,
+    SENTENCES,
+    TOO_WIDE,
+)
+from tests.interop import toolchain
 from tests.interop.brokers import PocketBroker
+from tests.interop.conftest import or_missing
 
 from pocketmq.console import pages
 
@@ -74,6 +84,43 @@ def foreign_words(text: str, allowed: set[str]) -> set[str]:
     return {word for word in re.findall(r"[A-Za-z]{2,}", text) if word not in allowed}
 
 
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core."""
+    return or_missing(toolchain.axe_core).read_text(encoding="utf-8")
+
+
+def violations(browser: Browser, axe: str, rules: list[str]) -> set[str]:
+    """What axe-core finds on the page that is open, with its address."""
+    browser.run(axe)
+    return {f"{browser.driver.current_url}: {each}" for each in browser.run(AXE, rules)}
+
+
+LAGS = """
+const [comes, goes, emptyInSeconds] = arguments;
+const warning = {kind: 'LAG', severity: 'error', subject: 'g', advice: 'x',
+  parameters: {lag: 12500, in: comes, out: goes, emptyInSeconds}};
+const place = new URL('pages/overview.js', document.querySelector('script[type=module]').src);
+return import(place).then(({warnings}) => warnings([warning]).textContent);
+"""
+
+
+def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> None:
+    """Never empty, empty soon, and rates that nobody knows yet."""
+    browser.open("/")
+    choose(browser, "language", "zh")
+    sentences = pages.sentences("zh")
+    unknown = "\N{EN DASH}"
+    for figures, shown in (
+        ((15.0, 0.5, None), ("15", "0.5", sentences["warning.never"])),
+        ((10.0, 50.0, 312), ("10", "50", "5.2 min")),
+        ((None, None, None), (unknown, unknown, unknown)),
+    ):
+        values = dict(zip(("in", "out", "empty"), shown, strict=True))
+        said = sentences["warning.LAG"].format(lag="12,500", **values)
+        assert said in browser.run(LAGS, *figures)
+
+
 @pytest.fixture
 def chinese_words() -> set[str]:
     said = " ".join(pages.sentences("zh").values())
@@ -81,7 +128,7 @@ def chinese_words() -> set[str]:
 
 
 def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_dark(
-    browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path
+    browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path, axe: str
 ) -> None:
     """No sentence bypasses the tables; contrast and names hold in the dark, in Chinese."""
     browser.open("/")
@@ -92,6 +139,7 @@ def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_
     ground = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 150
     browser.picture(picture_folder / "overview-dark-zh.png")
+    found: set[str] = set()
     for address in addresses(mixed):
         browser.open(address)
         is_lost = pages.sentences("zh")["lost.title"] in browser.text
@@ -102,6 +150,7 @@ def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_
         assert bypassing == set(), address
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
+        found |= violations(browser, axe, COLOURS)
     for address, key in DIALOGS:
         browser.open(address)
         browser.click(pages.sentences("zh")[key])
@@ -112,18 +161,23 @@ def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_
         assert bypassing == set(), (address, key)
         assert browser.run(ACCESSIBILITY) == [], (address, key)
         assert browser.run(CONTRAST) == [], (address, key)
+        found |= violations(browser, axe, ALL_RULES)
+    assert found == set()
     forgive_the_missing_page(browser)
 
 
 def test_every_page_has_names_headings_and_contrast_in_the_light(
-    browser: Browser, mixed: Mixed
+    browser: Browser, mixed: Mixed, axe: str
 ) -> None:
     """English, light; on a narrow window nothing is wider than the page."""
+    found: set[str] = set()
     for address in addresses(mixed):
         browser.open(address)
         assert browser.run("return document.documentElement.lang") == "en"
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
+        found |= violations(browser, axe, ALL_RULES)
+    assert found == set()
     forgive_the_missing_page(browser)
     browser.driver.set_window_size(520, 900)
     try:

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
-import { has, language, named, number, rate, t } from "../text.js";
+import { duration, has, language, named, number, rate, t } from "../text.js";
 
 export default {
   title: "overview",
@@ -66,9 +66,10 @@ export function warnings(list) {
 }
 
 function filled({ parameters }) {
-  const { ratio, ...rest } = parameters ?? {};
+  const { ratio, in: comes, out: goes, emptyInSeconds: left, ...rest } = parameters ?? {};
   const counts = Object.entries(rest).map(([name, value]) => [name, typeof value === "number" ? number(value) : value]);
-  return { ...Object.fromEntries(counts), ratio: ratio && `${Math.round(ratio * 100)} %` };
+  const empty = left == null && comes != null ? t("warning.never") : duration(left == null ? null : left * 1000);
+  return { ...Object.fromEntries(counts), in: rate(comes), out: rate(goes), empty, ratio: ratio && `${Math.round(ratio * 100)} %` };
 }
 
 function subject({ kind, subject: name }) {
