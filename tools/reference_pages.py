@@ -12,7 +12,7 @@ import ast
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
@@ -32,7 +32,7 @@ from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.requests import REQUESTS, Server
-from pocketmq.remoting.settings import Key
+from pocketmq.remoting.settings import Key, Settings
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.store import StoreConfig
 
@@ -54,7 +54,8 @@ The first that has one: the command line (`--set NAME=VALUE` takes any setting),
 server's address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
 
 Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
-console. Such a change lasts until the broker stops; write it into the file to keep it."""
+console. Such a change lasts until the broker stops; write it into the file to keep it. What else stands
+there is the reason why it cannot."""
 _COMPATIBILITY = """\
 # What is compatible with what
 
@@ -165,26 +166,22 @@ def _cell(text: str) -> str:
 def configuration() -> str:
     """The text of docs/configuration.md."""
     groups = (
-        ("The broker", "", BrokerConfig.keys()),
-        ("The store", "", StoreConfig.keys()),
-        ("The name server", "", NamesrvConfig.keys()),
-        ("TLS", "Of broker and name server alike.", TlsConfig.keys()),
-        (
-            "The console",
-            "Of `up` and `broker`; see [the console](console.md).",
-            ConsoleConfig.keys(),
-        ),
+        ("The broker", "", BrokerConfig),
+        ("The store", "", StoreConfig),
+        ("The name server", "", NamesrvConfig),
+        ("TLS", "Of broker and name server alike.", TlsConfig),
+        ("The console", "Of `up` and `broker`; see [the console](console.md).", ConsoleConfig),
         (
             "The metrics port",
             "Beside the console's `/metrics`; of several brokers each takes the next port.",
-            MetricsConfig.keys(),
+            MetricsConfig,
         ),
-        ("The gRPC port", "For the SDKs of RocketMQ 5; of `up` and `broker`.", GrpcConfig.keys()),
+        ("The gRPC port", "For the SDKs of RocketMQ 5; of `up` and `broker`.", GrpcConfig),
     )
     parts = [_CONFIGURATION.format(made=_MADE), "## Options of the servers\n\n" + _options()]
-    for title, text, keys in groups:
+    for title, text, group in groups:
         head = f"## {title}\n\n" + (f"{text}\n\n" if text else "")
-        parts.append(head + _settings(keys))
+        parts.append(head + _settings(group))
     return "\n\n".join(parts) + "\n"
 
 
@@ -202,16 +199,16 @@ def _options() -> str:
     return f"{commands}\n\n{table(('option', 'of', 'what it does'), rows)}"
 
 
-def _settings(keys: Mapping[str, Key]) -> str:
+def _settings(group: type[Settings]) -> str:
     rows = []
-    for name, known in sorted(keys.items(), key=lambda item: item[0].lower()):
+    for name, known in sorted(group.keys().items(), key=lambda item: item[0].lower()):
         default = known.format(known.default)
         rows.append(
             (
                 f"`{name}`",
                 f"`{default}`" if default else "",
                 _allowed(known),
-                "yes" if known.runtime else "",
+                "yes" if known.runtime else group.FIXED.get(name, ""),
                 known.help,
             )
         )

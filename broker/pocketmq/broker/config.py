@@ -21,7 +21,7 @@ _FIXED = {
     "a slave uses it since its start": "haMasterAddress innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName filterSupportRetry filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
+    "msgTraceTopicName filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
     _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "files of that size are on disk": "mappedFileSizeTimerLog",
     "messages wait in topics of that name": "enableRetryTopicV2",
@@ -198,11 +198,6 @@ class BrokerConfig(HaConfig):
         name="enablePropertyFilter",
         runtime=True,
         help="Serve SQL92 subscriptions. RocketMQ's own default is false.",
-    )
-    filter_support_retry: bool = key(
-        False,
-        name="filterSupportRetry",
-        help="Filter retry messages by the properties that they had, by SQL92 too.",
     )
     enable_calc_filter_bit_map: bool = key(
         False,
