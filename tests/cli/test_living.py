@@ -1,10 +1,13 @@
 """The command line to live in: sites by name, tables that go on, what is going on now, measuring."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,29 @@ def test_what_a_member_of_a_group_prints_is_committed(
     assert sum(row["lag"] for row in progress) == 0
 
 
+@pytest.mark.parametrize(("topic", "said"), [("Quiet", ""), ("Nowhere", "no such topic yet")])
+def test_a_member_that_has_had_nothing_says_on_a_terminal_that_it_waits(
+    server: InProcess, topic: str, said: str
+) -> None:
+    """Once, on standard error; what comes then is consumed."""
+    if not said:
+        assert run(["topic", "create", topic, "-n", server.namesrv]) == 0
+    ours, theirs = pty.openpty()
+    words = ["message", "consume", topic, "--group", f"{topic}_readers", "--from-first"]
+    command = [*COMMAND, *words, "--count", "1", "-n", server.namesrv]
+    told = b""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as child:
+        os.close(theirs)
+        while b"Ctrl-C ends it" not in told:
+            told += os.read(ours, 4096)
+        server.send(topic, "at last")
+        shown_then, _ = child.communicate()
+    os.close(ours)
+    assert said.encode() in told
+    assert "at last" in shown_then
+    assert child.returncode == 0
+
+
 def test_a_measurement_sweeps_sizes_and_rates(
     server: InProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,12 +178,33 @@ def test_a_measurement_sweeps_sizes_and_rates(
     assert all(row["seconds"] >= 0.014 for row in rows if row["rate"])
     [row] = shown(capsys, "bench", "both", "-n", server.namesrv, "--count", "30")
     assert row["messages"] == 30
+    for listed in ("group", "topic"):
+        assert "pocketmq-bench" not in str(shown(capsys, listed, "list", "--all", *words[:2]))
     assert run(["bench", "produce", *words, "--csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("size,rate,messages,")
     assert len(lines) == 5
     assert run(["bench", "produce", *words, "--histogram"]) == 0
     assert "###" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_how_far_a_measurement_is(server: InProcess) -> None:
+    """A bar on standard error, gone when it is done; the figures stand alone on standard output."""
+    ours, theirs = pty.openpty()
+    words = ["bench", "produce", "-n", server.namesrv, "--count", "40", "--rate", "200", "--csv"]
+    as_terminal = {**os.environ, "TERM": "xterm"}
+    child = subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=theirs, text=True, env=as_terminal
+    )
+    os.close(theirs)
+    shown = b""
+    with child, suppress(OSError):
+        # An error, once the child has ended and all is read.
+        while True:
+            shown += os.read(ours, 65_536)
+    os.close(ours)
+    assert child.returncode == 0
+    assert b"1/1  128 B" in shown
 
 
 def test_ctrl_c_keeps_what_was_measured(server: InProcess) -> None:

@@ -264,6 +264,16 @@ def test_du_says_which_topic_fills_the_log_of_a_java_store(
     assert all(row["oldest"] <= row["newest"] for row in found["topics"])
 
 
+def test_diff_reads_java_stores(unpack: Unpack, ask: Ask, tmp_path: Path) -> None:
+    """One after a crash, and the same one with a byte of a body changed."""
+    for name in ("crash", "crash-badcrc"):
+        unpack(f"v497-main.{name}").rename(tmp_path / name)
+    whole, damaged = (str(tmp_path / name) for name in ("crash", "crash-badcrc"))
+    assert ask("diff", whole, whole) == []
+    [row] = ask("diff", whole, damaged, code=1)
+    assert row["what"] == "1 only in the first"
+
+
 def test_diff_names_what_one_store_lacks_and_what_differs(tmp_path: Path, ask: Ask) -> None:
     """Messages count, not their places: the same ones in another order of the log are the same."""
 

@@ -9,6 +9,7 @@ import struct
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pocketmq.client import (
@@ -20,6 +21,8 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.names import retry_topic
 
 # Upper bounds of the histogram's classes, ms; the last class has none.
 BOUNDS_MS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -104,13 +107,26 @@ async def both(run: Run, topic: str, in_flight: int, options: dict[str, Any]) ->
     consumer.subscribe(topic)
     async with Producer("pocketmq-bench", **options) as producer:
         await producer.send(Message(topic, b"x" * run.size))
-        async with consumer:
-            queues = len(await producer.queues(topic))
-            while len(consumer.assignment()) < queues:
-                await asyncio.sleep(0.02)
-            run.begin()
-            await _send_all(run, producer, topic, in_flight, lambda _: None, mark)
-            await everything.wait()
+        try:
+            async with consumer:
+                queues = len(await producer.queues(topic))
+                while len(consumer.assignment()) < queues:
+                    await asyncio.sleep(0.02)
+                run.begin()
+                await _send_all(run, producer, topic, in_flight, lambda _: None, mark)
+                await everything.wait()
+        finally:
+            await _forget(consumer.group, options)
+
+
+async def _forget(group: str, options: dict[str, Any]) -> None:
+    """Delete the group of one run; who is no administrator leaves it behind."""
+    from pocketmq.admin import Admin
+
+    with suppress(PocketMQError):
+        async with Admin(**options) as admin:
+            await admin.topics.delete(retry_topic(group))
+            await admin.groups.delete(group, with_offsets=True)
 
 
 async def _send_all(

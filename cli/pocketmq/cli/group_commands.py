@@ -138,9 +138,7 @@ def doctor(
     if as_json:
         print_json(found if group is None else found[0])
     else:
-        print_line(
-            f"{len(sick)} of {len(found)} groups are sick" if group is None else _state(found)
-        )
+        print_line(f"sick groups: {len(sick)} of {len(found)}" if group is None else _state(found))
         for rows in (symptom_rows(found), camp_rows(found), loss_rows(found)):
             if rows:
                 print_rows(rows, as_json=False)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _POLL_MS = 500
+# Empty polls after which a member that has had nothing yet says that it waits.
+_PATIENCE = 3
 Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")]
 
 
@@ -221,11 +223,15 @@ def consume(
             **client_options(namesrv),
         )
         consumer.subscribe(topic, tag)
-        printed = 0
+        printed = empty = 0
         ends: dict[Any, int] = {}
         async with consumer:
             while count is None or printed < count:
-                for message in await consumer.poll(_POLL_MS):
+                found = await consumer.poll(_POLL_MS)
+                empty += not found
+                if empty == _PATIENCE and not printed and not found and sys.stderr.isatty():
+                    sys.stderr.write(_waiting(topic, group, bool(consumer.assignment())))
+                for message in found:
                     if printed == count:
                         break
                     _print_message(message, as_json)
@@ -238,6 +244,15 @@ def consume(
         answered(lambda: asyncio.run(work()))
     except KeyboardInterrupt:
         raise typer.Exit(int(ExitCode.OK)) from None
+
+
+def _waiting(topic: str, group: str, has_queues: bool) -> str:
+    if has_queues:
+        return f"waiting for messages of {topic!r} as a member of {group!r}; Ctrl-C ends it\n"
+    return (
+        f"waiting: {group!r} has no queue of {topic!r} here, because there is no such topic yet "
+        "(pocketmq topic list), or because other members have all of them; Ctrl-C ends it\n"
+    )
 
 
 def _age(message: "MessageExt") -> tuple[int, str, int, int]:
