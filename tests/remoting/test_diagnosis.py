@@ -87,6 +87,16 @@ def test_members_are_counted_and_looked_at() -> None:
     assert kinds(GroupFacts("g", ONE, unread=3)) == [("QUEUES_UNREAD", "warning")]
 
 
+def test_one_of_a_thing_is_not_said_to_be_many() -> None:
+    alone = GroupFacts("g", [], topics=[TopicFacts("T", 1, 0, 0, 2)], dead_letters=1)
+    assert [each.text for each in diagnose(alone, LIMITS)] == [
+        "nobody is online, 1 message waiting",
+        "1 dead letter: given up after too many failures",
+    ]
+    [unread] = diagnose(GroupFacts("g", ONE, unread=1), LIMITS)
+    assert unread.text == "1 queue with messages, without a member"
+
+
 def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
     stuck = MemberFacts("c1", {"T": 4}, 300_000, "7 messages of T, queue 2, from offset 5 on")
     [symptom] = diagnose(GroupFacts("g", [stuck]), LIMITS)

@@ -166,7 +166,8 @@ def _differences(facts: GroupFacts) -> Iterator[Symptom]:
             for camp in finding.camps
         )
         losing = {queue for loss in finding.losses for queue in loss.queue_ids}
-        loses = f"{len(losing)} queues lose messages" if losing else "nothing is lost now"
+        which = "1 queue loses" if len(losing) == 1 else f"{len(losing)} queues lose"
+        loses = f"{which} messages" if losing else "nothing is lost now"
         yield Symptom(
             "GROUP_DIFFERS",
             Severity.ERROR if finding.raised else Severity.WARNING,
@@ -198,7 +199,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "NOBODY_ONLINE",
             Severity.WARNING if lag else Severity.INFO,
             group,
-            f"nobody is online, {_count(lag)} messages wait",
+            f"nobody is online, {_count(lag, 'message')} waiting",
             "start a consumer of the group",
             parameters={"lag": lag},
         )
@@ -219,7 +220,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "QUEUES_UNREAD",
             Severity.WARNING,
             group,
-            f"{facts.unread} queues with messages have no member",
+            f"{_count(facts.unread, 'queue')} with messages, without a member",
             "a member does not answer, or subscribes to another topic: pocketmq group show "
             + group,
             parameters={"queues": facts.unread},
@@ -272,7 +273,7 @@ def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]
         "LAG",
         Severity.ERROR if grows and topic.lag >= limits.lag_max else Severity.WARNING,
         group,
-        f"{_count(topic.lag)} messages behind{slope}",
+        f"{_count(topic.lag, 'message')} behind{slope}",
         "add members (up to one for each queue), or make the listener faster"
         if grows
         else "it gets less; look again later",
@@ -295,7 +296,7 @@ def _shares(
             "IDLE_MEMBERS",
             Severity.INFO,
             facts.group,
-            f"{len(members)} members share {topic.queues} queues: {idle} have none",
+            f"{len(members)} members share {_count(topic.queues, 'queue')}: {idle} without one",
             f"pocketmq topic create {topic.topic} --queues {len(members)}, or stop {idle}",
             topic.topic,
             parameters={"members": len(members), "queues": topic.queues},
@@ -308,7 +309,7 @@ def _shares(
             "ONE_MEMBER_HAS_ALL",
             Severity.WARNING,
             facts.group,
-            f"{having[0].client_id} has all {topic.queues} queues, {len(members) - 1} others none",
+            f"{having[0].client_id} alone has all {topic.queues} queues, of {len(members)} members",
             "do the others subscribe the topic, with another client id each? pocketmq group show "
             + facts.group,
             topic.topic,
@@ -323,7 +324,7 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "FAILING",
             Severity.WARNING,
             group,
-            f"{_count(round(retries))} messages a minute fail and come back",
+            f"{_count(round(retries), 'failed message')} a minute, which come again",
             "see the listener's exceptions in the members' logs",
             parameters={"perMinute": round(retries)},
         )
@@ -332,14 +333,14 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "DEAD_LETTERS",
             Severity.WARNING,
             group,
-            f"{_count(facts.dead_letters)} dead letters: given up after too many failures",
+            f"{_count(facts.dead_letters, 'dead letter')}: given up after too many failures",
             f"pocketmq dlq list {group}; when the cause is mended: pocketmq dlq resend {group} --all",
             parameters={"count": facts.dead_letters},
         )
 
 
-def _count(number: int) -> str:
-    return f"{number:,}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 assert {each.name for each in fields(Thresholds)} == Thresholds.KEYS.keys()
