@@ -30,8 +30,14 @@ def closure(extras: Sequence[str]) -> set[str]:
     """Every distribution that these extras bring."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     waiting = list(names(project["dependencies"]))
-    for extra in extras:
-        waiting += names(project["optional-dependencies"][extra])
+    chosen = list(extras)
+    # Longer while it is looked at: extras bring others.
+    for extra in chosen:
+        for requirement in project["optional-dependencies"][extra]:
+            if ours := re.match(r"pocketmq\[([\w,-]+)\]", requirement):
+                chosen += ours[1].split(",")
+            else:
+                waiting += names([requirement])
     found: set[str] = set()
     while waiting:
         name = waiting.pop()

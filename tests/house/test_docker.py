@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,18 @@ def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones()
     assert json.loads(of(final, "ENTRYPOINT")[0])[0] == "tini"
     assert of(final, "VOLUME") == ["/home/rocketmq/store"]
     assert of(final, "FROM") == ["scratch"]
+
+
+def test_the_image_says_what_it_is() -> None:
+    """OCI's annotations, as the package has it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    [labels] = of(stages()[1], "LABEL")
+    said = dict(pair.split("=", 1) for pair in shlex.split(labels))
+    named = {name: said[f"org.opencontainers.image.{name}"] for name in ("version", "licenses")}
+    assert named == {"version": project["version"], "licenses": project["license"]}
+    assert said.keys() >= {
+        f"org.opencontainers.image.{name}" for name in ("title", "description", "source")
+    }
 
 
 def test_entry_point_and_health_check_are_files_of_the_image() -> None:

@@ -25,6 +25,18 @@ import sys
 from pocketmq.cli.__main__ import main
 sys.exit(main(["up", "--namesrv-port", "0", "--broker-port", "0", "--data", sys.argv[1], *sys.argv[2:]]))
 """
+SEND_TRACED = SEND.replace("sys.argv[1])", "sys.argv[1], otel=True)")
+UNPACK = """
+from pocketmq.remoting.message_codec import Compression, compress, decompress
+for kind in (Compression.LZ4, Compression.ZSTD):
+    assert decompress(compress(b"x" * 99, kind), kind << 8) == b"x" * 99
+"""
+PUSH = """
+from pocketmq.broker.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
+from pocketmq.console.metrics_push import exporter
+for kind in (OTLP, OTLP_GRPC):
+    exporter(MetricsConfig(exporter_type=kind)).shutdown()
+"""
 TEST = """
 from pocketmq.testing import InProcess
 with InProcess() as server:
@@ -44,7 +56,16 @@ def server() -> Iterator[InProcess]:
         yield running
 
 
-@pytest.mark.parametrize(("extras", "statement"), [("", SEND), ("broker", TEST)])
+@pytest.mark.parametrize(
+    ("extras", "statement"),
+    [
+        ("", SEND),
+        ("compress", UNPACK),
+        ("otel", SEND_TRACED),
+        ("broker,otel-grpc", PUSH),
+        ("test", "import pytest" + TEST),
+    ],
+)
 def test_what_the_extra_is_for_runs(server: InProcess, extras: str, statement: str) -> None:
     process = child(extras, statement, server.namesrv)
     _, error = process.communicate(timeout=120)
