@@ -77,4 +77,13 @@ def test_a_scrape_opens_few_queues_and_none_twice(
     for _ in range(TOPICS):
         parts.lags.refresh()
     assert parts.lags.rows["g", names[3]].count == QUEUES // 2 + 1
+
+    # What is gone is dropped a few at a time, too.
+    monkeypatch.setattr(lags, "LOOKS", 5)
+    parts.tables.offsets.offsets.clear()
+    for _ in range(TOPICS):
+        before = len(parts.lags.rows)
+        parts.lags.refresh()
+        assert before - len(parts.lags.rows) <= 2 * lags.LOOKS
+    assert not parts.lags.rows
     store.close()

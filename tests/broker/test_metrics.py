@@ -23,6 +23,7 @@ from pocketmq.broker.metrics import (
     snapshot,
     snapshot_in_pieces,
 )
+from pocketmq.broker.metrics_groups import symptoms
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -33,7 +34,7 @@ from pocketmq.client import (
     sync,
 )
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.metrics_page import health_page, ready_page, render
+from pocketmq.console.metrics_page import health_page, ready_page, render, to_text
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.testing import InProcess
 
@@ -349,6 +350,40 @@ def test_others_are_served_while_many_queues_are_looked_at(server: InProcess) ->
     assert turns >= sum(counts.values()) // PIECE
 
 
+def test_no_piece_of_a_look_grows_with_groups_and_topics(server: InProcess) -> None:
+    groups, topics = 50, 1_280
+
+    async def pieces() -> tuple[int, int]:
+        parts = server.running.parts
+        for number in range(8 * PIECE):
+            parts.lags.rows["of nobody", f"T{number}"] = GroupLag({}, {}, 0)
+        for group in range(groups):
+            parts.tables.groups.find(f"g{group}")
+            for number in range(50):
+                parts.lags.rows[f"g{group}", f"T{number}"] = GroupLag({}, {}, 0)
+        for number in range(topics):
+            parts.messages.stats.put_counter(f"T{number}", 0)
+        (sizes,) = (each.spread for each in metrics() if each.name == "rocketmq_message_size")
+        assert sizes is not None
+        found = (symptoms(server.running), sizes(server.running))
+        return tuple(sum(each is None for each in samples) for samples in found)  # type: ignore[return-value]
+
+    of_symptoms, of_sizes = server.call(pieces())
+    assert of_symptoms >= 8 + groups
+    assert of_sizes >= topics / 128
+
+
+def test_the_text_of_a_snapshot_leaves_nothing_for_the_loop_to_free(server: InProcess) -> None:
+    async def look() -> tuple[int, int]:
+        families = snapshot(server.running)
+        before = len(families)
+        assert to_text([families]).count(b"# TYPE") > before
+        return before, len(families)
+
+    before, after = server.call(look())
+    assert (before > 50, after) == (True, 0)
+
+
 # ---------------------------------------------------------------- health
 
 
@@ -371,6 +406,21 @@ def test_a_full_disk_is_unwell_and_says_why(server: InProcess) -> None:
     assert b"95% used" in body
     assert ready_page([server.running])[0] == 503
     assert figure(server, "pocketmq_store_writable") == 0
+
+
+def test_work_that_the_disk_refuses_is_unwell_until_it_succeeds(server: InProcess) -> None:
+    side_tasks = server.running.parts.messages.store.side_tasks
+
+    async def page(error: OSError | None) -> tuple[int, bytes]:
+        if error is None:
+            side_tasks.went_well("some-work")
+        else:
+            side_tasks.failed("some-work", error)
+        return health_page([server.running])
+
+    status, body = server.call(page(OSError(28, "No space left on device")))
+    assert (status, b"some-work" in body, b"No space left" in body) == (503, True, True)
+    assert server.call(page(None))[0] == 200
 
 
 def test_a_broker_that_nobody_may_use_is_not_ready() -> None:

@@ -2,7 +2,8 @@
 
 1. A scrape looks at queues in turn until LOOKS are used up, twice; so does each following second,
    once, until all were seen: an open queue costs one, a closed one OPENING. Up to some thousand queues the
-   figures are current; beyond that, each is as of the last look.
+   figures are current; beyond that, each is as of the last look. Rows whose offsets are gone are dropped at
+   the same pace.
 2. A closed queue is looked at once, and again when its group has moved or queues were closed since. It is
    not kept open for this.
 3. An offset beyond the end of its queue (a store that was rolled back) has no lag.
@@ -46,30 +47,38 @@ class Lags:
         self._tables = tables
         self._store = store
         self._left: list[str] = []
+        self._unchecked: list[tuple[str, str]] = []
         self.rows: dict[tuple[str, str], GroupLag] = {}
 
     def refresh(self) -> None:
         """Look at queues not yet seen in this round; once all were, begin the next round."""
         if not self._left:
-            offsets = self._tables.offsets.offsets
-            self._left = list(offsets)
-            for group, topic in list(self.rows):
-                if f"{topic}{SEPARATOR}{group}" not in offsets:
-                    del self.rows[group, topic]
+            self._left = list(self._tables.offsets.offsets)
+            self._unchecked = list(self.rows)
         self.go_on()
 
     def go_on(self) -> None:
         """Continue what the last scrape left over; called once a second."""
+        self._drop()
         looks = 0
         while self._left and looks < LOOKS:
             topic, _, group = self._left.pop().partition(SEPARATOR)
             looks += self._look(group, topic)
 
+    def _drop(self) -> None:
+        """Drop rows whose offsets are gone."""
+        offsets = self._tables.offsets.offsets
+        for group, topic in self._unchecked[-LOOKS:]:
+            if f"{topic}{SEPARATOR}{group}" not in offsets:
+                self.rows.pop((group, topic), None)
+        del self._unchecked[-LOOKS:]
+
     def _look(self, group: str, topic: str) -> int:
         """Update one group and topic. Returns: the cost."""
         tables, store = self._tables, self._store
         offsets = tables.offsets.of_topic(group, topic)
-        if tables.groups.get(group) is None or tables.topics.get(topic) is None:
+        exists = tables.groups.get(group) is not None and tables.topics.get(topic) is not None
+        if not offsets or not exists:
             self.rows.pop((group, topic), None)
             return 1
         closed = [each for each in offsets if not store.is_open(topic, each)]

@@ -17,7 +17,6 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Metric:
     labels: tuple[str, ...]
     read: "Callable[[Broker], Iterable[Sample | None]]"
     unit: str = ""
-    spread: "Callable[[Broker], Iterable[Spread]] | None" = None
+    spread: "Callable[[Broker], Iterable[Spread | None]] | None" = None
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -125,9 +124,13 @@ def _look(broker: "Broker", limit: int) -> Generator[None, None, list[Family]]:
     for metric in metrics():
         family, beyond = yield from _family(metric, node, metric.read(broker), limit)
         if metric.spread is not None:
-            spreads = islice(metric.spread(broker), limit)
-            of_node = tuple(each._replace(values=(*node, *each.values)) for each in spreads)
-            family = replace(family, spreads=of_node)
+            spreads: list[Spread] = []
+            for each in metric.spread(broker):
+                if each is None:
+                    yield
+                elif len(spreads) < limit:
+                    spreads.append(each._replace(values=(*node, *each.values)))
+            family = replace(family, spreads=tuple(spreads))
             yield
         folded += beyond
         found.append(family)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from pocketmq.broker.lags import GroupLag
-from pocketmq.broker.metrics import Metric, Sample
+from pocketmq.broker.metrics import PIECE, Metric, Sample
 from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.remoting.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
 from pocketmq.remoting.names import dlq_topic, is_group_topic, is_system_group
@@ -31,11 +31,16 @@ def symptoms(broker: "Broker") -> Iterator[Sample | None]:
         config.doctor_stuck_time,
     )
     lags: dict[str, dict[str, GroupLag]] = {}
-    for (group, topic), row in broker.parts.lags.rows.items():
-        lags.setdefault(group, {})[topic] = row
-    yield None
+    rows = broker.parts.lags.rows
+    for number, (group, topic) in enumerate(list(rows)):
+        if not number % PIECE:
+            yield None
+        row = rows.get((group, topic))
+        if row is not None:
+            lags.setdefault(group, {})[topic] = row
     for number, group in enumerate(list(broker.parts.tables.groups.groups)):
-        if not number % _PIECE:
+        # What is left of a piece does not add up over groups.
+        if group in lags or not number % _PIECE:
             yield None
         if not is_system_group(group):
             facts = yield from _facts(broker, group, lags.get(group, {}))

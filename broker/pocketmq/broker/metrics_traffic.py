@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key", str, tuple[str, str])
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
+# Histograms that are made in one turn of the event loop.
+_SPREADS = 128
 # 1, 4, 512 KiB, 1, 2, 4 MiB.
 _SIZE_POWERS = (10, 12, 19, 20, 21, 22)
 _TOPIC_LABELS = ("topic", "message_type", "is_system")
@@ -63,25 +65,23 @@ def _summed(figures: Iterable[tuple[_Key, int]]) -> Generator[None, None, "Count
 
 
 def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
-    rows = list(broker.parts.messages.stats.put.items())
-    sums = yield from _summed((topic, getattr(each, attribute)) for (topic, _), each in rows)
+    put = broker.parts.messages.stats.put
+    sums = yield from _summed((key[0], getattr(put[key], attribute)) for key in list(put))
     for topic, count in sums.items():
         yield (topic, _message_type(broker, topic), _is_system(broker, topic)), count
 
 
 def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
-    rows = list(broker.parts.messages.stats.got.items())
-    sums = yield from _summed(
-        ((group, topic), getattr(each, attribute)) for (group, topic, _), each in rows
-    )
+    got = broker.parts.messages.stats.got
+    sums = yield from _summed((key[:2], getattr(got[key], attribute)) for key in list(got))
     for (group, topic), count in sums.items():
         yield (group, topic, _is_retry(topic), _is_system(broker, topic, group)), count
 
 
 def _sent_to_dlq(broker: "Broker") -> Iterator[Sample | None]:
-    rows = list(broker.parts.messages.stats.put.items())
+    put = broker.parts.messages.stats.put
     sums = yield from _summed(
-        (topic, each.nums if topic.startswith(DLQ_PREFIX) else 0) for (topic, _), each in rows
+        (key[0], put[key].nums if key[0].startswith(DLQ_PREFIX) else 0) for key in list(put)
     )
     for topic, count in sums.items():
         if topic.startswith(DLQ_PREFIX):
@@ -213,12 +213,12 @@ def _code_name(kind: type[IntEnum], code: int) -> str:
         return str(code)
 
 
-def _sizes(broker: "Broker") -> Iterator[Spread]:
-    stats = broker.parts.messages.stats
-    sums: Counter[str] = Counter()
-    for (topic, _), counter in stats.put.items():
-        sums[topic] += counter.size
-    for topic, powers in stats.sizes.items():
+def _sizes(broker: "Broker") -> Iterator[Spread | None]:
+    put = broker.parts.messages.stats.put
+    sums = yield from _summed((key[0], put[key].size) for key in list(put))
+    for number, (topic, powers) in enumerate(list(broker.parts.messages.stats.sizes.items())):
+        if not number % _SPREADS:
+            yield None
         counts = tuple(
             sum(powers[begin:end])
             for begin, end in pairwise((0, *(power + 1 for power in _SIZE_POWERS), len(powers)))

@@ -48,8 +48,12 @@ def render(*brokers: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> by
     return to_text([snapshot(broker, cardinality_limit) for broker in brokers])
 
 
-def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
-    """Return Prometheus' text of snapshots; in any thread."""
+def to_text(snapshots: Sequence[list[Family]]) -> bytes:
+    """Return Prometheus' text of snapshots; in any thread.
+
+    Empties the snapshots, one family after the other: their many objects are freed here, and not by the event
+    loop, and those that prometheus-client makes of a family are gone before the next.
+    """
     from prometheus_client import core
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
@@ -59,24 +63,29 @@ def to_text(snapshots: Sequence[Sequence[Family]]) -> bytes:
         "gauge": core.GaugeMetricFamily,
         "histogram": core.HistogramMetricFamily,
     }
-    families: dict[str, Any] = {}
-    for family in (family for each in snapshots for family in each):
-        metric = family.metric
+    families: dict[str, list[Family]] = {}
+    for each in snapshots:
+        while each:
+            families.setdefault(each[-1].metric.name, []).append(each.pop())
+
+    def shown(name: str, found: Sequence[Family]) -> Any:
+        metric = found[0].metric
         kind: Any = kinds[metric.kind]
-        for name in metric.shown_names:
-            shown = families.get(name)
-            if shown is None:
-                shown = families[name] = kind(name, metric.help, labels=family.labels)
+        result = kind(name, metric.help, labels=found[0].labels)
+        for family in found:
             for values, figure in family.samples:
-                shown.add_metric(values, figure)
+                result.add_metric(values, figure)
             for spread in family.spreads:
-                shown.add_metric(spread.values, _buckets(spread), spread.sum)
+                result.add_metric(spread.values, _buckets(spread), spread.sum)
             if family.overflow is not None:
-                shown.add_sample(name, {OVERFLOW: "true"}, family.overflow)
+                result.add_sample(name, {OVERFLOW: "true"}, family.overflow)
+        return result
 
     class Snapshot(Collector):
         def collect(self) -> Any:
-            return families.values()
+            for found in (families.pop(name) for name in reversed([*families])):
+                for name in found[0].metric.shown_names:
+                    yield shown(name, found)
 
     return bytes(generate_latest(Snapshot()))
 
@@ -167,9 +176,8 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
         own = asyncio.to_thread(to_text, snapshots)
         urls = [each.metrics_url for each in console.elsewhere if each.metrics_url]
         texts = await asyncio.gather(own, *(asyncio.to_thread(_fetched, url) for url in urls))
-        return Response(
-            merged(texts) if urls else texts[0], headers={**headers, "Content-Type": CONTENT_TYPE}
-        )
+        text = await asyncio.to_thread(merged, texts) if urls else texts[0]
+        return Response(text, headers={**headers, "Content-Type": CONTENT_TYPE})
 
     async def health_(request: Request) -> Response:
         status, body = health_page(console.here, console.elsewhere)

@@ -11,7 +11,7 @@ counters continue.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import export
@@ -74,12 +74,14 @@ class MetricsPush:
             log.warning("the collector did not take the figures at=%s", self._config.collector)
         return found
 
-    def _send(self, families: Sequence[Family], now_ns: int) -> bool:
+    def _send(self, families: list[Family], now_ns: int) -> bool:
+        """Send and empty them: many objects are freed here, and not by the event loop."""
         metrics = [
             export.Metric(each.metric.name, each.metric.help, each.metric.unit or None, data)
             for each in families
             for data in self._data(each, now_ns)
         ]
+        families.clear()
         name = self._broker.config.broker_name
         resource = Resource({"service.name": "pocketmq", "service.instance.id": name})
         scope = export.ScopeMetrics(InstrumentationScope("pocketmq.broker"), metrics, "")
