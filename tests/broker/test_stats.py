@@ -2,6 +2,7 @@
 
 import pytest
 
+from pocketmq.broker import stats as stats_module
 from pocketmq.broker.stats import BrokerStats, Totals
 from pocketmq.remoting.clock import ManualClock
 
@@ -104,6 +105,25 @@ def test_items_are_sums_over_queues_and_groups(stats: BrokerStats) -> None:
         assert (found[0].sum, found[0].avgpt) == (total, average), name
     assert stats.group_get_tps("g", "T") == 1.2
     assert stats.topic_put_tps("T") == 2.0
+
+
+def test_many_queues_are_sampled_over_several_ticks(
+    stats: BrokerStats, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick samples a bounded number, whatever is counted meanwhile; in the end each has its rate."""
+    monkeypatch.setattr(stats_module, "PIECE", 100)
+    for number in range(200):
+        stats.put_counter(f"T{number}", 0).nums = 30
+    run(stats, clock, 10)
+    assert not stats._items
+    sampled = [0]
+    while sampled[-1] < 4 * 200 + 1:
+        stats.put_counter(f"U{len(sampled)}", 0).nums = 1
+        run(stats, clock, 1)
+        assert len(stats._items) - sampled[-1] <= 100
+        sampled.append(len(stats._items))
+        assert len(sampled) < 200
+    assert {stats.minute_rate("TOPIC_PUT_NUMS", f"T{n}") for n in range(200)} == {3.0}
 
 
 def test_what_is_deleted_is_forgotten(stats: BrokerStats) -> None:

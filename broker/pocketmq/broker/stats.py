@@ -5,6 +5,7 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
    group. RocketMQ's items (TOPIC_PUT_NUMS ...) are sums over them, computed when queried or sampled.
 2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is its
    last point less its first; the very first point is an artificial zero one period before the second.
+   A tick looks at PIECE figures at most: those of many thousand queues are sampled over several ticks.
 3. Whole-broker rates are sampled every second and kept for 10 minutes; all of them are three numbers,
    for 10, 60 and 600 s, from the first second on (tools read them as numbers).
 """
@@ -35,6 +36,9 @@ _SECOND = 1_000
 _POWERS = 32
 _RATE_POINTS = 601
 _PERIODS = (10, 60, 600)
+PIECE = 8_192
+# What making an item costs, in figures.
+_NEW_ITEM = 8
 
 
 class PutCounter:
@@ -133,6 +137,9 @@ class BrokerStats:
         self.got: dict[tuple[str, str, int], GetCounter] = {}
         self.sent_back: dict[tuple[str, str], int] = {}
         self._items: dict[tuple[str, str], _Item] = {}
+        # What is to be sampled, and the sampling that is under way.
+        self._due: list[int] = []
+        self._sampling: Iterator[None] | None = None
         self._rates: deque[tuple[int, Totals]] = deque(maxlen=_RATE_POINTS)
         now = clock.monotonic_ms()
         self._next_ms = [now + period for period in _Item.PERIODS_MS]
@@ -165,6 +172,7 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic."""
+        self._sampling = None
         self.sizes.pop(topic, None)
         self.put = {key: counter for key, counter in self.put.items() if key[0] != topic}
         self.got = {key: counter for key, counter in self.got.items() if key[1] != topic}
@@ -175,6 +183,7 @@ class BrokerStats:
 
     def forget_group(self, group: str) -> None:
         """Drop the counters of a deleted group."""
+        self._sampling = None
         self.got = {key: counter for key, counter in self.got.items() if key[0] != group}
         self.sent_back = {key: n for key, n in self.sent_back.items() if key[0] != group}
         self._items = {
@@ -191,7 +200,9 @@ class BrokerStats:
         for window, period in enumerate(_Item.PERIODS_MS):
             if now >= self._next_ms[window]:
                 self._next_ms[window] = now + period
-                self._sample(window)
+                if window not in self._due:
+                    self._due.append(window)
+        self._go_on()
         wall = self._clock.now_ms()
         if wall >= self._midnight_ms:
             self._midnight_ms = _next_midnight(wall)
@@ -200,37 +211,65 @@ class BrokerStats:
             self.put_total_today_morning = totals.put
             self.get_total_today_morning = totals.transferred
 
-    def _sample(self, window: int) -> None:
-        now = self._clock.now_ms()
-        for (name, key), (value, times) in self._sums().items():
+    def _go_on(self) -> None:
+        """Take one piece of a sampling, or begin the next one."""
+        if self._sampling is None and self._due:
+            due, self._due = self._due, []
+            self._sampling = self._sample(due)
+        if self._sampling is not None and next(self._sampling, self) is self:
+            self._sampling = None
+
+    def _sample(self, windows: list[int]) -> Iterator[None]:
+        """Yields after each piece."""
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for number, (name, key, value, times) in enumerate(self._parts(), 1):
+            old = sums.get((name, key))
+            sums[name, key] = (value, times) if old is None else (old[0] + value, old[1] + times)
+            if not number % PIECE:
+                yield
+        now, left = self._clock.now_ms(), PIECE
+        for (name, key), (value, times) in sums.items():
             item = self._items.get((name, key))
             if item is None:
                 item = self._items[name, key] = _Item()
-            item.sample(window, now, value, times)
+                left -= _NEW_ITEM
+            for window in windows:
+                item.sample(window, now, value, times)
+            left -= 1
+            if left <= 0:
+                left = PIECE
+                yield
 
-    def _sums(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Return every item's current (value, times) (invariant 1)."""
-        sums: dict[tuple[str, str], tuple[int, int]] = {}
-        for name, key, value, times in self._parts():
-            old = sums.get((name, key))
-            sums[name, key] = (value, times) if old is None else (old[0] + value, old[1] + times)
-        return sums
+    def _sum(self, wanted: tuple[str, str]) -> tuple[int, int] | None:
+        """Return an item's current (value, times) (invariant 1); None if nothing was ever counted for it."""
+        words = None if wanted[0].startswith("BROKER_") else frozenset(wanted[1].split("@"))
+        found = [part[2:] for part in self._parts(words) if part[:2] == wanted]
+        if not found:
+            return None
+        return sum(value for value, _ in found), sum(times for _, times in found)
 
-    def _parts(self) -> Iterator[tuple[str, str, int, int]]:
-        for (topic, queue_id), put in self.put.items():
+    def _parts(self, words: frozenset[str] | None = None) -> Iterator[tuple[str, str, int, int]]:
+        """Yield name, key, value, times. words: only of topics among them."""
+        for topic, queue_id in list(self.put):
+            put = self.put.get((topic, queue_id))
+            if put is None or (words is not None and topic not in words):
+                continue
             yield TOPIC_PUT_NUMS, topic, put.nums, put.calls
             yield TOPIC_PUT_SIZE, topic, put.size, put.calls
             yield QUEUE_PUT_NUMS, f"{topic}@{queue_id}", put.nums, put.calls
             yield QUEUE_PUT_SIZE, f"{topic}@{queue_id}", put.size, put.calls
             yield BROKER_PUT_NUMS, self._cluster, put.nums, 0
-        for (group, topic, queue_id), got in self.got.items():
+        for group, topic, queue_id in list(self.got):
+            got = self.got.get((group, topic, queue_id))
+            if got is None or (words is not None and topic not in words):
+                continue
             yield GROUP_GET_NUMS, f"{topic}@{group}", got.nums, got.calls
             yield GROUP_GET_SIZE, f"{topic}@{group}", got.size, got.calls
             yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", got.latency_ms, got.calls
             yield QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", got.nums, got.calls
             yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", got.size, got.calls
             yield BROKER_GET_NUMS, self._cluster, got.nums, 0
-        for (group, topic), count in self.sent_back.items():
+        for (group, topic), count in list(self.sent_back.items()):
             yield SNDBCK_PUT_NUMS, f"{topic}@{group}", count, count
 
     # ------------------------------------------------------------ asking
@@ -239,7 +278,7 @@ class BrokerStats:
         """Return (minute, hour, day) of an item; None if nothing was ever counted for it."""
         item = self._items.get((name, key))
         if item is None or not all(item.windows):
-            found = self._sums().get((name, key))
+            found = self._sum((name, key))
             if found is None:
                 return None
             # An item samples each of its windows when it is made, as in RocketMQ.
