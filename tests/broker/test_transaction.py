@@ -271,6 +271,42 @@ async def test_a_message_older_than_the_files_is_given_up(
     assert broker.parts.messages.store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0) == 1
 
 
+async def test_a_message_that_cannot_be_stored_again_holds_up_no_other(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """Its properties leave no room for the count of checks; it can be decided all the same."""
+    full = await prepare(peer, b"full", TEXT="x" * 32_660)
+    await prepare(peer, b"other")
+    clock.advance_ms(10_000)
+    await check(broker)
+    request, _ = await asked(peer)
+    assert bytes(read_record(request.body).body) == b"other"
+    assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"full"]
+    assert (await end(peer, full, COMMIT)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"full"]
+
+
+async def test_a_message_with_an_impossible_time_is_given_up_like_any_other(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    broker.config.transaction_check_max = 0
+    await prepare(peer, b"never", TIMER_DELAY_SEC="99999999999")
+    await prepare(peer, b"other")
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"never", b"other"]
+
+
+async def test_what_was_taken_is_committed_when_the_largest_body_is_smaller_now(
+    broker: Broker, peer: Peer
+) -> None:
+    """maxMessageSize is for senders."""
+    answer = await prepare(peer)
+    broker.parts.messages.store._body_size_max = 3
+    assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+
+
 async def test_without_a_producer_online_the_check_is_counted_all_the_same(
     broker: Broker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

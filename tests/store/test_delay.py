@@ -11,7 +11,7 @@ from tests.store.stores import HOST, open_store, read_all, send
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.store import DelayService, DiskFull, MessageStore
+from pocketmq.store import DelayService, DiskFull, MessageIllegal, MessageStore
 from pocketmq.store.tags_code import parse_delay_levels
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -128,6 +128,23 @@ def test_an_offset_beyond_the_queue_is_moved_into_it(tmp_path: Path) -> None:
     while delay.step() == 0:
         pass
     assert store.max_offset("Topic", 2) == 1
+    store.close()
+
+
+def test_what_was_taken_is_delivered_when_the_largest_body_is_smaller_now(tmp_path: Path) -> None:
+    """maxMessageSize is for senders."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    schedule(store, DelayService(store, clock), 1)
+    store.close()
+    store = open_store(tmp_path, clock, max_message_size=3)
+    delay = DelayService(store, clock)
+    clock.advance_ms(1000)
+    while delay.step() == 0:
+        pass
+    assert [bytes(record.body) for record in read_all(store, "Topic", 2)] == [b"late"]
+    with pytest.raises(MessageIllegal):
+        send(store)
     store.close()
 
 

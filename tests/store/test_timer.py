@@ -19,7 +19,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record, read_records
-from pocketmq.store import MessageStore, StoreConfig
+from pocketmq.store import MessageIllegal, MessageStore, StoreConfig
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
 from pocketmq.store.timer.properties import (
@@ -115,6 +115,21 @@ def test_a_count_that_a_client_forged_stops_no_timer(times: bytes) -> None:
     """Python refuses to read a number of 5,000 digits: the timers would end when the message goes round."""
     properties = passed_on(b"TIMER_ROLL_TIMES\x01" + times + b"\x02", 1, 2, goes_round=True)
     assert properties_to_dict(properties)["TIMER_ROLL_TIMES"] == "1"
+
+
+@pytest.mark.parametrize("size", [32_000, 32_600, 32_700, 32_767])
+def test_what_is_taken_is_delivered_however_much_it_carries(timers: Timers, size: int) -> None:
+    """Its times are added to its properties; and maxMessageSize may be smaller when it is due."""
+    text = "x" * (size - 120)
+    try:
+        timers.send("T", "body", TIMER_DELAY_SEC=5 * 86_400, TEXT=text)
+    except MessageIllegal:
+        assert size > 32_000
+        return
+    timers.store._body_size_max = 3
+    for _ in range(4):
+        timers.pass_ms(2 * DAY_MS)
+    assert timers.delivered("T") == ["body"]
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 749, 750, 751, 1_750, 5_000, 60_123, DAY_MS])

@@ -41,7 +41,8 @@ from pocketmq.remoting.names import (
     TRANSACTION_GROUP,
 )
 from pocketmq.remoting.record import Record, read_records, write_record
-from pocketmq.store import Appended, MessageStore, ReadStatus
+from pocketmq.store import Appended, MessageIllegal, MessageStore, ReadStatus
+from pocketmq.store.timer.properties import without_timer
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,14 @@ class TransactionCheck:
                 offset = result.next_offset
                 continue
             record = next(read_records(result.buffers[0], check_crc=False))
-            if not self._look_at(record):
+            try:
+                is_old_enough = self._look_at(record)
+            except MessageIllegal as error:
+                # Full of properties: without room for the count of checks it would hold up all behind it.
+                log.error("a half message cannot be stored again error=%s", error)
+                self._give_up(record)
+                is_old_enough = True
+            if not is_old_enough:
                 return offset
             offset += 1
         return offset
@@ -321,7 +329,11 @@ class TransactionCheck:
             record.position,
         )
         topic = self._topics.create_check_max_time()
-        self._put.put_again(record, topic.topic, 0, record.properties)
+        try:
+            self._put.put_again(record, topic.topic, 0, record.properties)
+        except MessageIllegal:
+            # A time that is too far ahead, or none, must not hold up those behind it.
+            self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
         self._half.forget(record.queue_offset)
 
 

@@ -206,18 +206,19 @@ class DelayService:
             log.error("a delayed message without a real topic is dropped position=%d", position)
             return
         try:
-            self._deliver(
-                topic.decode("utf-8", "replace"),
-                int(queue_id),
-                record.body,
-                record.properties,
-                record.flag,
-                record.sys_flag & ~0x30,
-                record.born_ms,
-                record.born_host,
-                record.reconsume_times,
-                0,
-            )
+            with self._store.of_any_size():
+                self._deliver(
+                    topic.decode("utf-8", "replace"),
+                    int(queue_id),
+                    record.body,
+                    record.properties,
+                    record.flag,
+                    record.sys_flag & ~0x30,
+                    record.born_ms,
+                    record.born_host,
+                    record.reconsume_times,
+                    0,
+                )
         except (MessageIllegal, ValueError) as error:
             log.error("a delayed message cannot be delivered position=%d error=%s", position, error)
 

@@ -101,7 +101,6 @@ class MessageStore(ReadStore):
         self._pack_v6 = fixed_struct(HOST_SIZE_V6, len(store_host)).pack
         self._middle_v4 = middle_struct(HOST_SIZE, len(store_host)).pack
         self._middle_v6 = middle_struct(HOST_SIZE_V6, len(store_host)).pack
-        self._body_size_max = config.max_message_size
         self._pending = self._index.pending
 
     # ------------------------------------------------------------ append

@@ -10,7 +10,8 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
@@ -84,6 +85,7 @@ class OpenStore:
             long_topics=config.auto_message_version_on_topic_len,
         )
         self._queues = self._table.queues
+        self._body_size_max = config.max_message_size
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         # Set by close(): all that was acknowledged is on the disk, and the files say so.
         self.closed_cleanly = False
@@ -363,6 +365,15 @@ class OpenStore:
     def _ext_unit(self, queue: ConsumeQueue, code: int) -> ExtUnit | None:
         ext = self._table.ext(queue)
         return None if ext is None else ext.get(code)
+
+    @contextlib.contextmanager
+    def of_any_size(self) -> Iterator[None]:
+        """Take copies of stored messages: maxMessageSize was for their senders, and may be smaller now."""
+        size_max, self._body_size_max = self._body_size_max, sys.maxsize
+        try:
+            yield
+        finally:
+            self._body_size_max = size_max
 
     # ------------------------------------------------------------ deleting
 

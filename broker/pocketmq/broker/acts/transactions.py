@@ -94,17 +94,18 @@ class TransactionActs:
         queue_id = get_property(half.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
             raise MessageCodecError("the half message does not say where it is meant to go")
-        self._put.put(
-            topic.decode("utf-8", "replace"),
-            int(queue_id),
-            half.body,
-            # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
-            # client knows the transaction's id.
-            half.properties,
-            born_host=half.born_host,
-            flag=half.flag,
-            sys_flag=half.sys_flag & ~_MASK | int(Decision.COMMIT),
-            born_ms=half.born_ms,
-            reconsume_times=half.reconsume_times,
-            prepared_offset=half.position,
-        )
+        with self._store.of_any_size():
+            self._put.put(
+                topic.decode("utf-8", "replace"),
+                int(queue_id),
+                half.body,
+                # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
+                # client knows the transaction's id.
+                half.properties,
+                born_host=half.born_host,
+                flag=half.flag,
+                sys_flag=half.sys_flag & ~_MASK | int(Decision.COMMIT),
+                born_ms=half.born_ms,
+                reconsume_times=half.reconsume_times,
+                prepared_offset=half.position,
+            )

@@ -84,6 +84,10 @@ def digits(text: bytes | None) -> int:
     return int(text) if text is not None and text.isdigit() and len(text) <= 18 else 0
 
 
+# What passed_on adds at most.
+PASSED_ON_SIZE = 128
+
+
 def passed_on(properties: bytes, store_ms: int, now_ms: int, *, goes_round: bool) -> bytes:
     """Return the properties of a waiting message that is delivered or goes round, with both times added."""
     for name, ms in ((ENQUEUE_MS, store_ms), (DEQUEUE_MS, now_ms)):

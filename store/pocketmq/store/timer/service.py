@@ -30,7 +30,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import Record, read_record
+from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record, read_record
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import MessageStore
@@ -41,7 +41,9 @@ from pocketmq.store.timer.pending import TimerPending, waiting_record
 from pocketmq.store.timer.properties import (
     DEL_KEY,
     OUT_MS,
+    PASSED_ON_SIZE,
     PRECISION_MS,
+    TimerIllegal,
     delete_keys,
     passed_on,
 )
@@ -166,11 +168,17 @@ class TimerService:
     # ------------------------------------------------------------ in
 
     def schedule(self, topic: str, queue_id: int, properties: bytes, out_ms: int) -> bytes:
-        """Return the properties for appending a message to TIMER_TOPIC, queue 0, instead."""
+        """Return the properties for appending a message to TIMER_TOPIC, queue 0, instead.
+
+        Raises: TimerIllegal.
+        """
         properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
         properties = add_property(properties, OUT_MS, str(out_ms).encode())
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
         properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
+        if len(properties) > PROPERTIES_SIZE_MAX - PASSED_ON_SIZE:
+            # It could never be delivered.
+            raise TimerIllegal(f"{len(properties)} bytes of properties leave no room for its times")
         self._arrived.set()
         return properties
 
@@ -366,18 +374,19 @@ class TimerService:
         if goes_round:
             target, target_id = TIMER_TOPIC, 0
         try:
-            self._deliver(
-                target,
-                target_id,
-                record.body,
-                properties,
-                record.flag,
-                record.sys_flag & ~0x30,
-                record.born_ms,
-                record.born_host,
-                record.reconsume_times,
-                0,
-            )
+            with self._store.of_any_size():
+                self._deliver(
+                    target,
+                    target_id,
+                    record.body,
+                    properties,
+                    record.flag,
+                    record.sys_flag & ~0x30,
+                    record.born_ms,
+                    record.born_host,
+                    record.reconsume_times,
+                    0,
+                )
         except MessageIllegal as error:
             log.error(
                 "a timer message cannot be delivered topic=%s offset=%d error=%s",
