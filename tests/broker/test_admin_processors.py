@@ -18,6 +18,12 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.fastjson import ObjectKey
 from pocketmq.remoting.message_codec import offset_msg_id, pack_host
+from pocketmq.remoting.names import (
+    REVIVE_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from pocketmq.remoting.record import read_record, read_records
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import TopicConfig
@@ -588,11 +594,31 @@ async def test_a_client_that_is_too_old_is_not_asked(site: Site) -> None:
 # ------------------------------------------------------------ cleaning up
 
 
+async def test_a_topic_takes_no_retries_of_another_group_along(site: Site) -> None:
+    """The pop retry topic of group g and topic b has the name of group g_b's retry topic."""
+    tables = site.broker.parts.tables
+    await site.make_topic("b", 1)
+    for group in ("g", "g_b"):
+        tables.groups.find(group)
+    tables.offsets.place("g", "b", 0, 0)
+    for name in ("%RETRY%g_b", "%RETRY%g+b"):
+        tables.topics.create_internal(name, 1)
+        site.put(name)
+    assert (await site.ask(CODE.DELETE_TOPIC_IN_BROKER, topic="b")).code == OK
+    assert tables.topics.get("%RETRY%g+b") is None
+    assert tables.topics.get("%RETRY%g_b") is not None
+    assert site.broker.parts.messages.store.max_offset("%RETRY%g_b", 0) == 1
+
+
 async def test_queues_of_unknown_topics_are_cleaned(site: Site) -> None:
     await site.make_topic("T", 1)
     site.put("T")
     site.put("unknown")
+    own = [TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC, f"{REVIVE_TOPIC_PREFIX}c"]
+    for topic in own:
+        site.put(topic)
     assert (await site.ask(CODE.CLEAN_UNUSED_TOPIC)).code == OK
+    assert [site.broker.parts.messages.store.max_offset(topic, 0) for topic in own] == [1] * 4
     assert site.broker.parts.messages.store.max_offset("unknown", 0) == 0
     assert site.broker.parts.messages.store.max_offset("T", 0) == 1
     assert (await site.ask(CODE.CLEAN_EXPIRED_CONSUMEQUEUE)).code == OK

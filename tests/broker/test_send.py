@@ -188,10 +188,16 @@ async def test_a_bad_topic_name_is_refused(
 @pytest.mark.parametrize(
     "topic", [*sorted(BROKER_ONLY_TOPICS), TIMER_TOPIC, REVIVE_TOPIC_PREFIX + "DefaultCluster"]
 )
-async def test_nobody_may_send_to_the_brokers_own_topics(peer: Peer, topic: str) -> None:
-    answer = await peer.produce(topic)
-    assert answer.code == ResponseCode.NO_PERMISSION
-    assert answer.remark == f"Sending message to topic[{topic}] is forbidden."
+async def test_nobody_may_send_to_the_brokers_own_topics(
+    broker: Broker, peer: Peer, topic: str
+) -> None:
+    """Also where the topic is there, and also as a reply."""
+    broker.parts.tables.topics.create_internal(topic, 8)
+    for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE, CODE.SEND_REPLY_MESSAGE_V2):
+        answer = await peer.produce(topic, code=code, REPLY_TO_CLIENT="c")
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert answer.remark == f"Sending message to topic[{topic}] is forbidden."
+    assert broker.parts.messages.store.max_offset(topic, 0) == 0
 
 
 async def test_a_queue_that_the_topic_lacks_is_refused_by_number(

@@ -48,6 +48,10 @@ async def heartbeat_with_1000_subscriptions(broker: Watched, peer: Peer) -> None
     await heartbeat(peer, [consumer("g", [asked("other")])])
 
 
+async def heartbeat_with_500_new_groups(broker: Watched, peer: Peer) -> None:
+    await heartbeat(peer, [consumer(f"g{n}", [asked("T")]) for n in range(500)])
+
+
 async def heartbeat_with_many_producers(broker: Watched, peer: Peer) -> None:
     for count in (10_000, 20_000):
         body = {"clientID": "c", "producerDataSet": [{"groupName": f"p{n}"} for n in range(count)]}
@@ -127,6 +131,7 @@ async def a_crowd_that_closes_at_once(broker: Watched, peer: Peer) -> None:
     "attack",
     [
         heartbeat_with_1000_subscriptions,
+        heartbeat_with_500_new_groups,
         heartbeat_with_many_producers,
         heartbeat_with_costly_filters,
         lock_many_queues,

@@ -123,6 +123,20 @@ def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
     store.close()
 
 
+def test_no_message_goes_before_its_time_where_that_is_switched_off(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """cleanFileForciblyEnable=false: the disk fills, and messages are refused."""
+    store = filled(tmp_path, clock, clean_file_forcibly_enable=False)
+    assert store._retention is not None
+    store._retention.measure_disk_use = lambda path: 0.95
+    assert step(store) == 0
+    assert not store.writable
+    clock.advance_ms(73 * HOUR_MS)
+    assert step(store) > 0
+    store.close()
+
+
 def test_old_files_wait_for_the_archive_until_the_disk_fills(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

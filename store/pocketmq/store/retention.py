@@ -94,7 +94,7 @@ class Retention:
         """Run one round. Returns: the files that left the store; delete_left unlinks them."""
         self.check_disk()
         use, config = self.disk_use, self._config
-        forced = use > config.disk_space_clean_forcibly_ratio
+        forced = use > config.disk_space_clean_forcibly_ratio and config.clean_file_forcibly_enable
         if not (
             manual or forced or use > config.disk_max_used_space_ratio / 100 or self._is_the_hour()
         ):

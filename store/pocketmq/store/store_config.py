@@ -159,6 +159,13 @@ class StoreConfig(Settings):
         runtime=True,
         help="Above this use of the disk the oldest files are deleted whatever their age.",
     )
+    clean_file_forcibly_enable: bool = key(
+        True,
+        name="cleanFileForciblyEnable",
+        runtime=True,
+        help="Above diskSpaceCleanForciblyRatio delete files before their time. Off: the disk fills, and "
+        "messages are refused.",
+    )
     disk_space_warning_level_ratio: float = key(
         0.90,
         name="diskSpaceWarningLevelRatio",

@@ -15,7 +15,7 @@ from pocketmq.broker.groups.mode import merge_attributes
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.names import group_is_legal, topic_fault
+from pocketmq.remoting.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import pop_retry_topic
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -49,6 +49,7 @@ class TopicActs:
 
     def __init__(self, tables: Tables, messages: Messages) -> None:
         self._topics = tables.topics
+        self._groups = tables.groups
         self._offsets = tables.offsets
         self._store = messages.store
         self._stats = messages.stats
@@ -122,10 +123,15 @@ class TopicActs:
             raise Refused(ResponseCode.SYSTEM_ERROR, fault)
         groups = self._offsets.groups_of(topic)
         again = [pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True)]
-        names = [topic, *(name for name in again if self._topics.get(name) is not None)]
+        # Ours: group g's retries of topic b have the name of the retry topic of a group g_b.
+        names = [topic, *(name for name in again if self._is_only_popped(name))]
         for name in names:
             self._topics.delete(name)
         return Removal(names, self._topics.stored())
+
+    def _is_only_popped(self, name: str) -> bool:
+        is_of_a_group = self._groups.get(name.removeprefix(RETRY_PREFIX)) is not None
+        return self._topics.get(name) is not None and not is_of_a_group
 
     def finish(self, names: Iterable[str], peer: Peer) -> None:
         """Delete the queues and offsets of topics whose removal is saved."""

@@ -14,6 +14,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import QueryConsumeQueueHeader
+from pocketmq.remoting.names import is_system_topic
 from pocketmq.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class AdminStoreProcessor:
     def clean_unused_topics(
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
-        deleted = self._store.clean_unused_topics(set(self._topics.topics))
+        # The broker's own are not all in the table: op messages tell which transactions are over.
+        own = {topic for topic in self._store.topics() if is_system_topic(topic)}
+        deleted = self._store.clean_unused_topics(own.union(self._topics.topics))
         log.warning("queues of unknown topics deleted topics=%s by=%s", deleted, connection.peer)
         return request.answer(ResponseCode.SUCCESS)
 

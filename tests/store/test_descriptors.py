@@ -1,0 +1,39 @@
+"""Descriptors: the store opens its files when connections have taken all that the process may have."""
+
+import subprocess
+import sys
+
+# In a process of its own: the limit is that of the process.
+_PROGRAM = """
+import errno, os, resource, sys
+from pocketmq.store import descriptors
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
+assert descriptors.raise_limit() == 256
+descriptors.fill_spares()
+
+def take_all():
+    try:
+        while True:
+            os.open(os.devnull, os.O_RDONLY)
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+
+take_all()
+for _ in range(3):
+    files = [descriptors.open_file(sys.executable, os.O_RDONLY) for _ in range(descriptors.SPARES - 1)]
+    assert all(os.read(file, 1) for file in files)
+    for file in files:
+        descriptors.close_file(file)
+    # They came back, and nobody else gets them.
+    take_all()
+    assert len(descriptors._spares) == descriptors.SPARES
+print("done")
+"""
+
+
+def test_files_are_opened_when_all_descriptors_are_taken() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
