@@ -584,6 +584,19 @@ def test_a_slot_of_another_round_is_empty(tmp_path: Path) -> None:
     wheel.close()
 
 
+def test_a_wheel_that_a_crash_left_empty_is_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / "timerwheel").touch()
+    wheel = TimerWheel(str(tmp_path / "timerwheel"))
+    wheel.load()
+    assert wheel.get(5).last == NONE
+    wheel.put(Slot(5, 0, 52, 2))
+    wheel.close()
+    wheel = TimerWheel(str(tmp_path / "timerwheel"))
+    wheel.load()
+    assert wheel.get(5) == Slot(5, 0, 52, 2)
+    wheel.close()
+
+
 def test_files_of_the_log_go_with_the_records_that_they_are_for(timers: Timers) -> None:
     for number in range(40):
         timers.send("T", str(number), TIMER_DELAY_SEC=5)

@@ -55,7 +55,11 @@ class TimerWheel:
         except OSError as error:
             raise StoreUnreadable(self._path, error) from error
         size = os.fstat(self._descriptor).st_size
-        if size != _SIZE:
+        if size == 0:
+            # A crash came between its creation and its first slot.
+            close_file(self._descriptor)
+            self._descriptor = -1
+        elif size != _SIZE:
             raise StoreForeign(
                 self._path,
                 f"a timer wheel has {_SIZE} bytes, this file has {size}: timerWheelSlots of its broker were "
