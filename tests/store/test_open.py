@@ -45,6 +45,31 @@ def test_queues_without_a_log_are_not_thrown_away(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_disk_that_fails_amid_a_recovery_leaves_no_queues_without_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power took the whole log; the queues of what it held cannot be cut at the first start."""
+    store = open_store(tmp_path)
+    send(store)
+    store.close()
+    [log] = (tmp_path / "commitlog").iterdir()
+    log.write_bytes(bytes(log.stat().st_size))
+    (tmp_path / "abort").touch()
+
+    def fail(queue: ConsumeQueue, end: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ConsumeQueue, "truncate", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            open_store(tmp_path)
+    store = open_store(tmp_path)
+    assert read_all(store) == []
+    send(store)
+    assert len(read_all(store)) == 1
+    store.close()
+
+
 def test_a_log_with_a_missing_or_a_strange_file_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for _ in range(80):

@@ -114,9 +114,10 @@ class Recovery:
         start = report.checked_from = report.end = self._start()
         self._walk(start)
         keep_rest(self._root, self._log, report.end)
+        # The queues first: if this fails half-way, the next start must not find queues without a log.
+        self._cut_queues(report.end)
         self._log.open_at(report.end)
         self._log.store_ms = report.last_store_ms
-        self._cut_queues(report.end)
         if not self._clean:
             self._mark_unflushed(start)
         for damage in report.damages:
