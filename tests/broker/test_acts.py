@@ -416,19 +416,18 @@ def _quick_way_stores_it_too(
         assert decode(reply[4:]).opaque == 2
 
 
+# Fields of SEND_MESSAGE_V2 as the Java client writes them.
+OFFICIAL = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1790000000000"}
+OFFICIAL |= {"h": "0", "j": "0"}
+
+
 @pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.ROCKETMQ])
 def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
     """The keys of two messages differ, and nothing is parsed."""
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host
     short = SendMessageProcessor(shared.parts.node, shared.parts.messages, shared.sends)
-    ext = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1790000000000"}
-    ext |= {
-        "h": "0",
-        "i": "UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02",
-        "j": "0",
-        "m": "false",
-    }
+    ext = {**OFFICIAL, "i": "UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02", "m": "false"}
     other = {**ext, "e": "0", "i": ext["i"].replace("7F01", "7F02")}
     code = RequestCode.SEND_MESSAGE_V2
     short.send_v2(RemotingCommand(code, ext), connection)
@@ -459,8 +458,7 @@ def test_a_batch_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host
     short = SendMessageProcessor(shared.parts.node, shared.parts.messages, shared.sends)
-    ext = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1790000000000"}
-    ext |= {"h": "0", "i": "WAIT\x01true\x02", "j": "0", "k": "false", "m": "true"}
+    ext = {**OFFICIAL, "i": "WAIT\x01true\x02", "k": "false", "m": "true"}
     body = encode_batch([(0, b"one", b"TAGS\x01A\x02"), (0, b"two", b"TAGS\x01A\x02")])
     request = RemotingCommand(
         RequestCode.SEND_BATCH_MESSAGE, ext, body, opaque=8, encoding=encoding

@@ -329,15 +329,7 @@ def test_messages_that_the_commit_log_lost_are_given_up_and_others_are_not_early
 
 def test_a_second_whose_units_were_cut_takes_messages_again(tmp_path: Path) -> None:
     """The commit log lost what the timer log knows; what comes in their second is linked to none of them."""
-    timers = Timers(tmp_path / "s")
-    timers.send("T", "kept", TIMER_DELIVER_MS=START_MS + 9_000)
-    timers.work()
-    timers.timer.sync()
-    end = timers.store.commit_log_max_position
-    for number in range(3):
-        timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
-    timers.work()
-    timers.close()
+    timers, end = before_three_are_lost(tmp_path, START_MS + 9_000)
     lose_from(timers, end)
     timers.open()
     timers.send("T", "soon0", TIMER_DELIVER_MS=START_MS + 5_000)
@@ -355,15 +347,7 @@ def test_a_second_whose_units_were_cut_takes_messages_again(tmp_path: Path) -> N
 
 def test_units_that_were_cut_are_not_found_again_behind_new_ones(tmp_path: Path) -> None:
     """Records of the same size come to stand where the lost ones did, and are due later."""
-    timers = Timers(tmp_path / "s")
-    timers.send("T", "kept", TIMER_DELIVER_MS=START_MS + 3_000)
-    timers.work()
-    timers.timer.sync()
-    end = timers.store.commit_log_max_position
-    for number in range(3):
-        timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
-    timers.work()
-    timers.close()
+    timers, end = before_three_are_lost(tmp_path, START_MS + 3_000)
     units = {file.name: file.read_bytes() for file in (timers.folder / "timerlog").iterdir()}
     lose_from(timers, end)
     timers.open()
@@ -380,6 +364,20 @@ def test_units_that_were_cut_are_not_found_again_behind_new_ones(tmp_path: Path)
     timers.pass_ms(7_000)
     assert timers.delivered("T") == ["kept", "soon0", "soon1", "soon2"]
     timers.close()
+
+
+def before_three_are_lost(folder: Path, kept_ms: int) -> tuple[Timers, int]:
+    """Return a store with one message on disk, and the position of three in the sixth second that are not."""
+    timers = Timers(folder / "s")
+    timers.send("T", "kept", TIMER_DELIVER_MS=kept_ms)
+    timers.work()
+    timers.timer.sync()
+    end = timers.store.commit_log_max_position
+    for number in range(3):
+        timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
+    timers.work()
+    timers.close()
+    return timers, end
 
 
 def lose_from(timers: Timers, position: int) -> None:

@@ -15,9 +15,9 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -90,36 +90,30 @@ def metrics() -> tuple[Metric, ...]:
 
 def snapshot(broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT) -> list[Family]:
     """Return all families now. Call in the broker's event loop; takes some µs per sample."""
-    looking = _look(broker, cardinality_limit)
-    while True:
-        try:
-            next(looking)
-        except StopIteration as end:
-            return cast(list[Family], end.value)
+    found: list[Family] = []
+    for _ in _look(broker, cardinality_limit, found):
+        pass
+    return found
 
 
 async def snapshot_in_pieces(
     broker: "Broker", cardinality_limit: int = CARDINALITY_LIMIT
 ) -> list[Family]:
     """The same in turns of some milliseconds (invariant 4)."""
-    looking = _look(broker, cardinality_limit)
-    while True:
-        try:
-            next(looking)
-        except StopIteration as end:
-            return cast(list[Family], end.value)
+    found: list[Family] = []
+    for _ in _look(broker, cardinality_limit, found):
         await asyncio.sleep(0)
+    return found
 
 
-def _look(broker: "Broker", limit: int) -> Generator[None, None, list[Family]]:
-    """Yields after each piece; returns the families."""
+def _look(broker: "Broker", limit: int, found: list[Family]) -> Iterator[None]:
+    """Append the families to `found`; yields after each piece."""
     broker.parts.lags.refresh()
     yield
     broker.parts.lags.go_on()
     yield
     identity = broker.registration.identity
     node = (identity.cluster, "broker", identity.broker_name)
-    found = []
     folded = 0
     for metric in metrics():
         family, beyond = yield from _family(metric, node, metric.read(broker), limit)
@@ -135,7 +129,7 @@ def _look(broker: "Broker", limit: int) -> Generator[None, None, list[Family]]:
         folded += beyond
         found.append(family)
     overflow, _ = yield from _family(_OVERFLOW, node, [((), folded)], limit)
-    return [*found, overflow]
+    found.append(overflow)
 
 
 def _family(
