@@ -87,7 +87,7 @@ class Around(Protocol):
     """Hooks right before and after the listener, in its thread or task: start times, traces."""
 
     def before(self, call: Call) -> object:
-        """Return what `after` is given; None: there is nothing to do after a coroutine's call."""
+        """Return what `after` is given; None: there is nothing to do after the call."""
         ...
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None: ...
@@ -294,7 +294,8 @@ class ThreadPool(_Counted):
             outcome = Outcome(returned, None, _since_ms(began))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
             outcome = Outcome(None, error, _since_ms(began))
-        _after(self._around, call, token, outcome)
+        if token is not None:
+            _after(self._around, call, token, outcome)
         return outcome
 
     def _hand_over(self) -> None:
