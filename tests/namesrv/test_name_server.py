@@ -8,12 +8,15 @@ import pytest
 from tests.kit.waiting import until_async
 
 from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.namesrv.waiting import CLIENT_MAX, TIME_MS
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import ConfigFile
 
@@ -109,6 +112,48 @@ async def test_a_registration_that_does_not_match_its_checksum_is_refused(
     answer = await client.invoke(server.address, register(crc=7), 30_000)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
     assert server.routes.topics() == []
+
+
+async def test_only_those_are_told_of_a_topic_who_wait_for_it(
+    server: NameServer, client: RemotingClient, clock: ManualClock
+) -> None:
+    """RocketMQ's clients do not say that they can be told, and get nothing that they do not know."""
+    told: list[tuple[str, str | None]] = []
+
+    def waiter(name: str) -> RemotingClient:
+        def note(request: RemotingCommand, _: Connection) -> None:
+            told.append((name, (request.ext or {}).get("topic")))
+
+        return RemotingClient({PocketRequestCode.NOTIFY_TOPIC_KNOWN: note}, clock)
+
+    async def ask_for(asker: RemotingClient, topic: str, **more: str) -> None:
+        answer = await ask(
+            asker, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, b"", topic=topic, **more
+        )
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+    async with waiter("ours") as ours, waiter("late") as late, waiter("theirs") as theirs:
+        await ask_for(late, "T", tellWhenKnown="true")
+        async with waiter("gone") as gone:
+            await ask_for(gone, "T", tellWhenKnown="true")
+        await until_async(lambda: server.waiting.count == 1)
+        clock.advance_ms(TIME_MS)
+        await ask_for(theirs, "T", acceptStandardJsonOnly="true")
+        await ask_for(ours, "T", tellWhenKnown="true")
+        await ask_for(ours, "T", tellWhenKnown="true")
+        clock.advance_ms(1)
+        server.scan()
+        assert server.waiting.count == 1
+        await client.invoke(server.address, register(), 30_000)
+        await until_async(lambda: told == [("ours", "T")])
+        # What they were told before would have come before these answers.
+        for each in (late, theirs):
+            await ask_for(each, "other")
+        assert told == [("ours", "T")]
+        for number in range(CLIENT_MAX + 5):
+            await ask_for(ours, f"T{number}", tellWhenKnown="true")
+        assert server.waiting.count == CLIENT_MAX
+    await until_async(lambda: server.waiting.count == 0)
 
 
 async def test_the_data_version_says_whether_a_broker_must_register(

@@ -24,7 +24,7 @@ class OneServer:
     def __init__(self) -> None:
         server = NameServer(NamesrvConfig(), ManualClock())
         self.handlers = NameServerProcessors(
-            server.routes, server.kv_config, server.config
+            server.routes, server.kv_config, server.config, server.waiting.add
         ).handlers()
         self.kv_config = server.kv_config
         self.connection = Connection({}, spawn=lambda _: None, monotonic_ms=lambda: 0)

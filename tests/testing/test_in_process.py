@@ -360,6 +360,35 @@ async def test_a_consumer_that_starts_before_its_topic_exists_gets_its_messages(
     assert got == [b"x"]
 
 
+async def test_a_waiting_consumer_is_told_of_its_topic(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks again within this test: what comes, comes because the name server has told."""
+    hour_ms = 3_600_000
+    monkeypatch.setattr("pocketmq.client.instance.MISSING_INTERVAL_MS", hour_ms)
+    got = asyncio.Event()
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.set()
+
+    with InProcess() as server:
+        consumer = PushConsumer(
+            "readers",
+            listener=listener,
+            name_server=server.namesrv,
+            poll_name_server_interval_ms=hour_ms,
+            rebalance_interval_ms=hour_ms,
+        )
+        consumer.subscribe("later", "*")
+        async with consumer:
+            while caplog.text.count("no new route topic=later") < 2:
+                await asyncio.to_thread(server.lag, "readers")
+            await asyncio.to_thread(server.create_topic, "later")
+            await asyncio.to_thread(server.send, "later", "x")
+            async with asyncio.timeout(60):
+                await got.wait()
+
+
 def test_a_wait_that_times_out_says_what_happened(server: InProcess) -> None:
     server.create_topic("orders", queues=1)
     server.send("orders", "x")

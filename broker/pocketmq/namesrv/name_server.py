@@ -16,6 +16,7 @@ from pocketmq.namesrv.kv_config import KVConfig, TableFile
 from pocketmq.namesrv.local import LocalRegistrar
 from pocketmq.namesrv.processors import NameServerProcessors
 from pocketmq.namesrv.route_info import RouteInfo
+from pocketmq.namesrv.waiting import WaitingClients
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.server import RemotingServer
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 class NameServer:
     """One name server.
 
-    Attributes: config, routes, kv_config, local (for brokers of this process), address (`ip:port`
+    Attributes: config, routes, waiting, kv_config, local (for brokers of this process), address (`ip:port`
     once it listens).
     """
 
@@ -40,12 +41,13 @@ class NameServer:
         tls: ServerTls | None = None,
     ) -> None:
         self.config = config
-        self.routes = RouteInfo(clock)
+        self.waiting = WaitingClients(clock)
+        self.routes = RouteInfo(clock, self.waiting.tell)
         self.kv_config = KVConfig(kv_file)
         self.local = LocalRegistrar(self.routes, self.kv_config)
         self.address = ""
         self._server = RemotingServer(
-            NameServerProcessors(self.routes, self.kv_config, config).handlers(),
+            NameServerProcessors(self.routes, self.kv_config, config, self.waiting.add).handlers(),
             clock,
             on_close=self._closed,
             tls=tls,
@@ -73,6 +75,7 @@ class NameServer:
 
     def _closed(self, connection: Connection) -> None:
         self.routes.connection_closed(connection)
+        self.waiting.forget(connection)
 
     async def _scan(self) -> None:
         while True:
@@ -80,7 +83,11 @@ class NameServer:
             self.scan()
 
     def scan(self) -> int:
-        """Remove brokers without a sign of life and close their connections; return how many."""
+        """Remove brokers without a sign of life and close their connections; return how many.
+
+        Forget clients that have waited in vain, too.
+        """
+        self.waiting.expire()
         connections = self.routes.expire()
         for connection in connections:
             if isinstance(connection, Connection):

@@ -49,8 +49,16 @@ _UNIT_SUB = 2
 class NameServerProcessors:
     """Handlers over the route table, the key-value table and the settings."""
 
-    def __init__(self, routes: RouteInfo, kv_config: KVConfig, config: NamesrvConfig) -> None:
+    def __init__(
+        self,
+        routes: RouteInfo,
+        kv_config: KVConfig,
+        config: NamesrvConfig,
+        waits: Callable[[str, Connection], None],
+    ) -> None:
+        """waits: called for a client that asked for an unknown topic and wants to be told of it."""
         self._routes = routes
+        self._waits = waits
         self._kv = kv_config
         self._config = config
 
@@ -197,6 +205,8 @@ class NameServerProcessors:
         topic = ext.get("topic")
         route = None if topic is None else self._routes.route(topic)
         if route is None or topic is None:
+            if topic and ext.get("tellWhenKnown") == "true":
+                self._waits(topic, connection)
             return request.answer(
                 ResponseCode.TOPIC_NOT_EXIST,
                 "No topic route info in name server for the topic: "

@@ -89,8 +89,12 @@ class RegistrationRefused(PocketMQError):
 class RouteInfo:
     """The tables of one name server."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, when_new: Callable[[list[str]], None] = lambda topics: None
+    ) -> None:
+        """when_new: called with the topics that a broker has registered for the first time."""
         self._clock = clock
+        self._when_new = when_new
         self._clusters: dict[str, set[str]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, TopicConfig]] = {}
@@ -173,6 +177,7 @@ class RouteInfo:
                 log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
         if new:
             log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
+            self._when_new(new)
 
     def let_go(self, address: str) -> None:
         """Treat a broker of this process like any other, so that its place may be taken."""
@@ -186,6 +191,7 @@ class RouteInfo:
             found = {name: data for name, data in queues.items() if name in self._brokers}
             if found:
                 self._topics[topic] = found
+                self._when_new([topic])
 
     def data_version(self, address: str) -> DataVersion | None:
         """Return the DataVersion that the broker at `address` sent last."""

@@ -20,6 +20,7 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
 from pocketmq.remoting.record import read_record, read_records
+from pocketmq.remoting.requests import WaitingRouteHeader
 
 # What a pop is answered that found nothing, has waited in vain, or may not wait.
 NOTHING_POPPED = (
@@ -34,11 +35,16 @@ class MQClientApi(Asking):
 
     # ------------------------------------------------------------ routes and membership
 
-    async def topic_route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
-        """Return the route of a topic. Raises: NoRoute if the name servers do not know it."""
+    async def topic_route(
+        self, topic: str, timeout_ms: int | None = None, *, tell_when_known: bool | None = None
+    ) -> TopicRoute:
+        """Return the route of a topic. Raises: NoRoute if the name servers do not know it.
+
+        tell_when_known: PocketMQ's name servers may send NOTIFY_TOPIC_KNOWN later.
+        """
         found = await self.ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            headers.GetRouteInfoHeader(topic, accept_standard_json_only=True),
+            WaitingRouteHeader(topic, True, tell_when_known),
             timeout_ms=timeout_ms,
             about=f"topic {topic!r}",
             also=ResponseCode.TOPIC_NOT_EXIST,

@@ -7,6 +7,7 @@
 307 GET_CONSUMER_RUNNING_INFO        report your state                    ConsumerRunningInfo
 309 CONSUME_MESSAGE_DIRECTLY         consume this message now             its result
 326 PUSH_REPLY_MESSAGE_TO_CLIENT     the reply to one of your requests    an empty answer
+900006 NOTIFY_TOPIC_KNOWN            a topic that you asked for is there  no answer; its route is queried
 """
 
 import asyncio
@@ -23,7 +24,12 @@ from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.remoting.message_codec import decompress, properties_to_dict, to_message
 from pocketmq.remoting.record import read_record
-from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.requests import (
+    NotifyTopicKnownHeader,
+    PocketRequestCode,
+    Server,
+    complete,
+)
 
 if TYPE_CHECKING:
     from pocketmq.client.instance import InnerConsumer, MQClientInstance
@@ -47,6 +53,7 @@ class ClientProcessor:
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.receive_reply,
+            PocketRequestCode.NOTIFY_TOPIC_KNOWN: self.notify_topic_known,
         }
         return complete(Server.CLIENT, handlers)
 
@@ -66,6 +73,11 @@ class ClientProcessor:
             connection.peer,
         )
         self._instance.rebalance_now()
+
+    async def notify_topic_known(self, request: RemotingCommand, _: Connection) -> None:
+        topic = NotifyTopicKnownHeader.parse(request.ext).topic
+        if topic not in self._instance.routes:
+            await self._instance.look_for([topic])
 
     async def reset_offset(self, request: RemotingCommand, _: Connection) -> RemotingCommand | None:
         header = headers.ResetOffsetHeader.parse(request.ext)

@@ -5,7 +5,8 @@ It owns the connections, the routes, the broker addresses and every timer:
     every                       from            what
     two minutes                 10 s            addresses of the name servers, if they are looked up by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
-    second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours)
+    second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours;
+                                                our name servers also tell when one appears)
     heartbeat_interval          1 000 ms        drop brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
     rebalance_interval, or woken                rebalance
@@ -256,22 +257,26 @@ class MQClientInstance:
             await self.update_route(topic)
 
     async def _look_for_missing(self) -> None:
-        """Query subscribed topics that had no route; one that exists now is consumed at once."""
         now = self.clock.monotonic_ms()
         wanted = {topic for each in self.consumers.values() for topic in each.subscribed_topics()}
         unknown = {
             topic for topic in wanted if topic not in self.routes and not is_retry_topic(topic)
         }
         self._missing = {topic: self._missing.get(topic, now) for topic in sorted(unknown)}
+        await self.look_for(
+            [topic for topic, since_ms in self._missing.items() if now - since_ms < MISSING_TIME_MS]
+        )
+
+    async def look_for(self, topics: Iterable[str]) -> None:
+        """Query topics that had no route; one that exists now is consumed at once."""
         found = False
-        for topic, since_ms in list(self._missing.items()):
-            if now - since_ms < MISSING_TIME_MS:
-                try:
-                    await self.fetch_route(topic)
-                except (PocketMQError, FastjsonError):
-                    # The usual look at the routes says so in the log.
-                    continue
-                found = True
+        for topic in topics:
+            try:
+                await self.fetch_route(topic)
+            except (PocketMQError, FastjsonError):
+                # The usual look at the routes says so in the log.
+                continue
+            found = True
         if found:
             await self.heartbeat_all()
             self.rebalance_now()
@@ -293,7 +298,8 @@ class MQClientInstance:
         """Like update_route, but raise NoRoute and request errors."""
         lock = self._route_locks.setdefault(topic, asyncio.Lock())
         async with lock:
-            route = await self.api.topic_route(topic)
+            wanted = bool(self.consumers) or None
+            route = await self.api.topic_route(topic, tell_when_known=wanted)
             self.take_route(topic, route)
             return route
 

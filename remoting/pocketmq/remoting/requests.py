@@ -47,6 +47,9 @@ class PocketRequestCode(IntEnum):
     CHANGE_ROLE = 900_004
     # -> {"isolated", "orderInfo", "locks"}: what our slaves copy besides RocketMQ's tables.
     GET_REPLICA_TABLES = 900_005
+    # Header topic, one-way, from a name server to a client that asked for the topic's route in vain and
+    # said `tellWhenKnown` in its query: it has a route now.
+    NOTIFY_TOPIC_KNOWN = 900_006
 
 
 class GetGroupFindingsHeader(Header):
@@ -72,6 +75,16 @@ class ChangeRoleHeader(Header):
     force: bool | None = None
     new_broker_id: int | None = None
     target: str | None = None
+
+
+class WaitingRouteHeader(h.GetRouteInfoHeader):
+    """Asks a name server of ours for NOTIFY_TOPIC_KNOWN, too; RocketMQ's ignore that."""
+
+    tell_when_known: bool | None = None
+
+
+class NotifyTopicKnownHeader(Header):
+    topic: str
 
 
 class Server(Flag):
@@ -307,7 +320,7 @@ _ROWS: tuple[Row, ...] = (
         Row(C.DELETE_KV_CONFIG, h.DeleteKVConfigHeader),
         Row(C.REGISTER_BROKER, h.RegisterBrokerHeader, h.RegisterBrokerResponseHeader),
         Row(C.UNREGISTER_BROKER, h.UnregisterBrokerHeader),
-        Row(C.GET_ROUTEINFO_BY_TOPIC, h.GetRouteInfoHeader),
+        Row(C.GET_ROUTEINFO_BY_TOPIC, WaitingRouteHeader),
         Row(C.GET_BROKER_CLUSTER_INFO),
         Row(C.WIPE_WRITE_PERM_OF_BROKER, h.WipeWritePermHeader, h.WipeWritePermResponseHeader),
         Row(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
@@ -334,6 +347,7 @@ _ROWS: tuple[Row, ...] = (
         Row(C.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetHeader),
         Row(C.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusHeader),
         Row(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
+        Row(P.NOTIFY_TOPIC_KNOWN, NotifyTopicKnownHeader),
     ),
     # ------------------------------------------------------------ served by nobody
     Row(
