@@ -99,6 +99,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--tls-peers",
+        default=100,
+        type=int,
+        help="TLS peers that do not read while the broker is told to stop (default 100; whole 800)",
+    )
+
+    parser.addoption(
         "--fuzz-examples",
         default=200,
         type=int,

@@ -25,6 +25,12 @@ _SMALL_FILES = {
 }
 
 
+def memory(pid: int, name: str) -> int:
+    """A size of the memory of a process, in bytes, by its name in /proc."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) * 1024
+
+
 class Watched:
     """Attributes: listen_address, grpc_address, pid, log_path."""
 
@@ -53,16 +59,12 @@ class Watched:
     @property
     def rss(self) -> int:
         """Resident anonymous memory, in bytes: what is mapped from files does not count."""
-        return self._status("RssAnon")
+        return memory(self.pid, "RssAnon")
 
     @property
     def peak(self) -> int:
         """The most resident memory so far, in bytes, files among it."""
-        return self._status("VmHWM")
-
-    def _status(self, name: str) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.split(f"{name}:")[1].split()[0]) * 1024
+        return memory(self.pid, "VmHWM")
 
     async def stop(self) -> int:
         """End it as its owner does; returns the exit code."""
