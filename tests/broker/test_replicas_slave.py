@@ -513,3 +513,20 @@ async def test_the_first_bytes_of_a_master_that_takes_0_for_its_last_file() -> N
         assert await fetched(f"{host}:{port}", 0, 20) == log[:20]
         assert await fetched(f"{host}:{port}", 150, 20) == log[150:170]
         await until(lambda: not served, "both connections have ended")
+
+
+async def test_a_slave_says_which_record_keeps_it_from_following(tmp_path: Path) -> None:
+    """A header has no checksum: a queue offset far behind the queue's end would fill the slave's disk."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 3, topic="Odd")
+        store = master.parts.messages.store
+        position = store.entries("Odd", 1, 0, 1)[0][0]
+        store._log.files.files[0].map[position + 20] = 0x40
+        slave = await brokers.slave()
+        said = f"no record at position {position} (its queue offset is {0x40 << 56}"
+        await until(lambda: said in state_of(slave).trouble)
+        assert said in slave.parts.services.replication.status()["trouble"]
+        await until(lambda: any(said in reason for reason in readiness(slave).reasons))
+        assert end_of(slave) == position

@@ -4,10 +4,19 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, Arrivals, open_store, read_all, send, small_config
+from tests.store.stores import (
+    HOST,
+    LONG_MAX,
+    Arrivals,
+    open_store,
+    read_all,
+    send,
+    small_config,
+)
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreNotWriteable
+from pocketmq.store.consume_queue import GAP_MAX
 from pocketmq.store.errors import Diverged
 from pocketmq.store.following import STEP, Following
 
@@ -177,6 +186,50 @@ def test_what_is_no_record_stops_it_for_good(tmp_path: Path, where: str) -> None
     with pytest.raises(Diverged):
         following.step()
     slave.close()
+    master.close()
+
+
+def received_with_a_gap(master: MessageStore, slave: MessageStore, offset: int) -> Following:
+    """Three records of a queue have arrived, the third with another queue offset: it has no checksum."""
+    for _ in range(3):
+        send(master)
+    data = bytearray(master.raw(0, 1 << 20) or b"")
+    third = len(data) // 3 * 2
+    data[third + 20 : third + 28] = offset.to_bytes(8, "big", signed=True)
+    following = slave.following
+    assert following is not None
+    following.receive(bytes(data))
+    return following
+
+
+@pytest.mark.parametrize("offset", [-1, 2 + GAP_MAX + 1, LONG_MAX])
+def test_a_queue_offset_that_cannot_be_stops_it_and_nothing_is_filled(
+    tmp_path: Path, offset: int
+) -> None:
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
+    following = received_with_a_gap(master, slave, offset)
+    for _ in range(2):
+        with pytest.raises(Diverged, match=rf"its queue offset is {offset}, and .* ends at 2\)"):
+            following.step()
+    assert slave.max_offset("Topic", 0) == 2
+    assert len(following._table.queues["Topic", 0].files.files) == 1
+    slave.close()
+    master.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "batch"])
+def test_a_gap_in_a_queue_of_the_master_is_one_here(tmp_path: Path, kind: str) -> None:
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
+    following = received_with_a_gap(master, slave, 500)
+    following._table.batch_topics |= {"Topic"} if kind == "batch" else set()
+    while following.step():
+        pass
+    assert slave.max_offset("Topic", 0) == 501
+    assert [each.queue_offset for each in read_all(slave)] == [0, 1, 500]
+    slave.close()
+    again = follower(tmp_path / "s")
+    assert (again.max_offset("Topic", 0), again.recovery.damages) == (501, [])
+    again.close()
     master.close()
 
 

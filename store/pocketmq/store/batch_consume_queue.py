@@ -40,7 +40,8 @@ class BatchConsumeQueue(ConsumeQueue):
         self.entry_count = 0
 
     def load(self, file_size: int | None = None) -> None:
-        self.files.load(file_size=file_size)
+        # The size is that of plain queues' files.
+        self.files.load()
         files = self.files.files
         self.entry_count = self.files.min_position // BATCH_ENTRY_SIZE
         for file in files:
@@ -123,6 +124,12 @@ class BatchConsumeQueue(ConsumeQueue):
         self.map = file.map
         self.put_at, self.put_end = at, at + BATCH_ENTRY_SIZE
         self.used = True
+
+    def refusal_of(self, offset: int) -> str | None:
+        return None if offset >= 0 else f"its queue offset is {offset}"
+
+    def skip_to(self, offset: int) -> None:
+        """Write nothing: an entry has its offset in it."""
 
     def put_batch(
         self, position: int, size: int, tags_code: int, store_ms: int, base: int, messages: int

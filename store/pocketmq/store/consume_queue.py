@@ -21,7 +21,11 @@ from pocketmq.store.folder import sync_folder
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.mapped_file_queue import MappedFileQueue
 
+# A record's header has no checksum: one that skips more offsets of its queue than this is not believed.
+GAP_MAX = 1_000_000
+_OFFSET_MAX = (1 << 63) // ENTRY_SIZE - 1
 _BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
+_BLANKS = 4_096
 _CHUNK = 200 * ENTRY_SIZE
 _ZEROS = bytes(_CHUNK)
 _LOST_MAX = 1_000
@@ -207,13 +211,25 @@ class ConsumeQueue:
             entries = entries[size:]
         self.max_position = max_position
 
+    def refusal_of(self, offset: int) -> str | None:
+        """Return why no record may have this queue offset, which is new to the queue; None if one may.
+
+        The first record of a queue may have any that a file can be named after: the log may begin later.
+        """
+        if 0 <= offset <= (self.max_offset + GAP_MAX if self.files.files else _OFFSET_MAX):
+            return None
+        return (
+            f"its queue offset is {offset}, and queue {self.queue_id} of {self.topic} ends at "
+            f"{self.max_offset}"
+        )
+
     def skip_to(self, offset: int) -> None:
         """Write blanks for the missing entries before `offset` (invariant 4)."""
         if not self.files.files:
             self.max_offset = offset
-            return
         while self.max_offset < offset:
-            self.put(0, BLANK_SIZE, 0)
+            missing = min(offset - self.max_offset, _BLANKS)
+            self.put_many(_BLANK_ENTRY * missing, self.max_position)
 
     def replace(self, offset: int, position: int, size: int, tags_code: int) -> None:
         """Overwrite an existing entry."""

@@ -272,8 +272,9 @@ class Following:
         """Return the record's queue, positioned where its entry goes."""
         queue = self._table.open(topic, record.queue_id)
         offset = record.queue_offset
-        if offset < 0:
-            raise MessageIllegal(f"it says that its queue offset is {offset}")
+        why = queue.refusal_of(offset)
+        if why:
+            raise MessageIllegal(why)
         if offset < queue.max_offset:
             log.warning(
                 "a queue begins anew at the master and here topic=%s queue=%d offset=%d end=%d",
@@ -284,8 +285,7 @@ class Following:
             )
             self._table.remove(queue)
             queue = self._table.open(topic, record.queue_id)
-        if offset > queue.max_offset:
-            queue.skip_to(offset)
+        queue.skip_to(offset)
         return queue
 
     def _put_entry(self, queue: ConsumeQueue, record: Entry, code: int) -> None:

@@ -48,7 +48,6 @@ from pocketmq.store.tags_code import entry_code
 
 log = logging.getLogger(__name__)
 
-_GAP_MAX = 1_000_000
 _KEPT_MAX = 64 << 20
 _SECTOR = 512
 
@@ -312,12 +311,10 @@ class Recovery:
         why = self._claim_text(record)
         if why:
             return why
-        if offset > queue.max_offset:
-            if offset < 0 or (queue.files.files and offset - queue.max_offset > _GAP_MAX):
-                return f"it says that its queue offset is {offset}"
-            queue.skip_to(offset)
-        elif offset < 0:
-            return f"it says that its queue offset is {offset}"
+        why = queue.refusal_of(offset)
+        if why:
+            return why
+        queue.skip_to(offset)
         queue.put(record.position, record.size, code)
         report.entries_added += 1
         return None

@@ -1,7 +1,8 @@
 """Verification: old records are checked when they are first read.
 
 1. `trusted_from`: records at or behind it were written or checked by this process. Below, an entry is only
-   trusted if the record it points to agrees, and the body matches its CRC.
+   trusted if the record it points to agrees, and the body matches its CRC. It is at least 1: entries that
+   stand for no record point to 0.
 2. A check walks on to the end of its 64 KiB block, so each block is walked about once; one number per block
    read is kept.
 3. For a wrong entry the record is searched between its neighbours, and the entry repaired; the record may be
@@ -31,7 +32,7 @@ class Verification:
 
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
-        self.trusted_from = 0
+        self.trusted_from = 1
         # Block number -> lowest position in the block from which on all records were checked.
         self._checked: dict[int, int] = {}
         # Positions of records that are damaged, each reported once.
@@ -41,7 +42,7 @@ class Verification:
         """Take over which records recovery has checked, and where it found damage."""
         self._bad.update(damage.position for damage in report.damages)
         # Entries may point to the damaged places: then all is checked when it is read.
-        self.trusted_from = report.end if report.damages else report.checked_from
+        self.trusted_from = max(1, report.end if report.damages else report.checked_from)
 
     def entry(
         self, queue: ConsumeQueue, offset: int, position: int, size: int
