@@ -98,7 +98,9 @@ class Disk:
         self.on_call = None
 
     def check(self, call: str, path: str) -> None:
-        """Raises: OSError where this call is to fail. call: open, allocate, write, sync, rename, unlink."""
+        """Raises: OSError where this call is to fail. call: open, reopen, allocate, shrink, write, sync,
+        rename, unlink.
+        """
         if self.full and call in ("open", "allocate", "write"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         for place, (fault, count) in enumerate(self.faults):

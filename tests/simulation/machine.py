@@ -220,7 +220,8 @@ class Machine:
 
     def _do_resize(self, real: Any, file: Any, size: int) -> None:
         path = _path_of(file) if isinstance(file, int) else os.fspath(file)
-        disk = self._asked("allocate", path)
+        # Less than before needs no room.
+        disk = self._asked("allocate" if size > os.stat(file).st_size else "shrink", path)
         real(file, size)
         if disk is not None:
             disk.resized(os.stat(file).st_ino, size)

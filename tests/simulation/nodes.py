@@ -189,12 +189,15 @@ class BrokerNode(Node):
         # When its power was cut; when its processes began and ended to serve.
         self.power_cuts_s: list[float] = []
         self._lives_s: list[tuple[float, float]] = []
+        # When its processes were started: they take messages before they say that they serve.
+        self._starts_s: list[float] = []
         # When an fsync of the log failed.
         self._failed_syncs_s: list[float] = []
         self.disk.on_failed_sync = self._note_failed_sync
         self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
+        self._starts_s.append(self.now_s)
         values = {name: str(value) for name, value in self._settings.items()}
         config, store_config = read_broker_conf({**values, "storePathRootDir": self.disk.root})
         async with Broker(config, store_config, clock=self.clock) as broker:
@@ -253,9 +256,9 @@ class BrokerNode(Node):
         )
 
     def failed_syncs_s(self) -> list[tuple[float, float]]:
-        """When an fsync of the log failed, and when the next process began to serve."""
+        """When an fsync of the log failed, and when the next process was started."""
         return [
-            (failed, min((begin for begin, _ in self._lives_s if begin > failed), default=math.inf))
+            (failed, min((start for start in self._starts_s if start > failed), default=math.inf))
             for failed in self._failed_syncs_s
         ]
 

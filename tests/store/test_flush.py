@@ -1,10 +1,13 @@
 """What SEND_OK means: flushes, group commit, and what happens after an fsync error (R8)."""
 
 import asyncio
+import contextlib
 import errno
 import os
+import resource
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from tests.store.stores import HOST, Tags, open_store, read_all, running_store, 
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
+from pocketmq.store.store_lock import AbortFile, LastStop
 
 
 class Disk:
@@ -114,6 +118,73 @@ async def test_after_an_fsync_error_nothing_is_taken_any_more(
     assert len(read_all(store)) == 1
     assert send(store) == 1
     store.close()
+
+
+async def test_nothing_believes_the_fsync_after_a_failed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What flushes on its own at a stop, as timers do: progress over a hole would be saved."""
+    disk = Disk(monkeypatch)
+    async with running_store(tmp_path) as store:
+        send(store)
+        disk.error = OSError(errno.EIO, "Input/output error")
+        waiting = store.flushed(store.commit_log_max_position)
+        assert waiting is not None
+        with pytest.raises(FlushFailed):
+            await waiting
+        disk.error = None
+        with pytest.raises(FlushFailed, match="Input/output error"):
+            store.flush_now()
+        assert store.flushed_position == 0
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_stop_whose_fsync_fails_is_followed_by_a_start_that_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where something flushed before the store itself, and was told of the error."""
+    disk = Disk(monkeypatch)
+    store = open_store(tmp_path)
+    send(store)
+    disk.error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(OSError, match="Input/output error"):
+        store.flush_now()
+    disk.error = None
+    store.close()
+    assert not store.closed_cleanly
+    assert AbortFile(str(tmp_path)).last_stop() is LastStop.FORGOTTEN
+
+
+def test_a_failed_fsync_is_noted_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """A full disk, and all descriptors taken: the next start writes again what the kernel forgot."""
+    abort = AbortFile(str(tmp_path))
+    abort.create(whole=True)
+    assert AbortFile(str(tmp_path)).last_stop() is LastStop.KILLED
+    with no_room():
+        abort.note_failed_fsync()
+    assert AbortFile(str(tmp_path)).last_stop() is LastStop.FORGOTTEN
+    # Nor is the note lost with an attempt to replace it.
+    with no_room(), pytest.raises(OSError, match="too large"):
+        abort.create(whole=True)
+    assert AbortFile(str(tmp_path)).last_stop() is LastStop.FORGOTTEN
+    abort.create(whole=True)
+    assert AbortFile(str(tmp_path)).last_stop() is LastStop.KILLED
+    abort.close()
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """No file takes a byte, and none can be opened."""
+    kept = {
+        each: resource.getrlimit(each) for each in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+    }
+    try:
+        for each, (_, most) in kept.items():
+            resource.setrlimit(each, (0, most))
+        yield
+    finally:
+        for each, limits in kept.items():
+            resource.setrlimit(each, limits)
 
 
 async def test_an_error_while_the_checkpoint_is_written_stops_the_store_too(

@@ -19,7 +19,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record, read_records
-from pocketmq.store import MessageIllegal, MessageStore, StoreConfig
+from pocketmq.store import DiskFull, MessageIllegal, MessageStore, StoreConfig
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
 from pocketmq.store.timer.properties import (
@@ -402,8 +402,6 @@ def test_a_long_stop_delivers_everything_that_was_due_meanwhile(timers: Timers) 
 
 
 def test_a_full_store_keeps_what_is_due_until_it_takes_messages_again(timers: Timers) -> None:
-    from pocketmq.store import DiskFull
-
     timers.send("T", "x", TIMER_DELAY_SEC=2)
     timers.work()
     timers.clock.advance_ms(5_000)
@@ -627,6 +625,40 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
         flushing.cancel()
     assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
     timers.close()
+
+
+def test_a_crash_after_a_clock_was_set_right_loses_no_timer(timers: Timers) -> None:
+    """Nothing that was saved may say that the time which comes again is over."""
+    timers.send("T", "before", TIMER_DELAY_MS=2_000)
+    timers.work()
+    timers.clock.jump_ms(3_600_000)
+    timers.work()
+    timers.timer.sync()
+    timers.clock.jump_ms(-3_600_000)
+    timers.work()
+    timers.send("T", "after", TIMER_DELAY_MS=3_000)
+    timers.work()
+    timers.crash()
+    timers.pass_ms(9_000)
+    # What came before may come again.
+    assert set(timers.delivered("T")) == {"before", "after"}
+
+
+def test_a_full_disk_leaves_no_unit_behind_that_the_wheel_did_not_take(
+    timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(slot: object) -> None:
+        raise DiskFull("here", "no room")
+
+    timers.send("T", "x", TIMER_DELAY_SEC=2)
+    with monkeypatch.context() as full:
+        full.setattr(timers.timer._wheel, "put", refuse)
+        assert all(timers.timer.step() > 0 for _ in range(3))
+    assert timers.timer._log.end == 0
+    timers.work()
+    assert timers.timer._log.end == UNIT_SIZE
+    timers.pass_ms(4_000)
+    assert timers.delivered("T") == ["x"]
 
 
 @pytest.mark.parametrize("ahead_ms", [5_000, 3_600_000, 2 * DAY_MS])

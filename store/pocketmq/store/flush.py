@@ -244,12 +244,18 @@ class Flush:
 
     def flush_all_now(self) -> None:
         """Like flush_all, blocking: for a clean stop. Raises: OSError, StoreError."""
-        for running in self._in_pool:
-            # Cancelled with its task, and perhaps the one that hears of an error.
-            running.result()
+        if self.failed is not None:
+            raise FlushFailed(self.failed)
         work = self._collect()
         files = self._files_between(min(self.flushed_position, work.target), work.target)
-        self._sync_files(files)
+        try:
+            for running in self._in_pool:
+                # Cancelled with its task, and perhaps the one that hears of an error.
+                running.result()
+            self._sync_files(files)
+        except OSError as error:
+            self._fail(error, None)
+            raise
         self._flushed_to(work.target, work.store_ms)
         if self._checkpoints_end is not None:
             raise self._checkpoints_end

@@ -160,10 +160,7 @@ class OpenStore:
         try:
             self._load()
         except BaseException:
-            self._index.close()
-            self._log.close()
-            self._table.close()
-            self._lock.release()
+            self._close_files()
             raise
 
     def _load(self) -> None:
@@ -266,10 +263,16 @@ class OpenStore:
             if self._pool is not None:
                 self._pool.shutdown()
                 self._pool = None
-            self._index.close()
-            self._log.close()
-            self._table.close()
-            self._lock.release()
+            if not self.closed_cleanly:
+                self._abort.note_failed_fsync()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        self._index.close()
+        self._log.close()
+        self._table.close()
+        self._abort.close()
+        self._lock.release()
 
     def _refuse(self, refusal: StoreNotWriteable | None) -> None:
         """Stop appending with this error, or resume with None (not after an fsync error)."""

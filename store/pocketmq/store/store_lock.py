@@ -2,7 +2,8 @@
 
     lock    4 bytes "lock"; byte 0 is locked exclusively (fcntl record lock = Java's FileLock) while open
     abort   exists while a broker runs; 4.9 leaves it empty, 5.x writes its process id, and so do we, with a
-            second line that identifies the boot of the machine whose memory holds the writes (memory_of)
+            second line that identifies the boot of the machine whose memory holds the writes (memory_of);
+            nothing behind the first line's end: an fsync failed
 
 A record lock belongs to the process: closing any descriptor of the file drops it, so nobody else opens it.
 Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
@@ -16,7 +17,6 @@ from enum import Enum
 from pocketmq.store.errors import StoreLocked, StoreUnreadable
 from pocketmq.store.folder import sync_folder
 
-_FORGOTTEN = "an fsync failed"
 # fcntl locks do not keep the same process out, so a second open of one store is noticed here.
 _held: set[tuple[int, int]] = set()
 
@@ -86,17 +86,23 @@ def memory_of(file: int) -> str:
 
 
 class AbortFile:
-    """The file whose presence means: a broker is running, or has crashed."""
+    """The file whose presence means: a broker is running, or has crashed.
+
+    Its second line is changed by cutting it off, and by writing over it: either needs no room, so that a full
+    disk does not keep a failed fsync from being noted, nor takes the note away.
+    """
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "abort")
+        # Held open: it may be wanted when descriptors have run out.
+        self._descriptor = -1
 
     def last_stop(self) -> LastStop:
         """Return how the last broker of this store ended."""
         try:
             with open(self._path, encoding="ascii") as file:
-                _, _, memory = file.read(4096).partition("\n")
-                if memory == _FORGOTTEN:
+                first, newline, memory = file.read(4096).partition("\n")
+                if first and newline and not memory:
                     return LastStop.FORGOTTEN
                 same = bool(memory) and memory == memory_of(file.fileno())
                 return LastStop.KILLED if same else LastStop.UNKNOWN
@@ -110,18 +116,34 @@ class AbortFile:
 
         Durable on return: after a power cut a missing file would pass for a clean stop.
         """
-        with open(self._path, "w", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n{memory_of(file.fileno())}" if whole else str(os.getpid()))
-            file.flush()
-            os.fsync(file.fileno())
+        if self._descriptor < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o644)
+        memory = memory_of(self._descriptor) if whole else ""
+        text = f"{os.getpid()}\n{memory or 'unknown'}".encode("ascii")
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+        os.fsync(self._descriptor)
         sync_folder(os.path.dirname(self._path))
 
     def note_failed_fsync(self) -> None:
-        """Tell the next start of a failed fsync (FORGOTTEN); errors of the disk are ignored."""
-        with contextlib.suppress(OSError), open(self._path, "w", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n{_FORGOTTEN}")
+        """Tell the next start of a failed fsync (FORGOTTEN); errors of the disk are ignored.
+
+        The note need not be durable: after a power cut there is nothing to write again.
+        """
+        with contextlib.suppress(OSError):
+            first, newline, _ = os.pread(self._descriptor, 4096, 0).partition(b"\n")
+            os.ftruncate(self._descriptor, len(first + newline))
 
     def remove(self) -> None:
+        """Say that the stop was clean."""
+        self.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         sync_folder(os.path.dirname(self._path))
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

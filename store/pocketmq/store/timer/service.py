@@ -32,7 +32,7 @@ from pocketmq.remoting.message_codec import add_property, get_property, remove_p
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record, read_record
 from pocketmq.store.delay import Deliver
-from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
@@ -236,7 +236,12 @@ class TimerService:
         at = self._log.append(unit)
         first = at if slot.first == NONE else slot.first
         step = -1 if magic & DELETE else 1
-        self._wheel.put(Slot(second, first, at, slot.number + step))
+        try:
+            self._wheel.put(Slot(second, first, at, slot.number + step))
+        except StoreError:
+            # It is appended when the wheel takes it.
+            self._log.cut(at)
+            raise
         self.pending.add(record, step, write_ms)
 
     def _roll_seconds(self) -> int:
@@ -290,6 +295,10 @@ class TimerService:
 
     def _go_back(self, second_ms: int) -> None:
         """Handle a clock that was set back (5)."""
+        if self._has_begun:
+            # Before anything is due earlier: a start that took this time for past would skip it.
+            _, offset, _ = self._synced
+            self._check_file.save(replace(self.check, read_ms=second_ms, queue_offset=offset))
         log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
         delivered = range(second_ms // 1000, self.check.read_ms // 1000)
         for slot in self._wheel.written():
