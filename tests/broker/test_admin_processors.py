@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.metrics import snapshot
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
@@ -580,6 +582,54 @@ async def test_running_info_status_and_direct_consumption_are_relayed(site: Site
             assert bad.code == ResponseCode.SYSTEM_ERROR
     gone = await site.ask(CODE.GET_CONSUMER_RUNNING_INFO, consumerGroup="x", clientId="y")
     assert (gone.code, gone.remark) == (1, "The Consumer <x> <y> not online")
+
+
+async def test_the_metric_says_what_only_the_members_know(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape asks them; the doctor's rules judge what they say."""
+    monkeypatch.setattr("pocketmq.broker.groups.member_reports.INTERVAL_S", 0.01)
+    await site.make_topic("T", 2)
+    for queue_id in (0, 1):
+        site.put("T", queue_id)
+        site.broker.parts.tables.offsets.commit("g", "T", queue_id, 0, "test")
+    elsewhere = ObjectKey.of(brokerName="b", queueId=0, topic="T")
+    said: dict[str, list[ObjectKey] | None] = {}
+
+    def member(client_id: str) -> RemotingClient:
+        def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+            assert (request.ext or {})["clientId"] == client_id
+            queues = said[client_id]
+            if queues is None:
+                return request.answer(ResponseCode.SYSTEM_ERROR)
+            row = {"cachedMsgCount": 1, "lastConsumeTimestamp": 1}
+            return request.answer(OK, body=fastjson.dumps({"mqTable": dict.fromkeys(queues, row)}))
+
+        return RemotingClient({CODE.GET_CONSUMER_RUNNING_INFO: answer}, SystemClock())
+
+    def measured() -> set[str]:
+        (family,) = (
+            each for each in snapshot(site.broker) if each.metric.name == "pocketmq_group_symptoms"
+        )
+        return {values[-2] for values, _ in family.samples} - {"LAG"}
+
+    async def until_metric(wanted: set[str]) -> None:
+        await until_async(lambda: measured() == wanted)
+
+    steps: list[tuple[list[ObjectKey], list[ObjectKey] | None, set[str]]] = [
+        ([queue("T", 0), queue("T", 1)], [], {"MEMBER_STUCK", "ONE_MEMBER_HAS_ALL"}),
+        ([queue("T", 0)], [elsewhere], {"MEMBER_STUCK", "QUEUES_UNREAD"}),
+        ([queue("T", 0), queue("T", 1)], [elsewhere], {"MEMBER_STUCK"}),
+        ([queue("T", 0)], [], {"MEMBER_STUCK", "QUEUES_UNREAD"}),
+        ([queue("T", 0)], None, {"MEMBER_STUCK"}),
+    ]
+    async with member("c1") as first, member("c2") as second:
+        for client_id, client in (("c1", first), ("c2", second)):
+            beat = fastjson.dumps({**HEARTBEAT, "clientID": client_id})
+            await client.invoke(site.broker.address, RemotingCommand(CODE.HEART_BEAT, None, beat))
+        for one, other, wanted in steps:
+            said.update(c1=one, c2=other)
+            await until_metric(wanted)
 
 
 async def test_a_client_that_is_too_old_is_not_asked(site: Site) -> None:

@@ -11,6 +11,7 @@ from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.guard import GroupGuard
 from pocketmq.broker.groups.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.mode import GroupMode, GroupModes
 from pocketmq.broker.groups.policy import Policies
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
@@ -100,6 +101,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         services=services,
         tracks=tracks,
         lags=Lags(tables, store),
+        reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )
     connect(parts)
     return parts

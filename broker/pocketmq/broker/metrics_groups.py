@@ -1,12 +1,13 @@
 """Metrics of unhealthy groups: the symptoms of `pocketmq group doctor`, as far as a broker knows.
 
 The rules and the words are those of remoting.diagnosis. What only the members know (who has which queue, who
-is stuck) is not included: the console and the command line ask the members.
+is stuck) is as of their last reports (groups.member_reports), for which a scrape asks.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.lags import GroupLag
 from pocketmq.broker.metrics import PIECE, Metric, Sample
 from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
@@ -24,6 +25,7 @@ _PIECE = 64
 def symptoms(broker: "Broker") -> Iterator[Sample | None]:
     """Yield 1 for each current symptom of a group."""
     config = broker.config
+    broker.parts.reports.want()
     limits = Thresholds(
         config.doctor_lag_max,
         config.doctor_retries_per_minute_max,
@@ -56,6 +58,7 @@ def _facts(
     topics = [name for name in sorted(lags) if not is_group_topic(name)]
     here = [broker.config.broker_name]
     members = online.client_ids() if online is not None else []
+    reports = broker.parts.reports.by_group.get(group, {})
     dead = dlq_topic(group)
     found, sent_back = [], 0.0
     for number, name in enumerate(topics, 1):
@@ -65,14 +68,21 @@ def _facts(
             yield
     return GroupFacts(
         group,
-        [MemberFacts(each) for each in members],
+        [reports[each].facts if each in reports else MemberFacts(each) for each in members],
         online is None or online.message_model != "BROADCASTING",
         found,
         broker.parts.members.guard.findings(group),
         sent_back * 60,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
+        _unread(lags, reports.values()) if reports.keys() == set(members) else 0,
     )
+
+
+def _unread(lags: dict[str, GroupLag], reports: Iterable[Report]) -> int:
+    """Return the number of queues with messages that no member reports as its own."""
+    own = frozenset[tuple[str, int]]().union(*(each.own for each in reports))
+    return sum((topic, queue) not in own for topic, row in lags.items() for queue in row.behind)
 
 
 def _topic(broker: "Broker", group: str, topic: str, lag: int, here: list[str]) -> TopicFacts:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
     from pocketmq.broker.groups.guard import GroupGuard
     from pocketmq.broker.groups.isolate import IsolatedGroups
+    from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.groups.mode import GroupModes
     from pocketmq.broker.groups.policy import Policies
     from pocketmq.broker.groups.rebalance_lock import RebalanceLock
@@ -145,3 +146,4 @@ class Parts:
     services: Services
     tracks: "MessageTracks"
     lags: "Lags"
+    reports: "MemberReports"

@@ -5,11 +5,9 @@ have, too. What cannot be obtained is left out of the diagnosis, never guessed.
 """
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.types import RunningInfo
 from pocketmq.admin.views import GroupView, MemberView, group_view
 from pocketmq.client.errors import NoRoute
 from pocketmq.remoting.agreement import own_topics
@@ -133,26 +131,10 @@ async def _disabled_on(admin: Admin, group: str) -> list[str]:
 
 
 def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:
-    facts = MemberFacts(member.member.client_id)
-    if member.info is not None:
-        facts.queues = Counter(queue.topic for queue in member.info.queues)
-        facts.stuck_ms, facts.stuck_at = _stuck(member.info, now_ms)
-    return facts
-
-
-def _stuck(info: RunningInfo, now_ms: int) -> tuple[int, str]:
-    """Return how long, ms, the member has finished nothing in its slowest non-empty queue, and that queue."""
-    slowest = (0, "")
-    for queue, row in info.queues.items():
-        held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
-        last_ms = int(row.get("lastConsumeTimestamp") or 0)
-        if held and 0 < last_ms < now_ms - slowest[0]:
-            first = int(row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0)
-            where = (
-                f"{held} messages of {queue.topic}, queue {queue.queue_id}, from offset {first} on"
-            )
-            slowest = (now_ms - last_ms, where)
-    return slowest
+    client_id = member.member.client_id
+    if member.info is None:
+        return MemberFacts(client_id)
+    return MemberFacts.of(client_id, member.info.queues, now_ms)
 
 
 def _unread(view: GroupView) -> int:

@@ -11,13 +11,13 @@ from pocketmq.admin.types import (
     OffsetReset,
     QueueProgress,
     RunningInfo,
-    queue_of,
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.queue_json import message_queue
 from pocketmq.remoting.subscription import SubscriptionData
 from pocketmq.remoting.tables import GroupConfig
 
@@ -180,7 +180,7 @@ class Groups:
             skipping=(RemotingError,) if partial else (),
         ):
             for key, row in told["offsetTable"].items():
-                queue = queue_of(key)
+                queue = message_queue(key)
                 rows[queue] = QueueProgress(
                     queue,
                     int(row["brokerOffset"]),
@@ -352,7 +352,7 @@ def _running_info(client_id: str, data: Mapping[str, Any]) -> RunningInfo:
         client_id,
         {str(name): str(value) for name, value in (data.get("properties") or {}).items()},
         {each.topic: each for each in found},
-        {queue_of(key): dict(row) for key, row in (data.get("mqTable") or {}).items()},
+        {message_queue(key): dict(row) for key, row in (data.get("mqTable") or {}).items()},
         {str(topic): dict(row) for topic, row in (data.get("statusTable") or {}).items()},
         data.get("jstack"),
         data,

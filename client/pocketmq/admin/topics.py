@@ -1,13 +1,14 @@
 """Topics: create, delete, list, route, status."""
 
 from pocketmq.admin.site import Site, unique
-from pocketmq.admin.types import QueueStatus, queue_of
+from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported
 from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
+from pocketmq.remoting.queue_json import message_queue
 from pocketmq.remoting.tables import TopicConfig
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -151,7 +152,7 @@ class Topics:
             for key, row in told["offsetTable"].items():
                 found.append(
                     QueueStatus(
-                        queue_of(key),
+                        message_queue(key),
                         int(row["minOffset"]),
                         int(row["maxOffset"]),
                         int(row["lastUpdateTimestamp"]),

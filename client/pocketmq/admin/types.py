@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pocketmq.remoting.fastjson import ObjectKey
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import SubscriptionData
 
@@ -110,10 +109,3 @@ class ConsumeResultOfOne:
     result: str
     spent_ms: int
     remark: str | None
-
-
-def queue_of(key: Any) -> MessageQueue:
-    """Parse the MessageQueue of a JSON map's object key."""
-    if not isinstance(key, ObjectKey):
-        raise TypeError(f"a queue is expected as a key, not {key!r}")
-    return MessageQueue(str(key.get("topic")), str(key.get("brokerName")), int(key.get("queueId")))

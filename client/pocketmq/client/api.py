@@ -10,7 +10,6 @@ from typing import Any
 from pocketmq.client.asking import Asking
 from pocketmq.client.errors import BrokerRefused, NoRoute, from_remoting, refusal
 from pocketmq.client.pull_result import PullResult, pull_answer
-from pocketmq.client.queue_json import message_queue, queue_json
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.send_result import SendResult, send_result
 from pocketmq.remoting import fastjson, headers
@@ -19,6 +18,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
+from pocketmq.remoting.queue_json import message_queue, queue_json
 from pocketmq.remoting.record import read_record, read_records
 from pocketmq.remoting.requests import WaitingRouteHeader
 

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.queue_json import message_queue, queue_key
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -23,6 +22,7 @@ from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.remoting.message_codec import decompress, properties_to_dict, to_message
+from pocketmq.remoting.queue_json import message_queue, queue_key
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.requests import (
     NotifyTopicKnownHeader,

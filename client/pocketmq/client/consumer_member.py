@@ -19,13 +19,13 @@ from pocketmq.client.offset_store import OffsetStore, ReadFrom
 from pocketmq.client.options import MemberOptions
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.queue_json import queue_key
 from pocketmq.client.rebalance import Rebalance
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.codes import OUR_VERSION, version_name
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.names import is_retry_topic
+from pocketmq.remoting.queue_json import queue_key
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:

@@ -16,11 +16,13 @@ the same symptoms in the same words. The thresholds are settings of the broker (
     IDLE_MEMBERS         more members than queues
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.agreement import Finding
+from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.track import Severity
 
 # The counters of what comes and goes are not read at the very same moment.
@@ -80,6 +82,24 @@ class MemberFacts:
     queues: Mapping[str, int] | None = None
     stuck_ms: int = 0
     stuck_at: str = ""
+
+    @classmethod
+    def of(
+        cls, client_id: str, table: Mapping[MessageQueue, Mapping[str, Any]], now_ms: int
+    ) -> Self:
+        """Read a member's mqTable (ProcessQueueInfo by queue): its slowest non-empty queue decides."""
+        stuck_ms, stuck_at = 0, ""
+        for queue, row in table.items():
+            held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
+            last_ms = int(row.get("lastConsumeTimestamp") or 0)
+            if held and 0 < last_ms < now_ms - stuck_ms:
+                least = row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0
+                stuck_ms = now_ms - last_ms
+                stuck_at = (
+                    f"{held} messages of {queue.topic}, queue {queue.queue_id}, "
+                    f"from offset {int(least)} on"
+                )
+        return cls(client_id, Counter(queue.topic for queue in table), stuck_ms, stuck_at)
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.queue_json import queue_json
 
 # Queues of one request that are locked before others are served.
 _LOCKS_AT_ONCE = 50
@@ -79,7 +80,7 @@ class ConsumerManageProcessor:
             some = queues[at : at + _LOCKS_AT_ONCE]
             locked += self._clients.lock(group, client_id, some)
             yield
-        body = fastjson.dumps({"lockOKMQSet": [_queue_json(queue) for queue in locked]})
+        body = fastjson.dumps({"lockOKMQSet": [queue_json(queue) for queue in locked]})
         return request.answer(ResponseCode.SUCCESS, None, None, body)
 
     def unlock_batch(self, request: RemotingCommand, connection: Connection) -> Steps:
@@ -108,7 +109,3 @@ def _queue(data: Any) -> MessageQueue:
         return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(data["queueId"]))
     except (KeyError, TypeError, ValueError):
         raise HeaderError("an entry of mqSet is no message queue") from None
-
-
-def _queue_json(queue: MessageQueue) -> dict[str, Any]:
-    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}

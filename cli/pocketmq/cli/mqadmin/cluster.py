@@ -126,7 +126,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
         headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
         timeout_ms=given.number("t", 50_000),
     )
-    from pocketmq.admin.types import queue_of
+    from pocketmq.remoting.queue_json import message_queue
 
     at_least = given.number("l", 0)
     found = fastjson.loads(answer.body)
@@ -135,7 +135,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
         for group, stats in entry.items():
             for each in stats:
                 for key, row in each["offsetTable"].items():
-                    queue = queue_of(key)
+                    queue = message_queue(key)
                     lag = int(row["brokerOffset"]) - int(row["consumerOffset"])
                     # A queue of which nothing was consumed has no time, and is left out.
                     if lag >= at_least and int(row["lastTimestamp"]) > 0:
