@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from pocketmq.grpc.hpack import encode
+from pocketmq.grpc.http2_sending import Form
 
 if TYPE_CHECKING:
     from pocketmq.grpc.connection import GrpcConnection
@@ -21,6 +22,7 @@ PREFIX_SIZE = 5
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _ANSWER = encode(_HEADERS)
 _OK = encode([(b"grpc-status", b"0")])
+_FORM = Form(_ANSWER, _OK)
 # What a header's value may hold as it is.
 _MESSAGE_SAFE = " !\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 _MESSAGE_SIZE_MAX = 1_000
@@ -114,8 +116,9 @@ class Call:
     def reply(self, message: bytes) -> None:
         """Answer with one message and end successfully."""
         if not self.gone:
-            self.connection.sending.answer(self.stream_id, _ANSWER, framed(message), _OK)
-            self.connection.finished(self)
+            connection = self.connection
+            connection.sending.answer(self.stream_id, _FORM, framed(message))
+            connection.finished(self)
 
     def write(self, framed_messages: bytes) -> None:
         """Send messages of the answer, already framed."""

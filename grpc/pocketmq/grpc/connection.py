@@ -232,7 +232,7 @@ class GrpcConnection(asyncio.Protocol):
             call.went(event.unsent)
 
     def _begin(self, request: Request) -> None:
-        stream_id, headers, ended = request
+        stream_id, headers, ended, data = request
         if headers[b":method"] != b"POST":
             self.sending.finish(stream_id, _NOT_POST)
             return
@@ -246,7 +246,7 @@ class GrpcConnection(asyncio.Protocol):
             path = headers[b":path"][:200].decode("utf-8", "replace")
             call.finish(GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
         elif ended:
-            self._take(call, b"", ended=True)
+            self._take(call, data, ended=True)
 
     def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
         """Handle bytes of a call's messages, the last ones or not."""
@@ -288,7 +288,7 @@ class GrpcConnection(asyncio.Protocol):
 
         Raises: GrpcError.
         """
-        size = _size(data)
+        size = int.from_bytes(data[1:PREFIX_SIZE], "big")
         end = PREFIX_SIZE + size
         if size > self._port.message_size_max:
             self._check_size(data)
@@ -331,7 +331,9 @@ class GrpcConnection(asyncio.Protocol):
         if call.stream_id in self.sending.streams and call.on_gone is not None:
             # Some of it may yet be refused.
             return
-        self._forget(call)
+        self.calls.pop(call.stream_id, None)
+        if call.body is not None:
+            self._drop(call)
         call.gone = True
         if not self._corked:
             self.flush_soon()

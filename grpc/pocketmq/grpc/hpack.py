@@ -4,6 +4,8 @@ A block is decoded with the table left by the previous blocks. What we send refe
 so that a block is a constant.
 """
 
+import re
+
 from pocketmq.grpc import huffman
 
 Header = tuple[bytes, bytes]
@@ -41,10 +43,11 @@ _STATIC: tuple[Header, ...] = (
 )
 assert len(_STATIC) == 62
 _STATIC_LARGEST = _ENTRY_SIZE + max(len(name) + len(value) for name, value in _STATIC)
-# The byte that refers to the newest header of the table.
-_FIRST_ENTRY = 0x80 + len(_STATIC)
-# Headers that have left the table and are still in the list: taken out many at a time.
-_GONE_MAX = 128
+# Static headers, each at the byte that names it by its index; those of the table follow, newest first.
+_PLACES: tuple[Header, ...] = (*[_STATIC[0]] * 0x80, *_STATIC)
+_CUT = "a header's text ends behind its block"
+# Bytes that name a header by its index each: most headers of most calls.
+_NAMED = re.compile(rb"[\x81-\xfe]+")
 
 
 class HpackError(ValueError):
@@ -61,9 +64,7 @@ class HpackDecoder:
     def __init__(self, *, list_size_max: int) -> None:
         """list_size_max: bytes of all headers of a block, each counted with 32 more."""
         self._list_size_max = list_size_max
-        # The newest last; those before `_first` are no longer in the table.
-        self._entries: list[Header] = []
-        self._first = 0
+        self._places = list(_PLACES)
         self._size = 0
         self._size_max = TABLE_SIZE_MAX
         # No header that a block may refer to is larger.
@@ -74,20 +75,14 @@ class HpackDecoder:
     def decode(self, block: bytes) -> list[Header]:
         """Decode a block. Raises: HpackError, HeadersTooLarge."""
         headers: list[Header] = []
-        entries = self._entries
+        header_of = self._places.__getitem__
         at, end = 0, len(block)
-        # Up to here a byte names a header of the table.
-        known = _FIRST_ENTRY + len(entries) - self._first
         try:
             while at < end:
                 byte = block[at]
-                if _FIRST_ENTRY <= byte < known and byte < 0xFF:
-                    # The short form of most headers of most calls.
-                    at += 1
-                    headers.append(entries[_FIRST_ENTRY - 1 - byte])
-                elif 0x80 < byte < _FIRST_ENTRY:
-                    at += 1
-                    headers.append(_STATIC[byte & 0x7F])
+                if byte > 0x80 and (named := _NAMED.match(block, at)):
+                    headers += map(header_of, named[0])
+                    at = named.end()
                 elif byte & 0x80:
                     index, at = _integer(block, at, 0x7F)
                     headers.append(self._entry(index))
@@ -96,14 +91,12 @@ class HpackDecoder:
                         raise HpackError("the size of the table changes after a header")
                     wanted, at = _integer(block, at, 0x1F)
                     self._resize(wanted)
-                    known = _FIRST_ENTRY + len(entries) - self._first
                 else:
                     keep = byte & 0xC0 == 0x40
                     header, at = self._literal(block, at, 0x3F if keep else 0x0F)
                     headers.append(header)
                     if keep:
                         self._add(header)
-                        known = _FIRST_ENTRY + len(entries) - self._first
         except (IndexError, ValueError) as error:
             if isinstance(error, HpackError):
                 raise
@@ -127,14 +120,17 @@ class HpackDecoder:
         return (name, value), at
 
     def _text(self, block: bytes, at: int) -> tuple[bytes, int]:
-        is_huffman, length = block[at] & 0x80, block[at] & 0x7F
+        length = block[at]
+        at += 1
         if length < 0x7F:
-            at += 1
-        else:
-            length, at = _integer(block, at, 0x7F)
+            if at + length > len(block):
+                raise HpackError(_CUT)
+            return block[at : at + length], at + length
+        is_huffman = length & 0x80
+        length, at = _integer(block, at - 1, 0x7F)
         end = at + length
         if end > len(block):
-            raise HpackError("a header's text ends behind its block")
+            raise HpackError(_CUT)
         raw = block[at:end]
         if not is_huffman:
             return raw, end
@@ -147,17 +143,16 @@ class HpackDecoder:
         return text, end
 
     def _entry(self, index: int) -> Header:
-        if 0 < index < len(_STATIC):
-            return _STATIC[index]
-        if not 0 < index < len(_STATIC) + len(self._entries) - self._first:
+        if not 0 < index < len(self._places) - 0x80:
             raise HpackError(f"there is no header {index} in the table")
-        return self._entries[len(_STATIC) - 1 - index]
+        return self._places[0x80 + index]
 
     def _add(self, header: Header) -> None:
         size = len(header[0]) + len(header[1]) + _ENTRY_SIZE
-        self._entries.append(header)
+        self._places.insert(len(_PLACES), header)
         self._size += size
-        self._largest = max(self._largest, size)
+        if size > self._largest:
+            self._largest = size
         if self._size > self._size_max:
             self._evict()
 
@@ -169,13 +164,8 @@ class HpackDecoder:
 
     def _evict(self) -> None:
         while self._size > self._size_max:
-            name, value = self._entries[self._first]
-            self._entries[self._first] = _STATIC[0]
-            self._first += 1
+            name, value = self._places.pop()
             self._size -= len(name) + len(value) + _ENTRY_SIZE
-        if self._first > _GONE_MAX:
-            del self._entries[: self._first]
-            self._first = 0
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:

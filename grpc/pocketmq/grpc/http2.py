@@ -61,11 +61,12 @@ _HEADERS_FORM = Flag.END_HEADERS | Flag.PADDED | Flag.PRIORITY
 
 
 class Request(NamedTuple):
-    """Headers of a new stream. ended: the peer sends nothing more on it."""
+    """Headers of a new stream. ended: the peer sends nothing more on it; data: what else it sent, then."""
 
     stream_id: int
     headers: dict[bytes, bytes]
     ended: bool
+    data: bytes = b""
 
 
 class Data(NamedTuple):
@@ -288,18 +289,51 @@ class Http2Server:
         stream.content_left = content_left
         stream.peer_ended = ended
         self._earn()
+        if content_left is None and not ended:
+            data = self._only_data(stream_id)
+            if data is not None:
+                stream.peer_ended = True
+                return Request(stream_id, found, True, data)
         return Request(stream_id, found, ended)
+
+    def _only_data(self, stream_id: int) -> bytes | None:
+        """Take the next frame, if it is all the data of the stream just begun: most calls come so."""
+        buffer, at = self._buffer, self._at
+        begin = at + HEAD_SIZE
+        if len(buffer) < begin:
+            return None
+        # DATA is kind 0. The windows have room for a frame, whenever one begins.
+        word, flags, number = _HEAD.unpack_from(buffer, at)
+        size = word >> 8
+        end = begin + size
+        if (
+            number != stream_id
+            or flags != _END_STREAM
+            or word & 0xFF
+            or len(buffer) < end
+            or size > FRAME_SIZE_MAX
+        ):
+            return None
+        self._at = end
+        self._arrived(size)
+        return buffer[begin:end]
+
+    def _arrived(self, size: int) -> None:
+        """Count data against the connection's window. Raises: Http2Error."""
+        self._room -= size
+        if self._room < CONNECTION_WINDOW // 2:
+            if self._room < 0:
+                raise Http2Error(
+                    ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window"
+                )
+            self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
+            self._room = CONNECTION_WINDOW
 
     def _on_data(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         size = len(payload)
-        self._room -= size
-        if self._room < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
+        self._arrived(size)
         data = unpadded(payload, flags)
         stream = self._streams.get(stream_id) or self._known(stream_id)
-        if self._room < CONNECTION_WINDOW // 2:
-            self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
-            self._room = CONNECTION_WINDOW
         if stream is None or stream.peer_ended:
             self._charge(1)
             return self._reset_by(stream_id, ErrorCode.STREAM_CLOSED)

@@ -6,6 +6,7 @@
 Owner: Http2Server.
 """
 
+import struct
 from collections import deque
 
 from pocketmq.grpc.http2_frames import (
@@ -23,8 +24,27 @@ from pocketmq.grpc.http2_frames import (
 Buffer = bytes | bytearray | memoryview
 _ANSWER_FLAGS = Flag.END_HEADERS
 _TRAILER_FLAGS = Flag.END_HEADERS | Flag.END_STREAM
-# Kind and flags of those frames, as they stand behind their length.
-_ANSWER_KIND, _TRAILER_KIND = Kind.HEADERS << 8 | _ANSWER_FLAGS, Kind.HEADERS << 8 | _TRAILER_FLAGS
+
+
+class Form:
+    """The constant blocks of an answer, and what stands before and behind its data in one piece each."""
+
+    def __init__(self, headers: bytes, trailers: bytes) -> None:
+        self.headers, self.trailers = headers, trailers
+        before = struct.Struct(f">IBI{len(headers)}sIBI").pack
+        behind = struct.Struct(f">IBI{len(trailers)}s").pack
+        word, last_word = (len(each) << 8 | Kind.HEADERS for each in (headers, trailers))
+        flags, last_flags = int(_ANSWER_FLAGS), int(_TRAILER_FLAGS)
+
+        def pieces(stream_id: int, data: Buffer) -> tuple[Buffer, ...]:
+            """Return the frames of a whole answer, whose data fits into one."""
+            return (
+                before(word, flags, stream_id, headers, len(data) << 8, 0, stream_id),
+                data,
+                behind(last_word, last_flags, stream_id, trailers),
+            )
+
+        self.pieces = pieces
 
 
 class Stream:
@@ -155,30 +175,20 @@ class Sending:
         if not stream.queue:
             self._finish(stream)
 
-    def answer(self, stream_id: int, headers: bytes, data: bytes, trailers: bytes) -> None:
+    def answer(self, stream_id: int, form: Form, data: bytes) -> None:
         """Do all three at once, as nearly all calls need."""
         stream, size = self.streams.get(stream_id), len(data)
         if stream is None:
             return
-        if not stream.peer_ended or size > min(stream.window, self._window, FRAME_SIZE_MAX):
-            self.respond(stream_id, headers)
+        window = self._window
+        if not stream.peer_ended or size > window or size > stream.window or size > FRAME_SIZE_MAX:
+            self.respond(stream_id, form.headers)
             self.send(stream_id, data)
-            self.finish(stream_id, trailers)
+            self.finish(stream_id, form.trailers)
             return
-        self._window -= size
+        self._window = window - size
         self.sent_frames += 1
-        number = stream_id.to_bytes(4, "big")
-        self.out += (
-            (len(headers) << 16 | _ANSWER_KIND).to_bytes(5, "big"),
-            number,
-            headers,
-            (size << 16).to_bytes(5, "big"),
-            number,
-            data,
-            (len(trailers) << 16 | _TRAILER_KIND).to_bytes(5, "big"),
-            number,
-            trailers,
-        )
+        self.out += form.pieces(stream_id, data)
         del self.streams[stream_id]
 
     def _finish(self, stream: Stream) -> None:

@@ -92,7 +92,6 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     message_id = system.message_id
     if not message_id.strip() or _has_control(message_id):
         raise Failed(Code.ILLEGAL_MESSAGE_ID, "a message needs an id of its own")
-    properties["UNIQ_KEY"] = message_id
     sys_flag = COMPRESSED if system.body_encoding == _GZIP else 0
     if system.message_type == _TRANSACTION:
         sys_flag |= _PREPARED
@@ -117,16 +116,18 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     trace = system.trace_context
     if trace and not _has_control(trace):
         properties["TRACE_CONTEXT"] = trace
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    kind = type_of(properties) if is_special else MessageType.NORMAL
     born = system.born_timestamp
     # Ours: a message of 1970 would be too old for whatever asks about its age.
     born_ms = born.seconds * 1000 + born.nanos // 1_000_000 or now_ms
     host = system.born_host
-    properties["__BORNHOST"] = peer if not host or _has_control(host) else host
-    properties["BORN_TIMESTAMP"] = str(born_ms)
-    properties["RECONSUME_TIME"] = str(system.delivery_attempt)
-    properties["PGROUP"] = topic
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    kind = type_of(properties) if is_special else MessageType.NORMAL
+    if not host or _has_control(host):
+        host = peer
+    text += (
+        f"UNIQ_KEY\x01{message_id}\x02__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{born_ms}\x02"
+        f"RECONSUME_TIME\x01{system.delivery_attempt}\x02PGROUP\x01{topic}\x02"
+    )
     return Stored(text, sys_flag, born_ms, kind, message_id, group)
 
 
