@@ -13,6 +13,7 @@ to trust on a busy machine.
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -209,6 +210,8 @@ class _Run:
             for target in stored_counts or (self._effort.backlog, self._effort.backlog * 10):
                 fill(broker, target - stored)
                 stored = target
+                # A stop waits until all is on the disk, which is minutes for what was written in minutes.
+                os.sync()
                 broker.stop()
                 start_s = _seconds_to_first_ack(broker)
                 start_cpu = cpu_seconds(place.pid)

@@ -1,13 +1,16 @@
 """The quick decoder of pull answers against the codec, the tag filter, and recorded answers."""
 
+import copy
+import dataclasses
 import logging
+import pickle
 import zlib
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.decode import Habit, decode_messages, filter_by_tags
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message import MessageExt, Property
@@ -96,6 +99,7 @@ def test_the_quick_decoder_gives_what_the_codec_gives(
             sys_flag=(0x301 if packed else 0) | (0x30 if v6 else 0),
         )
     assert decode_messages(data, "b") == slow(data)
+    assert decode_messages(data, "b", habit=Habit()) == slow(data)
 
 
 @settings(deadline=None)
@@ -177,11 +181,57 @@ def test_the_tag_filter_is_off_for_all_for_sql_and_for_class_filters() -> None:
 def test_a_message_tells_the_bounds_of_its_queue_and_its_transaction() -> None:
     """S51: MIN_OFFSET, MAX_OFFSET, the broker's name, and the transaction id from UNIQ_KEY."""
     text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01ABC\x02"
-    [first, second] = decode_messages(record(properties=text) + record(), "broker-a")
-    complete([first, second], 1, 9)
+    [first, second] = decode_messages(record(properties=text) + record(), "broker-a", 0, (1, 9))
     assert first.transaction_id == "ABC"
     assert second.transaction_id is None
     assert first.properties[Property.MIN_OFFSET.value] == "1"
     assert second.properties[Property.MAX_OFFSET.value] == "9"
     assert first.broker_name == "broker-a"
     assert isinstance(first.body, bytes)
+
+
+def test_what_nobody_has_asked_for_is_read_when_it_is() -> None:
+    """S46: one thing after the other, and what a program or the consumer has set before stays."""
+    data = record(properties=b"TAGS\x01x\x02KEYS\x01k\x02", reconsume_times=2)
+    message, other = decode_messages(data * 2, "b", 0, (1, 9), Habit())
+    message.note_start("17")
+    message.keys, message.flag = "mine", 0
+    assert (message.tags, message.keys, message.flag, message.reconsume_times) == (
+        "x",
+        "mine",
+        0,
+        2,
+    )
+    assert message.properties == {
+        "TAGS": "x",
+        "KEYS": "k",
+        "MIN_OFFSET": "1",
+        "MAX_OFFSET": "9",
+        "CONSUME_START_TIME": "17",
+    }
+    message.note_start("18")
+    assert message.properties["CONSUME_START_TIME"] == "18"
+    assert other.born_timestamp == 1_700_000_000_000
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = other.colour  # type: ignore[attr-defined]
+
+
+def test_a_message_with_unread_parts_is_copied_whole() -> None:
+    """S46: a program may keep, copy, pickle and replace what it has received."""
+    for made in (copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
+        [message] = decode_messages(record(properties=b"TAGS\x01x\x02"), "b", habit=Habit())
+        assert made(message) == slow(record(properties=b"TAGS\x01x\x02"))[0]
+    [message] = decode_messages(record(), "b", habit=Habit())
+    assert dataclasses.replace(message, topic="U").born_host == "127.0.0.1:10911"
+
+
+def test_a_consumer_that_asks_for_more_gets_it_at_once() -> None:
+    """S46: it is read later only where a consumer does without it."""
+    habit = Habit()
+    first = decode_messages(record() * 31, "b", habit=habit)
+    assert first[0].tags is None
+    assert not habit.asks
+    assert first[1].tags is None
+    assert habit.asks
+    [later] = decode_messages(record(), "b", habit=habit)
+    assert object.__getattribute__(later, "born_timestamp") == 1_700_000_000_000

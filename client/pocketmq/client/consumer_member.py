@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
+from pocketmq.client.decode import Habit
 from pocketmq.client.errors import CallerError
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
@@ -56,6 +57,7 @@ class ConsumerMember(Generic[Options]):
         self.offsets = offsets
         self.clock = instance.clock
         self.stats = ConsumerStats()
+        self.habit = Habit()
         self.paused = False
         self.started_ms = instance.clock.now_ms()
         self.on_queues_changed: Callable[[str, list[MessageQueue], list[MessageQueue]], None] | None

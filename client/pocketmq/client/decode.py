@@ -5,13 +5,19 @@
    compression whose library is missing is an error until it is installed.
 2. The broker compared hash codes of tags; here the tags themselves are compared, and a message without a
    tag does not pass a subscription that names tags.
-Fast, since it runs for every message: a record's fixed part is unpacked in one piece and the object is
-filled without its constructor. tests/client/test_decode.py compares it with message_codec.to_messages.
+3. A message is made without its constructor, with what every consumer needs: topic, body, queue offset. The
+   rest waits until somebody asks for it, as many listeners look at nothing but the body. For a consumer that
+   does ask, it is read at once (`Habit`).
+tests/client/test_decode.py compares it with message_codec.to_messages.
 """
 
+import dataclasses
 import logging
 import re
+import threading
 from functools import lru_cache
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, Property
@@ -56,39 +62,58 @@ def _topic(raw: bytes) -> str:
 _UNUSUAL = BORN_V6 | STORE_V6 | WRAPPED_BATCH
 
 
-def decode_messages(body: bytes, broker_name: str, offset_delta: int = 0) -> list[MessageExt]:
+class Habit:
+    """Whether a consumer asks for more of its messages than `decode_messages` has to read (invariant 3)."""
+
+    __slots__ = ("asked", "left")
+
+    def __init__(self) -> None:
+        self.left = self.asked = 0
+
+    @property
+    def asks(self) -> bool:
+        """True once more was asked for of every sixteenth message: to be asked costs ten times the reading."""
+        return self.asked * 16 > self.left
+
+
+class _Pull(NamedTuple):
+    """What all messages of an answer have in common; bounds in digits."""
+
+    broker_name: str
+    bounds: tuple[str, str] | None
+    habit: Habit | None
+
+
+def decode_messages(
+    body: bytes,
+    broker_name: str,
+    offset_delta: int = 0,
+    bounds: tuple[int, int] | None = None,
+    habit: Habit | None = None,
+) -> list[MessageExt]:
     """Decode all messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
 
-    offset_delta: of a 5.x static topic, added to each queue offset.
+    offset_delta: of a 5.x static topic, added to each queue offset. bounds: least and greatest offset of the
+    queue, which become properties. habit: the consumer's; without it all is read at once.
     """
     found: list[MessageExt] = []
+    shown = None if bounds is None else (str(bounds[0]), str(bounds[1]))
+    pull = _Pull(broker_name, shown, habit)
+    at_once = habit is None or habit.asks
     at = 0
     end = len(body)
     make = MessageExt.__new__
     while at < end:
         if end - at < _FIXED_SIZE:
             raise MessageCodecError(f"a pull answer ends within the record at byte {at}")
-        (
-            size,
-            magic,
-            crc,
-            queue_id,
-            flag,
-            queue_offset,
-            position,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_size,
-        ) = _unpack(body, at)
+        fixed = _unpack(body, at)
+        size, magic, queue_offset, sys_flag, body_size = _needed(fixed)
         if sys_flag & _UNUSUAL or magic not in (MAGIC_V1, MAGIC_V2):
             record = read_record(body, at, check_crc=False)
             for message in _general(record, broker_name):
                 message.queue_offset += offset_delta
+                if shown is not None:
+                    _complete(message, shown)
                 found.append(message)
             at += record.size
             continue
@@ -109,35 +134,101 @@ def decode_messages(body: bytes, broker_name: str, offset_delta: int = 0) -> lis
         content = body[body_at : body_at + body_size]
         if sys_flag & 1:
             content = _unpacked(content, sys_flag)
-        properties: dict[str, str] = dict(
-            _PAIRS(body[properties_at:stop].decode("utf-8", "replace"))
-        )
         message = make(MessageExt)
         message.topic = _topic(body[topic_at : topic_at + topic_size])
         message.body = content
-        message.tags = properties.get(_TAGS)
-        message.keys = properties.get(_KEYS)
-        message.flag = flag
-        message.properties = properties
-        message.transaction_id = properties.get(_TRANSACTION_ID)
-        message.broker_name = broker_name
-        message.queue_id = queue_id
         message.queue_offset = queue_offset + offset_delta
-        message.commit_log_offset = position
-        message.sys_flag = sys_flag
-        message.born_timestamp = born_ms
-        message.born_host = _host(born_host)
-        message.store_timestamp = store_ms
-        message.store_host = _host(store_host)
-        message.reconsume_times = reconsume_times
-        message.prepared_transaction_offset = prepared_offset
-        message.body_crc = crc
-        message.stored_size = size
-        message.magic = magic
-        message.offset_msg_id = f"{_host_hex(store_host)}{position:016X}"
+        if at_once:
+            _fill(message, body[properties_at:stop], fixed, pull)
+        else:
+            message._late = (_ask, body[properties_at:stop], fixed, pull)
         found.append(message)
         at = stop
+    if habit is not None and not at_once:
+        habit.left += len(found)
     return found
+
+
+# Size, magic, queue offset, sysFlag and body size of `FIXED_V4`.
+_needed = itemgetter(0, 1, 5, 7, 14)
+
+
+def _fill(message: MessageExt, text: bytes, fixed: tuple[Any, ...], pull: _Pull) -> None:
+    """Set what invariant 3 lets wait."""
+    properties: dict[str, str] = dict(_PAIRS(text.decode("utf-8", "replace")))
+    message.tags = properties.get(_TAGS)
+    message.keys = properties.get(_KEYS)
+    message.properties = properties
+    message.transaction_id = properties.get(_TRANSACTION_ID)
+    message.broker_name = pull.broker_name
+    (
+        message.stored_size,
+        message.magic,
+        message.body_crc,
+        message.queue_id,
+        message.flag,
+        _,
+        position,
+        message.sys_flag,
+        message.born_timestamp,
+        born_host,
+        message.store_timestamp,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        _,
+    ) = fixed
+    message.commit_log_offset = position
+    message.born_host = _host(born_host)
+    message.store_host = _host(store_host)
+    message.offset_msg_id = f"{_host_hex(store_host)}{position:016X}"
+    if pull.bounds is not None:
+        _complete(message, pull.bounds)
+    message._late = None
+
+
+def _complete(message: MessageExt, bounds: tuple[str, str]) -> None:
+    """Add what a puller knows: the queue's bounds, and the id of a transaction."""
+    properties = message.properties
+    properties[_MIN_OFFSET], properties[_MAX_OFFSET] = bounds
+    if properties.get(_TRAN_MSG) == "true":
+        message.transaction_id = properties.get(_UNIQ_KEY)
+
+
+_WAITING = {each.name for each in dataclasses.fields(MessageExt)} - {
+    "topic",
+    "body",
+    "queue_offset",
+}
+_UNSET = object()
+# A listener's thread and the event loop may ask at the same time.
+_asking = threading.Lock()
+
+
+def _ask(message: MessageExt, name: str) -> Any:
+    """Return an attribute that was left until now. Raises: AttributeError."""
+    with _asking:
+        late = message._late
+        if late is not None:
+            # Whoever asks for one thing may have set another before.
+            kept = {each: _own(message, each) for each in _WAITING}
+            started = _own(message, "_started")
+            _, text, fixed, pull = late
+            _fill(message, text, fixed, pull)
+            for each, value in kept.items():
+                if value is not _UNSET:
+                    setattr(message, each, value)
+            if started is not _UNSET:
+                message.note_start(started)
+            pull.habit.asked += 1
+    return object.__getattribute__(message, name)
+
+
+def _own(message: MessageExt, name: str) -> Any:
+    try:
+        return object.__getattribute__(message, name)
+    except AttributeError:
+        return _UNSET
 
 
 def _unpacked(content: bytes, sys_flag: int) -> bytes:
@@ -167,14 +258,3 @@ def filter_by_tags(messages: list[MessageExt], subscription: SubscriptionData) -
     if not tags or subscription.class_filter_mode:
         return messages
     return [message for message in messages if message.tags in tags]
-
-
-def complete(messages: list[MessageExt], min_offset: int, max_offset: int) -> None:
-    """Add properties for listeners: the queue's bounds, and the id of a transaction."""
-    low, high = str(min_offset), str(max_offset)
-    for message in messages:
-        properties = message.properties
-        properties[_MIN_OFFSET] = low
-        properties[_MAX_OFFSET] = high
-        if properties.get(_TRAN_MSG) == "true":
-            message.transaction_id = properties.get(_UNIQ_KEY)

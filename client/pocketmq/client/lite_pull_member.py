@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.decode import decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, CallerError
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
@@ -198,9 +198,10 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         if assigned.process_queue.dropped:
             return
         if result.status is PullStatus.FOUND:
-            messages = decode_messages(body, queue.broker_name, result.offset_delta)
+            messages = decode_messages(
+                body, queue.broker_name, result.offset_delta, result.bounds, self.habit
+            )
             kept = filter_by_tags(messages, subscription)
-            complete(kept, result.min_offset, result.max_offset)
             if kept:
                 assigned.process_queue.put(kept)
                 self._ready_count += len(kept)

@@ -42,6 +42,11 @@ class PullResult:
     messages: list[MessageExt] = field(default_factory=list)
     offset_delta: int = 0
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Return least and greatest offset."""
+        return self.min_offset, self.max_offset
+
 
 def pull_answer(answer: RemotingCommand) -> PullResult | None:
     """Parse an answer, its messages not decoded yet; None if it is a refusal."""

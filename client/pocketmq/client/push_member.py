@@ -31,7 +31,7 @@ from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume_orderly import ConsumeMessageOrderly
 from pocketmq.client.consume_service import ConsumeParts
 from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.decode import complete, decode_messages, filter_by_tags
+from pocketmq.client.decode import decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.giving_back import GivingBack
 from pocketmq.client.heartbeat import MessageModel
@@ -61,8 +61,6 @@ BROKER_SUSPEND_MS_MAX = 15_000
 PULL_TIMEOUT_MS = 30_000
 UNLOCK_DELAY_MS = 20_000
 CONSUME_LOCK_WAIT_MS = 1_000
-# A plain string: asking an enum member for its value costs as much as the call that it is for.
-_CONSUME_START = Property.CONSUME_START_TIME.value
 
 
 class Wait(Enum):
@@ -371,9 +369,10 @@ class PushMember(SharingMember[PushConsumerOptions]):
         began_ms: int,
     ) -> None:
         queue = request.queue
-        messages = decode_messages(body, queue.broker_name, result.offset_delta)
+        messages = decode_messages(
+            body, queue.broker_name, result.offset_delta, result.bounds, self.habit
+        )
         kept = filter_by_tags(messages, subscription)
-        complete(kept, result.min_offset, result.max_offset)
         if self.options.filter_hook is not None:
             kept = self.options.filter_hook(kept, queue, False)
         before, request.next_offset = request.next_offset, result.next_begin_offset
@@ -440,7 +439,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         """Note the start in the message and call the hooks, where the listener runs."""
         started = str(self.clock.now_ms())
         for message in call.messages:
-            message.properties[_CONSUME_START] = started
+            message.note_start(started)
         return [each.before(call) for each in self._around] if self._around else None
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None:

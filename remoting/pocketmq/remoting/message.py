@@ -6,7 +6,7 @@ the broker knows.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 
 class Property(StrEnum):
@@ -64,6 +64,7 @@ class Property(StrEnum):
 
 # Asking an enum member for its value costs as much as the look-up that it is for.
 _TAGS, _KEYS = Property.TAGS.value, Property.KEYS.value
+_CONSUME_START = Property.CONSUME_START_TIME.value
 
 
 class MessageQueue(NamedTuple):
@@ -81,8 +82,21 @@ class MessageQueue(NamedTuple):
         )
 
 
+class Late:
+    """What a decoder leaves unread until somebody asks for it.
+
+    Attributes: _late (None: nothing is left; else the decoder's function, and what that needs), _started
+    (CONSUME_START_TIME, not yet among the properties).
+    """
+
+    __slots__ = ("_late", "_started")
+
+    _late: tuple[Any, ...] | None
+    _started: str
+
+
 @dataclass(slots=True)
-class Message:
+class Message(Late):
     """A message as a producer makes it.
 
     body in bytes; flag is the caller's own 32-bit number; properties must not contain the characters
@@ -115,6 +129,8 @@ class MessageExt(Message):
 
     Times in ms since 1970; hosts as `ip:port`; body is unpacked where sysFlag says it was compressed;
     stored_size is the size of the record; offset_msg_id names host and position.
+
+    A consumer's decoder sets what all need; the rest is read from the record when it is first asked for.
     """
 
     broker_name: str = ""
@@ -132,6 +148,27 @@ class MessageExt(Message):
     stored_size: int = 0
     magic: int = 0
     offset_msg_id: str = ""
+
+    def __post_init__(self) -> None:
+        Message.__post_init__(self)
+        self._late = None
+
+    if not TYPE_CHECKING:  # A checker would take any name for an attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is not set yet. Raises: AttributeError."""
+            late = None if name == "_late" else self._late
+            if late is None:
+                raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}")
+            return late[0](self, name)
+
+    def note_start(self, started: str) -> None:
+        """Set CONSUME_START_TIME, without reading the other properties."""
+        late = self._late
+        if late is None:
+            self.properties[_CONSUME_START] = started
+        else:
+            self._started = started
 
     @property
     def msg_id(self) -> str:
