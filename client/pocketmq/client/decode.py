@@ -72,7 +72,7 @@ class Habit:
 
     @property
     def asks(self) -> bool:
-        """True once more was asked for of every sixteenth message: to be asked costs ten times the reading."""
+        """True once more was asked for of every sixteenth message: asking costs ten times the reading."""
         return self.asked * 16 > self.left
 
 
@@ -141,7 +141,7 @@ def decode_messages(
         if at_once:
             _fill(message, body[properties_at:stop], fixed, pull)
         else:
-            message._late = (_ask, body[properties_at:stop], fixed, pull)
+            message.late = (_ask, body[properties_at:stop], fixed, pull)  # type: ignore[misc]
         found.append(message)
         at = stop
     if habit is not None and not at_once:
@@ -184,7 +184,7 @@ def _fill(message: MessageExt, text: bytes, fixed: tuple[Any, ...], pull: _Pull)
     message.offset_msg_id = f"{_host_hex(store_host)}{position:016X}"
     if pull.bounds is not None:
         _complete(message, pull.bounds)
-    message._late = None
+    message.late = None  # type: ignore[misc]
 
 
 def _complete(message: MessageExt, bounds: tuple[str, str]) -> None:
@@ -208,11 +208,11 @@ _asking = threading.Lock()
 def _ask(message: MessageExt, name: str) -> Any:
     """Return an attribute that was left until now. Raises: AttributeError."""
     with _asking:
-        late = message._late
+        late = message.late
         if late is not None:
             # Whoever asks for one thing may have set another before.
             kept = {each: _own(message, each) for each in _WAITING}
-            started = _own(message, "_started")
+            started = _own(message, "started")
             _, text, fixed, pull = late
             _fill(message, text, fixed, pull)
             for each, value in kept.items():

@@ -85,14 +85,14 @@ class MessageQueue(NamedTuple):
 class Late:
     """What a decoder leaves unread until somebody asks for it.
 
-    Attributes: _late (None: nothing is left; else the decoder's function, and what that needs), _started
+    Attributes: late (None: nothing is left; else the decoder's function, and what that needs), started
     (CONSUME_START_TIME, not yet among the properties).
     """
 
-    __slots__ = ("_late", "_started")
+    __slots__ = ("late", "started")
 
-    _late: tuple[Any, ...] | None
-    _started: str
+    late: tuple[Any, ...] | None
+    started: str
 
 
 @dataclass(slots=True)
@@ -151,24 +151,25 @@ class MessageExt(Message):
 
     def __post_init__(self) -> None:
         Message.__post_init__(self)
-        self._late = None
+        self.late = None  # type: ignore[misc]  # mypy forgets the slots of a base
 
     if not TYPE_CHECKING:  # A checker would take any name for an attribute.
 
         def __getattr__(self, name: str) -> Any:
             """Called for what is not set yet. Raises: AttributeError."""
-            late = None if name == "_late" else self._late
+            late = None if name == "late" else self.late
             if late is None:
-                raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}")
+                # Another thread may have asked meanwhile.
+                return object.__getattribute__(self, name)
             return late[0](self, name)
 
     def note_start(self, started: str) -> None:
         """Set CONSUME_START_TIME, without reading the other properties."""
-        late = self._late
+        late = self.late
         if late is None:
             self.properties[_CONSUME_START] = started
         else:
-            self._started = started
+            self.started = started  # type: ignore[misc]
 
     @property
     def msg_id(self) -> str:
