@@ -452,6 +452,54 @@ async def test_settings_that_may_change_change_and_the_others_are_refused(site: 
     assert (await shown())["flushIntervalCommitLog"] == "400"
 
 
+async def test_what_rocketmq_changes_at_run_time_changes_here(site: Site) -> None:
+    """Seen at a running 4.9.7: these work at once there, or for what is made after them."""
+
+    async def change(text: str) -> None:
+        assert (await site.ask(CODE.UPDATE_BROKER_CONFIG, text.encode())).code == OK
+
+    async def is_found(key: str) -> bool:
+        site.put("T", 0, b"b", f"KEYS\x01{key}".encode())
+        query: dict[str, Any] = {"maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1 << 50}
+        return (await site.ask(CODE.QUERY_MESSAGE, topic="T", key=key, **query)).code == OK
+
+    await site.make_topic("T", 1)
+    assert await is_found("k1")
+    await change("messageIndexEnable=false")
+    assert not await is_found("k2")
+    await change("messageIndexEnable=true")
+    assert await is_found("k3")
+
+    ext = site.folder / "consumequeue_ext" / "T" / "0"
+    await site.ask(CODE.HEART_BEAT, fastjson.dumps(HEARTBEAT).replace(b'"TAG"', b'"SQL92"'))
+    await change("enableConsumeQueueExt=true\nenableCalcFilterBitMap=true")
+    site.put("T")
+    (file,) = ext.iterdir()
+    # The unit's size, tags code, store time and size of the bit map: 112 bits.
+    assert file.read_bytes()[:2] + file.read_bytes()[18:20] == b"\x00\x22\x00\x0e"
+    end = file.read_bytes().rstrip(b"\0")
+    await change("enableConsumeQueueExt=false")
+    site.put("T")
+    assert file.read_bytes().rstrip(b"\0") == end
+    read = site.broker.parts.messages.store.read("T", 0, 0, 32)
+    assert sum(len(list(read_records(each))) for each in read.buffers) == 5
+
+    await change("serverChannelMaxIdleTimeSeconds=7\nfilterDataCleanTimeSpan=1")
+    assert site.broker.server.idle_ms == 7_000
+    filters = site.broker.parts.tables.filters
+    filters.unregister("g")
+
+    def is_forgotten() -> bool:
+        filters.clean()
+        return filters.get("T", "g") is None
+
+    await until_async(is_forgotten)
+    async with NameServer(NamesrvConfig(listen_port=0), SystemClock()) as other:
+        await other.listen()
+        await change(f"namesrvAddr={other.address}")
+        await until_async(lambda: other.routes.route("T") is not None)
+
+
 async def test_the_brokers_permission_is_told_to_name_servers(site: Site) -> None:
     await site.make_topic("T", 1)
     await site.ask(CODE.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")

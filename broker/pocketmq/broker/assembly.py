@@ -119,9 +119,17 @@ def connect(parts: Parts) -> None:
             EventKind.RESET, key, old, offset, "by a reset of the group"
         )
 
-    def tell_topics_again(names: set[str]) -> None:
+    def settings_changed(names: set[str]) -> None:
         if "brokerPermission" in names:
             tables.topics.tell_again()
+        if "enableConsumeQueueExt" in names:
+            parts.messages.store.take_settings()
+        if "enableCalcFilterBitMap" in names:
+            calculate_bit_maps()
+
+    def calculate_bit_maps() -> None:
+        enabled = parts.node.config.enable_calc_filter_bit_map
+        events.arrivals.mapped_by(tables.filters.bit_map_of if enabled else None)
 
     events.members_changed.to(tables.isolated.members_changed, members.guard.members_changed)
     events.heartbeat_taken.to(tables.filters.register)
@@ -141,7 +149,7 @@ def connect(parts: Parts) -> None:
     waiting = (long_polling, pop.polling, pop.notifications)
     events.pop_held.to(pop.wake, lambda: events.arrivals.to(*waiting))
     events.arrivals.to(long_polling)
-    events.settings_changed.to(tell_topics_again)
+    events.settings_changed.to(settings_changed)
     events.connection_closed.to(
         members.producers.connection_closed,
         members.consumers.connection_closed,
@@ -149,8 +157,7 @@ def connect(parts: Parts) -> None:
         long_polling.connection_closed,
         members.strict.connection_closed,
     )
-    if parts.node.config.enable_calc_filter_bit_map:
-        events.arrivals.mapped_by(tables.filters.bit_map_of)
+    calculate_bit_maps()
 
 
 def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
@@ -171,7 +178,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         groups=groups,
         offsets=offsets,
         filters=ConsumerFilterManager(
-            file("consumerFilter.json"), clock, bloom, config.filter_data_clean_time_span
+            file("consumerFilter.json"), clock, bloom, lambda: config.filter_data_clean_time_span
         ),
         isolated=IsolatedGroups(
             file("isolatedGroup.json"), node, modes, offsets, first_match_in(store)

@@ -244,10 +244,17 @@ class Broker:
                 idle_ms=config.server_channel_max_idle_time_seconds * 1000,
             )
         )
+        events.settings_changed.to(self._settings_changed)
         stack.callback(parts.services.long_polling.release)
         stack.callback(parts.services.pop.release)
         stack.push_async_callback(send.drain)
         return handlers
+
+    def _settings_changed(self, names: set[str]) -> None:
+        if "serverChannelMaxIdleTimeSeconds" in names:
+            self.server.idle_ms = self.config.server_channel_max_idle_time_seconds * 1000
+        if "namesrvAddr" in names:
+            self.registration.ask_again()
 
     @property
     def registration(self) -> Registration:

@@ -17,15 +17,15 @@ _OPEN = "the port is open already"
 _AT_START = "it is read once, when the broker starts"
 _FILTERS = "the filters on disk are made with it"
 _FIXED = {
-    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 namesrvAddr",
+    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
     "a slave uses it since its start": "haMasterAddress innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName filterDataCleanTimeSpan timerWheelEnable aclEnable aclFile",
-    _FILTERS: "enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile",
+    _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "files of that size are on disk": "mappedFileSizeTimerLog",
     "messages wait in topics of that name": "enableRetryTopicV2",
-    "open connections keep their limits": "serverChannelMaxIdleTimeSeconds frameMaxLength maxConnections "
+    "open connections keep their limits": "frameMaxLength maxConnections "
     "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize",
 }
 
@@ -47,6 +47,7 @@ class BrokerConfig(HaConfig):
     namesrv_addr: str = key(
         "",
         name="namesrvAddr",
+        runtime=True,
         help="Name servers, `ip:port;ip:port`. Empty: the one of this process.",
     )
     register_name_server_period: int = key(
@@ -202,6 +203,7 @@ class BrokerConfig(HaConfig):
     enable_calc_filter_bit_map: bool = key(
         False,
         name="enableCalcFilterBitMap",
+        runtime=True,
         help="Write a bit map of the SQL92 subscriptions that match into consumequeue_ext.",
     )
     expect_consumer_num_use_filter: int = key(
@@ -218,6 +220,7 @@ class BrokerConfig(HaConfig):
     filter_data_clean_time_span: int = key(
         24 * 3600 * 1000,
         name="filterDataCleanTimeSpan",
+        runtime=True,
         min=1,
         unit="ms",
         help="Expressions of groups that are gone are kept so long.",
@@ -406,6 +409,7 @@ class BrokerConfig(HaConfig):
     server_channel_max_idle_time_seconds: int = key(
         120,
         name="serverChannelMaxIdleTimeSeconds",
+        runtime=True,
         min=1,
         unit="s",
         help="A connection without traffic for so long is closed.",

@@ -112,9 +112,9 @@ class Arrivals:
         else:
             self.arrived, self.awaited = self._tell, self._asked
 
-    def mapped_by(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
-        """Set the function that computes bit maps."""
-        self.bit_map_of = bit_map_of
+    def mapped_by(self, bit_map_of: Callable[[str, bytes], bytes] | None) -> None:
+        """Set the function that computes bit maps; None: there are none."""
+        self.bit_map_of = bit_map_of or _no_bit_map
 
     def _tell(
         self,

@@ -127,7 +127,8 @@ class Registration:
             self._changed.set()
 
     def ask_again(self) -> None:
-        """Query the name servers for the master again, by registering; used by a slave that knows none."""
+        """Register again now: a slave knows no master, or there are other name servers."""
+        self._taken &= {"", *self.addresses}
         self._changed.set()
 
     async def become(self, identity: BrokerIdentity) -> None:

@@ -55,7 +55,7 @@ class RemotingServer:
         self._on_close = on_close
         self.tls = tls
         self._frame_size_max = frame_size_max
-        self._idle_ms = idle_ms
+        self.idle_ms = idle_ms
         self._scan_interval_ms = scan_interval_ms
         self._listeners: list[asyncio.Server] = []
         # What a new connection is made by; a passage (passage.py) takes its place for a while.
@@ -174,7 +174,7 @@ class RemotingServer:
         for connection in list(self.connections):
             last = max(connection.last_read_ms, connection.last_write_ms)
             partial = connection.partial_since_ms
-            if now - last > self._idle_ms or (partial and now - partial > self._idle_ms):
+            if now - last > self.idle_ms or (partial and now - partial > self.idle_ms):
                 log.info("connection closed: idle peer=%s", connection.peer)
                 connection.abort()
                 closed += 1

@@ -225,9 +225,7 @@ class ConsumeQueueTable:
         queue.magic = MAGIC_V1 if prefix == 1 else MAGIC_V2
         queue.topic_part = len(name).to_bytes(prefix, "big") + name
         queue.overhead = self._record_overhead + len(queue.topic_part) - 1
-        queue.special = (
-            topic == SCHEDULE_TOPIC or topic in self.batch_topics or self._ext_file_size is not None
-        )
+        queue.special = self._is_special(topic)
         # Java's hash of "TOPIC#"; the index continues it with a key.
         queue.key_hash = string_hash(topic + "#") & 0xFFFF_FFFF
         return queue
@@ -251,6 +249,15 @@ class ConsumeQueueTable:
         if ext is None or first is None:
             return queue.dirty_files()
         return [*queue.dirty_files(), *ext.dirty_files(first[2])]
+
+    def _is_special(self, topic: str) -> bool:
+        return topic == SCHEDULE_TOPIC or topic in self.batch_topics or self.keeps_ext
+
+    def keep_ext(self, file_size: int | None) -> None:
+        """Begin to write units, in files of that size, or stop; those that are there stay readable."""
+        self._ext_file_size = file_size
+        for queue in self.queues.values():
+            queue.special = self._is_special(queue.topic)
 
     @property
     def keeps_ext(self) -> bool:

@@ -68,7 +68,6 @@ class IndexService:
         self._log = commit_log
         self._clock = clock
         self._side_tasks = side_tasks
-        self._enabled = config.message_index_enable
         self.files: list[IndexFile] = []
         # Records that are not indexed yet, one by one and in batches; how many the batches hold.
         self.pending: list[Pending | BatchToIndex] = []
@@ -197,7 +196,7 @@ class IndexService:
                 await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(_PAUSE_S)
-        if self._enabled and not self._imported:
+        if self._config.message_index_enable and not self._imported:
             # numpy takes a seventh of a second, which no send should wait.
             names = ("pocketmq.store.index_keys", "pocketmq.store.index_file")
             for name in names:
@@ -219,8 +218,9 @@ class IndexService:
         Raises: OSError, StoreError; the rest is written by the next step.
         """
         pending = self.pending
-        if not self._enabled:
+        if not self._config.message_index_enable:
             self._forget_pending()
+            self._rest = None
             self._behind = False
             return STEP
         self._write_rest()

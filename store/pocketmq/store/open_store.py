@@ -76,11 +76,7 @@ class OpenStore:
             self._root,
             config.consume_queue_file_size,
             batch_file_size=config.mapped_file_size_batch_consume_queue,
-            ext_file_size=(
-                config.mapped_file_size_consume_queue_ext
-                if config.enable_consume_queue_ext
-                else None
-            ),
+            ext_file_size=config.consume_queue_ext_file_size,
             store_host_size=store_host_size,
             long_topics=config.auto_message_version_on_topic_len,
         )
@@ -364,6 +360,10 @@ class OpenStore:
     def refusal(self) -> StoreNotWriteable | None:
         """Return why nothing is appended now; None if it is."""
         return self._refusal
+
+    def take_settings(self) -> None:
+        """Apply changed settings that are not read each time they count."""
+        self._table.keep_ext(self.config.consume_queue_ext_file_size)
 
     def _ext_unit(self, queue: ConsumeQueue, code: int) -> ExtUnit | None:
         ext = self._table.ext(queue)

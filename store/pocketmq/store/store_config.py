@@ -16,9 +16,9 @@ _LAYOUT = "files on disk are laid out by it"
 _AT_START = "it is read once, when the store is opened"
 _FIXED = {
     _LAYOUT: "mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt "
-    "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum enableConsumeQueueExt "
+    "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum "
     "autoMessageVersionOnTopicLen",
-    _AT_START: "storePathRootDir storePathCommitLog messageIndexEnable messageIndexTags",
+    _AT_START: "storePathRootDir storePathCommitLog",
     "answers that wait for a flush count on it": "flushDiskType",
     "messages wait on the levels of now": "messageDelayLevel",
 }
@@ -71,6 +71,7 @@ class StoreConfig(Settings):
     enable_consume_queue_ext: bool = key(
         False,
         name="enableConsumeQueueExt",
+        runtime=True,
         help="Keep store times and filter bit maps beside the consume queues.",
     )
     flush_disk_type: str = key(
@@ -210,11 +211,15 @@ class StoreConfig(Settings):
         help="Entries of one index file.",
     )
     message_index_enable: bool = key(
-        True, name="messageIndexEnable", help="Keep an index of keys and unique keys."
+        True,
+        name="messageIndexEnable",
+        runtime=True,
+        help="Keep an index of keys and unique keys.",
     )
     message_index_tags: bool = key(
         False,
         name="messageIndexTags",
+        runtime=True,
         help="Ours: index the tag too, as RocketMQ 5.x does, so that its query type 'T' answers.",
     )
     max_message_size: int = key(
@@ -257,6 +262,11 @@ class StoreConfig(Settings):
     def consume_queue_file_size(self) -> int:
         """Return mappedFileSizeConsumeQueue rounded up to whole entries."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
+
+    @property
+    def consume_queue_ext_file_size(self) -> int | None:
+        """Return mappedFileSizeConsumeQueueExt; None if no extension is written."""
+        return self.mapped_file_size_consume_queue_ext if self.enable_consume_queue_ext else None
 
 
 def sizes_of(root: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Owner: the broker, on its event loop.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -121,7 +121,7 @@ class ConsumerFilterManager(ConfigManager):
         file: ConfigFile,
         clock: Clock,
         bloom: BloomFilter,
-        clean_time_span_ms: int = CLEAN_TIME_SPAN_MS,
+        clean_time_span_ms: Callable[[], int] = lambda: CLEAN_TIME_SPAN_MS,
     ) -> None:
         super().__init__(file)
         self.bloom = bloom
@@ -184,7 +184,7 @@ class ConsumerFilterManager(ConfigManager):
 
     def clean(self) -> None:
         """Remove what has been dead for too long."""
-        oldest_ms = self._clock.now_ms() - self._clean_time_span_ms
+        oldest_ms = self._clock.now_ms() - self._clean_time_span_ms()
         for topic, groups in list(self._by_topic.items()):
             for group, data in list(groups.items()):
                 if data.is_dead and data.dead_ms <= oldest_ms:
