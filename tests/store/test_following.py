@@ -1,6 +1,8 @@
 """The log of a slave: a master's bytes, cut anywhere, become the same log, queues and index."""
 
 import random
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,14 +20,14 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreNotWriteable
 from pocketmq.store.consume_queue import GAP_MAX
 from pocketmq.store.errors import Diverged
-from pocketmq.store.following import STEP, Following
+from pocketmq.store.following import STEP, STEP_SIZE, Following
 
 KEYS = "KEYS\x01"
 
 
-def follower(root: Path, arrivals: Arrivals | None = None) -> MessageStore:
+def follower(root: Path, arrivals: Arrivals | None = None, **changes: object) -> MessageStore:
     """An open store that follows."""
-    config = small_config(root)
+    config = small_config(root, **changes)
     store = MessageStore(config, clock=ManualClock(), store_host=HOST, arrivals=arrivals)
     store.opens_following = True
     store.open()
@@ -294,20 +296,63 @@ def test_who_waits_for_a_queue_is_told_of_each_entry(tmp_path: Path) -> None:
     master.close()
 
 
-def test_a_step_is_bounded(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
-    for _ in range(3 * STEP):
-        send(master)
+def steps_of(master: MessageStore, slave: MessageStore) -> list[tuple[int, int]]:
+    """(records, bytes) of each step after everything has arrived."""
     following = slave.following
     assert following is not None
     while following.received < master.commit_log_max_position:
         piece = master.raw(following.received, 1 << 20)
         assert piece is not None
         following.receive(piece)
-    ends = []
+    found = [(0, 0)]
     while following.step():
-        ends.append(slave.max_offset("Topic", 0))
-    assert ends == [STEP, 2 * STEP, 3 * STEP]
+        records = sum(slave.max_offset(*queue) for queue in slave.queues())
+        found.append((records, slave.commit_log_max_position))
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(found)]
+
+
+def test_a_step_is_bounded_in_records(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
+    for _ in range(3 * STEP):
+        send(master)
+    records = [count for count, _ in steps_of(master, slave)]
+    assert max(records) <= STEP
+    assert len(records) <= 5
+    slave.close()
+    master.close()
+
+
+def test_a_step_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """But for its last record."""
+    master, slave = (
+        make(tmp_path / name, mapped_file_size_commit_log=16 << 20)
+        for make, name in ((open_store, "m"), (follower, "s"))
+    )
+    for _ in range(30):
+        send(master, body=b"x" * 300_000)
+    assert max(size for _, size in steps_of(master, slave)) < STEP_SIZE + 301_000
+    slave.close()
+    master.close()
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "first", "at_most"),
+    [(lambda n: n, 0, 8), (lambda n: n, 7, 1), (lambda n: 0, 0, 64)],
+    ids=["new queues", "queues that begin later", "delayed"],
+)
+def test_records_that_cost_more_are_fewer_in_a_step(
+    tmp_path: Path, queue_id: Callable[[int], int], first: int, at_most: int
+) -> None:
+    """A new queue makes files, and one that does not begin with 0 is filled up to there."""
+    master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
+    topic = "Topic" if queue_id(1) else "SCHEDULE_TOPIC_XXXX"
+    for number in range(100):
+        if first:
+            master._table.open(topic, queue_id(number)).skip_to(first)
+        send(master, topic, queue_id(number))
+    steps = [count - first * at_most for count, _ in steps_of(master, slave)]
+    assert len(steps) >= 100 // at_most
+    assert max(steps) <= at_most
     slave.close()
     master.close()
 

@@ -44,9 +44,12 @@ from pocketmq.store.tags_code import entry_code, tags_code
 
 log = logging.getLogger(__name__)
 
-# Records and bytes of one step: some milliseconds.
+# What one step costs at most, in plain records, and its bytes but for the last record: some milliseconds.
 STEP = 256
-STEP_SIZE = 4 << 20
+STEP_SIZE = 1 << 20
+# A record that is processed alone; the first of a queue, which makes files.
+_ALONE = 4
+_FIRST = 32
 _PREPARED_OR_ROLLBACK = 0x4
 _ROLLBACK = 0xC
 _NOT_PLAIN = _ROLLBACK | BORN_V6 | STORE_V6
@@ -112,7 +115,10 @@ class Following:
         self.received += len(data)
 
     def step(self, records_max: int = STEP) -> bool:
-        """Process some of what has arrived. Returns: whether there may be more. Raises: Diverged."""
+        """Process some of what has arrived. Returns: whether there may be more. Raises: Diverged.
+
+        records_max: plain records; others count for several of them.
+        """
         if self.diverged is not None:
             raise self.diverged
         commit_log = self._log
@@ -124,9 +130,8 @@ class Following:
             record = self._next()
             if record is None:
                 return False
-            self._put(record)
+            records_max -= self._put(record)
             commit_log.move_end(record.position + record.size, record.store_ms)
-            records_max -= 1
         return True
 
     def drop_rest(self) -> None:
@@ -235,14 +240,15 @@ class Following:
                 return None
             commit_log.move_end(file.end, commit_log.store_ms)
 
-    def _put(self, record: Entry) -> None:
-        """Write the record's entry and tell the listeners. Raises: Diverged."""
-        sys_flag = record.sys_flag
+    def _put(self, record: Entry) -> int:
+        """Write the record's entry and tell the listeners. Returns: what it cost. Raises: Diverged."""
+        sys_flag, cost = record.sys_flag, _ALONE
         if not sys_flag & _PREPARED_OR_ROLLBACK:
             topic = self._topics.get(record.topic)
             if topic is None:
                 topic = record.topic.decode("utf-8", "surrogateescape")
                 self._topics[record.topic] = topic
+            cost = self._cost(topic, record)
             try:
                 queue = self._queue(topic, record)
             except MessageIllegal as error:
@@ -262,11 +268,19 @@ class Following:
             if not self._index.pending:
                 self._index.wake()
             self._index.pending.append(self._index.note(record))
+        return cost
 
     def _stop(self, position: int, why: str) -> Diverged:
         """Apply invariant 3."""
         self.diverged = Diverged(position, why)
         return self.diverged
+
+    def _cost(self, topic: str, record: Entry) -> int:
+        """Return the cost of `_queue`: a queue that does not go on where it ended fills or deletes files."""
+        queue = self._table.queues.get((topic, record.queue_id))
+        if record.queue_offset != (0 if queue is None else queue.max_offset):
+            return STEP
+        return _FIRST if queue is None else _ALONE
 
     def _queue(self, topic: str, record: Entry) -> ConsumeQueue:
         """Return the record's queue, positioned where its entry goes."""

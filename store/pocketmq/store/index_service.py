@@ -39,6 +39,8 @@ PENDING_MAX = 65_536
 # Records, and about how many keys, one step of the loop handles: some milliseconds.
 STEP = 1024
 KEYS_STEP = 4096
+# Bytes of properties whose keys are counted together.
+_TOGETHER_MAX = 1 << 20
 _PAUSE_S = 0.05
 _DRAIN_MAX = 32_768
 _ROLLBACK = 0xC
@@ -257,7 +259,10 @@ class IndexService:
                 break
             batch.append(waiting)
         # Looked at together: hardly ever has a message more than a key or two.
-        cost = len(batch) + b"".join([record[3] for record in batch]).count(b" ")
+        properties = [record[3] for record in batch]
+        cost = KEYS_STEP + 1
+        if sum(map(len, properties)) <= _TOGETHER_MAX:
+            cost = len(batch) + b"".join(properties).count(b" ")
         if cost > KEYS_STEP:
             cost = count = 0
             for record in batch:
