@@ -482,7 +482,7 @@ def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
     assert load(tmp_path / "b" / "store").count() == 0
 
 
-def test_a_generated_store_is_counted_and_hashed_in_several_tasks(
+def test_each_row_of_a_generated_store_is_hashed_in_several_tasks(
     load: Load, tmp_path: Path
 ) -> None:
     """1 GiB: POCKETMQ_BULK_MIB=1024. The whole of it by the decoder: tests/store/test_bulk_generated.py."""
@@ -490,12 +490,23 @@ def test_a_generated_store_is_counted_and_hashed_in_several_tasks(
     messages = mib * 854 or 12_000
     bulk_store.write_store(tmp_path / "bench", messages, log_file_size=max(mib << 18, 1 << 22))
     noise = bulk_store.body_noise(bulk_store.BODY_SIZE)
-    bodies = (bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) for i in range(messages))
-    frame = load(tmp_path / "bench", columns="body,tags,keys", minPartitions="4")
+
+    def row(i: int) -> bytes:
+        tag, key, stored = f"tag{i % 100:03d}", bulk_store.key_of(i), bulk_store.START_MS + i
+        told = f"/bench/{i % 8}/{i // 8}/{tag}/{key}/{i:032X}/{stored}/DefaultCluster"
+        return bulk_store.body_of(i, bulk_store.BODY_SIZE, noise) + told.encode()
+
+    columns = "topic,queueId,queueOffset,body,tags,keys,uniqKey,storeTimestamp,properties"
+    frame = load(tmp_path / "bench", columns=columns, minPartitions="4")
+    told = (
+        "concat_ws('/', '', topic, queueId, queueOffset, tags, keys, uniqKey, "
+        "unix_millis(storeTimestamp), properties['CLUSTER'])"
+    )
     found = frame.selectExpr(
-        "count(*)", "sum(crc32(body))", "count(distinct keys)", "count(distinct tags)",
-        "max(keys)",
+        "count(*)", f"sum(crc32(concat(body, encode({told}, 'UTF-8'))))", "sum(length(body))",
+        "count(distinct keys)", "count(distinct tags)", "max(keys)",
     ).collect()[0]  # fmt: skip
     last = max(map(bulk_store.key_of, range(messages)))
-    wanted = (messages, sum(map(zlib.crc32, bodies)), messages, 100, last)
-    assert tuple(found) == wanted
+    hashes = sum(zlib.crc32(row(i)) for i in range(messages))
+    size = messages * bulk_store.BODY_SIZE
+    assert tuple(found) == (messages, hashes, size, messages, 100, last)
