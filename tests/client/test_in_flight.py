@@ -22,6 +22,7 @@ from pocketmq.client import (
     SendStatus,
     send_all,
 )
+from pocketmq.client.flight import Flight
 from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
 from pocketmq.client.options import SendOptions
 from pocketmq.client.outgoing import Packer
@@ -32,6 +33,7 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.server import RemotingServer
+from pocketmq.testing import InProcess
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20)
 
@@ -524,3 +526,35 @@ async def test_a_client_reads_on_while_what_it_sends_waits() -> None:
             body = bytes(1 << 20)
             results = await send_all(producer, (Message("T", body) for _ in range(60)))
     assert (len(results), len(read_at)) == (60, 60)
+
+
+@pytest.mark.parametrize("header_encoding", ["JSON", "ROCKETMQ"])
+async def test_results_are_the_same_from_answers_that_are_cut(
+    header_encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets from 9 to 10 and opaques from 99 to 100 are longer than those before: parsed, then cut."""
+    parsed = 0
+    whole = Flight.set_result
+
+    def counted(flight: Flight, answer: RemotingCommand) -> None:
+        nonlocal parsed
+        parsed += 1
+        whole(flight, answer)
+
+    monkeypatch.setattr(Flight, "set_result", counted)
+    with InProcess() as server:
+        async with Producer(
+            "cutters", name_server=server.namesrv, header_encoding=header_encoding
+        ) as producer:
+            sent = [await producer.send(Message("Cut", b"%d" % n)) for n in range(120)]
+        stored = {each.msg_id: each for each in server.messages("Cut")}
+    assert len(stored) == 120
+    for number, result in enumerate(sent):
+        found = stored[result.msg_id]
+        assert found.body == b"%d" % number
+        assert (result.status, result.message_queue) == (SendStatus.SEND_OK, found.message_queue)
+        assert (result.queue_offset, result.offset_msg_id) == (
+            found.queue_offset,
+            found.offset_msg_id,
+        )
+    assert parsed < 40

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.fixed_shape import ByPlace, FixedShape, learn_fixed
+from pocketmq.remoting.fixed_shape import (
+    AnswerShapes,
+    ByPlace,
+    FixedShape,
+    answered,
+    learn_fixed,
+)
 
 CODE = 310
 PROPERTIES = "UNIQ_KEY\x017F00\x02WAIT\x01true\x02TAGS\x01A1\x02"
@@ -108,3 +114,75 @@ def test_what_differs_elsewhere_is_not_cut(encoding: int) -> None:
     assert [shape.answer(other, None) for other in others] == [None] * len(others)
     assert not taken.values
     assert shape.answer(whole, None) == b"cut"
+
+
+class Asker:
+    """Waits for answers, and keeps what it was told of them: parsed, or cut."""
+
+    cut_names = ("queueId", "queueOffset", "msgId", "transactionId")
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, str] | None] = []
+        self.cuts = 0
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: RemotingCommand) -> None:
+        self.told.append(answer.ext)
+
+    def common(self, answer: RemotingCommand) -> dict[str, str] | None:
+        return answer.ext if answer.code == 0 else None
+
+    def set_cut(self, common: dict[str, str], values: Sequence[bytes]) -> bool:
+        self.cuts += 1
+        names = [name for name in self.cut_names if name in common]
+        cut = {name: value.decode() for name, value in zip(names, values, strict=True)}
+        self.told.append({**common, **cut})
+        return True
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(
+    st.lists(
+        st.tuples(FOUR, FOUR, st.sampled_from([0, 10]), st.sampled_from(["", "late"])), min_size=3
+    ),
+    st.booleans(),
+)
+def test_answers_that_are_cut_say_what_a_parser_finds(
+    encoding: int, answers: list[tuple[str, str, int, str]], has_transaction: bool
+) -> None:
+    """Each reaches its own waiter once, whichever of them have the shape of an earlier one."""
+    pending: dict[int, Any] = {}
+    shapes: AnswerShapes | None = None
+    for opaque, (offset, msg_id, code, remark) in enumerate(answers, 1_000):
+        ext = {"queueId": "3", "TRACE_ON": "true", "msgId": msg_id, "queueOffset": offset}
+        if has_transaction:
+            ext["transactionId"] = msg_id
+        answer = RemotingCommand(code, ext, b"", opaque, 1, remark or None, encoding=encoding)
+        frame = encode(answer)[4:]
+        asker = pending[opaque] = Asker()
+        if shapes is None or shapes.answer(frame, None) is None:
+            shapes = answered(pending, frame, decode(frame), shapes) or shapes
+        assert asker.told == [ext]
+        assert not pending
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_answer_is_cut_if_one_like_it_came_before_and_somebody_takes_cut_ones(
+    encoding: int,
+) -> None:
+    def frame(opaque: int) -> bytes:
+        ext = {"queueId": "3", "msgId": "7F00", "queueOffset": str(opaque)}
+        return encode(RemotingCommand(0, ext, b"", opaque, 1, encoding=encoding))[4:]
+
+    asker = Asker()
+    pending: dict[int, Any] = dict.fromkeys(range(100, 103), asker)
+    shapes = answered(pending, frame(100), decode(frame(100)), None)
+    assert shapes is not None
+    assert shapes.answer(frame(101), None) == b""
+    assert (asker.cuts, list(pending)) == (1, [102])
+    # Its waiter was given up; and this one belongs to somebody who reads all.
+    assert shapes.answer(frame(101), None) is None
+    pending[102] = object()
+    assert shapes.answer(frame(102), None) is None

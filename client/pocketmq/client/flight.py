@@ -6,13 +6,13 @@ own. The engine handles failures.
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pocketmq.client.errors import ConnectionBroken
 from pocketmq.client.in_flight import OpenConnection
 from pocketmq.client.outgoing import Outgoing
 from pocketmq.client.send_attempts import NotStoredSafely
-from pocketmq.client.send_result import SendResult
+from pocketmq.client.send_result import SendResult, send_result
 from pocketmq.remoting.codes import request_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError, RequestTimeout
@@ -84,9 +84,45 @@ class Flight:
         result = engine.instance.api.send_result(
             answer, outgoing.unique_key, self.queue, engine.group, self.address
         )
-        if not isinstance(result, SendResult):
+        if isinstance(result, SendResult):
+            self._stored(result)
+        else:
             self._failed(result)
-            return
+
+    # What an answer is that differs from earlier ones in these fields only: see remoting's AnswerShapes.
+    cut_names: ClassVar[Sequence[str]] = ("queueId", "queueOffset", "msgId", "transactionId")
+
+    def common(self, answer: RemotingCommand) -> SendResult | None:
+        """Return the result that all such answers share."""
+        if answer.code or answer.body or "recallHandle" in (answer.ext or ()):
+            return None
+        return send_result(answer, "", self.queue)
+
+    def set_cut(self, common: SendResult, values: Sequence[bytes]) -> bool:
+        """See `set_result`. values: by `cut_names`. Returns: False if the answer has to be parsed."""
+        outgoing, queue = self.outgoing, self.queue
+        if outgoing is None or not values[0].isdigit() or not values[1].isdigit():
+            return False
+        queue_id = int(values[0])
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        self._stored(
+            SendResult(
+                common.status,
+                outgoing.unique_key,
+                queue,
+                int(values[1]),
+                values[2].decode(),
+                values[3].decode() if len(values) > 3 else common.transaction_id,
+                None,
+                common.region_id,
+                common.trace_on,
+            )
+        )
+        return True
+
+    def _stored(self, result: SendResult) -> None:
+        engine = self.engine
         if self.tokens:
             engine.tell_hooks(self.tokens, result, None)
         if engine.stored_too_loosely(result):

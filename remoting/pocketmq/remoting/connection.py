@@ -31,6 +31,7 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+from pocketmq.remoting.fixed_shape import AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.json_shape import JsonShape, Shaped, learn_again
 from pocketmq.remoting.message_codec import socket_name
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._in_flight_max = in_flight_max
         self._opaque = 0
         # How this peer writes the requests that it sends most, and how many were written otherwise.
-        self._shape: JsonShape | None = None
+        self._shape: JsonShape | AnswerShapes | None = None
         self._misses = 0
         self._outbox = Outbox(self._count_unread)
         self._corked = False
@@ -264,9 +265,8 @@ class Connection(asyncio.Protocol):
         command = decode(frame, self._header_size_max)
         flag = command.flag
         if flag & 1:
-            future = self._pending.pop(command.opaque, None)
-            if future is not None and not future.done():
-                future.set_result(command)
+            known = shape if isinstance(shape, AnswerShapes) else None
+            self._shape = answered(self._pending, frame, command, known) or shape
             return True
         handler = self._handlers.get(command.code, self._default_handler)
         if isinstance(handler, Shaped):

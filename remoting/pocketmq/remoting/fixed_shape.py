@@ -1,4 +1,5 @@
 """A client's requests of one code, cut by the places where the values of an earlier one lay: one unpack.
+So are the answers to them, at the client (`AnswerShapes`).
 
     {"code":310, ... "e":"  3  ", ... "i":"UNIQ_KEY\\u0001  7F0000..  \\u0002WAIT\\u0001true\\u0002", ...
 
@@ -12,7 +13,7 @@
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pocketmq.remoting.command import RemotingCommand
 
@@ -20,6 +21,10 @@ _MARK = struct.Struct(">I").unpack_from
 _SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 _OPAQUE_MAX = b"2147483647"
 _SLOTS_MAX = 24
+_SHAPES_MAX = 64
+# Beyond this many headers that did not fit, a connection learns from some of them only.
+EAGER_MISSES = 8
+LEARN_EVERY = 64
 # Fixed part of a ROCKETMQ header without a remark: its opaque, its remark's size, and where fields begin.
 _OPAQUE, _REMARK_SIZE_AT, _FIELDS_AT = (5, 9), 13, 21
 _KEPT_NAMES = (b"WAIT",)
@@ -115,6 +120,96 @@ def learn_fixed(frame: bytes, request: RemotingCommand, way: ByPlace) -> FixedSh
     if fixed is None:
         return None
     return FixedShape(way, fixed, header, [*places, opaque], is_text=encoding == 0)
+
+
+class CutWaiter(Protocol):
+    """A waiter that takes values instead of an answer. cut_names: of the fields that differ."""
+
+    cut_names: Sequence[str]
+
+    def common(self, answer: RemotingCommand) -> object | None:
+        """Return what all answers have in common that differ in nothing else; None: they are not cut."""
+        ...
+
+    def set_cut(self, common: Any, values: tuple[bytes, ...]) -> bool:
+        """Take the values of `cut_names` that the answer had; False: it has to be parsed."""
+        ...
+
+
+class AnswerShapes:
+    """A client's connection cuts by these what was parsed before. Its attributes are those of `JsonShape`."""
+
+    def __init__(self, pending: dict[int, Any]) -> None:
+        """pending: waiters by opaque, those of the connection."""
+        # No request has this code, so no handler stands in the way.
+        self.code = -1
+        self.handler = None
+        self._pending = pending
+        self._shapes: dict[int, FixedShape] = {}
+        self._misses = 0
+
+    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+        """Hand an answer to its waiter; b"" then, None if it has to be parsed."""
+        shape = self._shapes.get(_MARK(frame)[0])
+        return None if shape is None else shape.answer(frame, connection)
+
+    def learn(self, frame: bytes, answer: RemotingCommand, waiter: CutWaiter) -> None:
+        """Cut answers like this one from now on, if they can be; rarely if they change all the time."""
+        self._misses += 1
+        ext = answer.ext
+        if not is_time_to_learn(self._misses) or frame[0] not in _SEPARATORS or ext is None:
+            return
+        common = waiter.common(answer)
+        header = frame[4 : 4 + (_MARK(frame)[0] & 0xFF_FFFF)]
+        names = [name for name in waiter.cut_names if name in ext]
+        is_text = frame[0] == 0
+        try:
+            places = (_places_in_json if is_text else _places_in_fields)(header, ext, names)
+            opaque = _opaque_in_json(header, answer.opaque) if is_text else _OPAQUE
+        except (KeyError, ValueError, IndexError):
+            return
+        if common is None or len(names) < 3 or any(start == end for start, end in places):
+            return
+        if len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        way = ByPlace(names, "", _nothing, self._take)
+        places.append(opaque)
+        self._shapes[_MARK(frame)[0]] = FixedShape(way, common, header, places, is_text=is_text)
+
+    def _take(
+        self, common: Any, values: tuple[bytes, ...], opaque: int, body: bytes, _: Any
+    ) -> bytes | None:
+        waiter = self._pending.get(opaque)
+        if waiter is None or body or not hasattr(waiter, "set_cut"):
+            return None
+        if not waiter.set_cut(common, values):
+            return None
+        del self._pending[opaque]
+        return b""
+
+
+def _nothing(_: RemotingCommand, __: Sequence[str]) -> object | None:
+    return None
+
+
+def answered(
+    pending: dict[int, Any], frame: bytes, answer: RemotingCommand, known: AnswerShapes | None
+) -> AnswerShapes | None:
+    """Hand a parsed answer to its waiter. Returns: the shapes to use from now on, None for the known ones."""
+    waiter = pending.pop(answer.opaque, None)
+    if waiter is None or waiter.done():
+        return None
+    shapes = None
+    if hasattr(waiter, "set_cut"):
+        shapes = known or AnswerShapes(pending)
+        shapes.learn(frame, answer, waiter)
+    waiter.set_result(answer)
+    return shapes
+
+
+def is_time_to_learn(misses: int) -> bool:
+    """Return True if a shape should be learnt now: rarely if shapes change all the time."""
+    return misses <= EAGER_MISSES or not misses % LEARN_EVERY
 
 
 def _opaque_in_json(header: bytes, opaque: int) -> Place:

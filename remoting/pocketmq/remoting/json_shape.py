@@ -17,11 +17,14 @@ from typing import Any
 
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.command import RemotingCommand, decode
-from pocketmq.remoting.fixed_shape import ByPlace, FixedShape, learn_fixed
+from pocketmq.remoting.fixed_shape import (
+    AnswerShapes,
+    ByPlace,
+    FixedShape,
+    is_time_to_learn,
+    learn_fixed,
+)
 
-# Beyond this many headers that did not fit, a connection learns from some of them only.
-EAGER_MISSES = 8
-LEARN_EVERY = 64
 # Sizes of headers that are cut by place; a client has a few.
 _FIXED_MAX = 64
 _OPAQUE_MAX = "2147483647"
@@ -125,20 +128,19 @@ class JsonShape:
 
 
 def learn_again(
-    known: JsonShape | None, misses: int, frame: bytes, request: RemotingCommand, handler: Shaped
-) -> JsonShape | None:
+    known: JsonShape | AnswerShapes | None,
+    misses: int,
+    frame: bytes,
+    request: RemotingCommand,
+    handler: Shaped,
+) -> JsonShape | AnswerShapes | None:
     """Return the shape to use after so many requests that did not fit the known one."""
     if not is_time_to_learn(misses):
         return known
-    if known is not None and frame[0] and known.handler is handler:
+    if isinstance(known, JsonShape) and frame[0] and known.handler is handler:
         known.learn_fixed(frame, request)
         return known
     return learn(frame, request, handler) or known
-
-
-def is_time_to_learn(misses: int) -> bool:
-    """Return True if a shape should be learnt now: rarely if shapes change all the time."""
-    return misses <= EAGER_MISSES or not misses % LEARN_EVERY
 
 
 def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape | None:
