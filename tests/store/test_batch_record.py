@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.remoting.record import MAGIC_V1, encode_batch, middle_struct, read_record
 from pocketmq.store import MessageIllegal, MessageTooLarge
+from pocketmq.store.alike_batch import AlikeBatches
 from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
 from pocketmq.store.index_keys import keys_of
 from pocketmq.store.tags_code import tags_code
@@ -15,6 +16,8 @@ HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FRAME = RecordFrame(
     MAGIC_V1, 3, middle_struct(8, 8).pack(0, 5, HOST, 6, HOST, 0, 0), b"\x05Topic", 96
 )
+EARLIER = FRAME._replace(middle=middle_struct(8, 8).pack(4, 2, HOST[::-1], 3, HOST, 1, 2))
+OTHER_QUEUE = FRAME._replace(queue_id=4, topic=b"\x05Other")
 _OWN = (
     rb"|a|TAGS=x;|UNIQ_KEY=k1;TAGS=x;|UNIQ_KEY=k2;TAGS=x;|UNIQ_KEY=k2;TAGS=y;|K=v;TAGS=x|K=v;TAGS=y;|K=v;XTAGS=;"
     rb"|TAGS=y;K=v;|K=v;TAGS=x;TAGS=y;|K=v;TAGS=;|UNIQ_KEY=;;TAGS=x;|UNIQ_KEY=k1;KEYS=x;|UNIQ_KEY=k1;UNIQ_KEY="
@@ -49,15 +52,20 @@ OUTERS = st.sampled_from(
 )
 
 
-@given(MEMBERS, OUTERS)
+@given(MEMBERS, OUTERS, st.booleans())
 def test_each_record_holds_its_message_and_the_outer_properties(
-    members: list[tuple[int, bytes, bytes]], outer: bytes
+    members: list[tuple[int, bytes, bytes]], outer: bytes, quick: bool
 ) -> None:
     """Alike or not; the queue and the index are told what the records say."""
     data = encode_batch(members)
-    # The third time it is known how such batches are cut.
-    batch_records(data, FRAME, outer, 1000, 7), batch_records(data, FRAME, outer, 1000, 7)
-    made = batch_records(data, FRAME, outer, 1000, 7)
+    other = encode_batch([(flag, body[::-1], own) for flag, body, own in reversed(members)])
+    alike = AlikeBatches()
+    # Of another queue, and of other moments: nothing of theirs is left. From the second on it is known
+    # how such batches are cut.
+    for position, frame in ((5, FRAME), (1 << 40, EARLIER), (77, FRAME), (5, OTHER_QUEUE)):
+        batch_records(other, frame, outer, position, 1 << 33, alike)
+        batch_records(data, frame, outer, position, 1 << 33, alike)
+    made = batch_records(data, FRAME, outer, 1000, 7, alike if quick else None)
     at = 0
     to_index = BatchToIndex(11, made, 22).one_by_one()
     for place, (flag, body, own) in enumerate(members):
@@ -73,8 +81,10 @@ def test_each_record_holds_its_message_and_the_outer_properties(
         assert made.codes[place] == tags_code(whole)
         assert to_index[place][:3] == (11, 1000 + at, 22)
         assert to_index[place][3] == whole
-        if made.values_are_keys:
-            assert keys_of(whole, tags=False) == [made.values[place]]
+        if made.keys is not None:
+            size_of_key = len(made.keys) // len(members)
+            key = made.keys[place * size_of_key : (place + 1) * size_of_key]
+            assert keys_of(whole, tags=False) == [key]
         at += size
     assert at == len(made.records)
 

@@ -198,7 +198,7 @@ class ConsumeQueue:
             file.reserve(self.put_at + count * ENTRY_SIZE, fill=True)
             self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
 
-    def put_many(self, entries: bytes, max_position: int) -> None:
+    def put_many(self, entries: bytes | bytearray, max_position: int) -> None:
         """Append packed entries; the last record they point to ends at `max_position`."""
         while entries:
             if self.put_at >= self.put_end:

@@ -11,7 +11,6 @@ Imports numpy: import it with the first index file.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy
@@ -75,12 +74,15 @@ def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | N
 def keys_of_batches(batches: Sequence[BatchToIndex], after: int) -> Keyed | None:
     """Like key_hashes, for whole batches with one key per record, all of one length; None for others."""
     made = [batch.made for batch in batches]
-    if made[0].positions[0] <= after or not all(each.values_are_keys for each in made):
-        return None
-    keys = list(chain.from_iterable([each.values for each in made]))
-    length = len(keys[0])
-    joined = b"".join(keys)
-    if not joined.isascii() or set(map(len, keys)) != {length}:
+    keys = [each.keys for each in made]
+    length = len(keys[0] or b"") // len(made[0].positions)
+    joined = b"".join(filter(None, keys))
+    if (
+        not length
+        or made[0].positions[0] <= after
+        or not joined.isascii()
+        or [len(each.positions) * length for each in made] != [len(key or b"") for key in keys]
+    ):
         return None
     counts = numpy.array([len(each.positions) for each in made])
     starts = numpy.array([batch.start for batch in batches], numpy.uint32).repeat(counts)

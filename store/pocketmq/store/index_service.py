@@ -30,6 +30,7 @@ from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
+    from pocketmq.store.alike_batch import AlikeBatches
     from pocketmq.store.index_file import IndexFile
     from pocketmq.store.index_keys import Keyed
 
@@ -74,6 +75,8 @@ class IndexService:
         # Records that are not indexed yet, one by one and in batches; how many the batches hold.
         self.pending: list[Pending | BatchToIndex] = []
         self._batched = 0
+        # Once numpy is there.
+        self.alike: AlikeBatches | None = None
         # While behind: everything before this position is in the index, `pending` does not count.
         self.position = 0
         self._behind = False
@@ -198,11 +201,12 @@ class IndexService:
                 await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(_PAUSE_S)
-        if self._config.message_index_enable and not self._imported:
+        if not self._imported and (self._config.message_index_enable or self._batched):
             # numpy takes a seventh of a second, which no send should wait.
-            names = ("pocketmq.store.index_keys", "pocketmq.store.index_file")
-            for name in names:
-                await asyncio.get_running_loop().run_in_executor(None, import_module, name)
+            for name in ("index_keys", "index_file", "alike_batch"):
+                await asyncio.get_running_loop().run_in_executor(
+                    None, import_module, f"pocketmq.store.{name}"
+                )
             self._imported = True
         self.step()
         await asyncio.sleep(0)
@@ -220,6 +224,10 @@ class IndexService:
         Raises: OSError, StoreError; the rest is written by the next step.
         """
         pending = self.pending
+        if self.alike is None and (self._config.message_index_enable or self._batched):
+            from pocketmq.store.alike_batch import AlikeBatches
+
+            self.alike = AlikeBatches()
         if not self._config.message_index_enable:
             self._forget_pending()
             self._rest = None
@@ -283,6 +291,8 @@ class IndexService:
         size = 0
         for waiting in self.pending:
             if size >= STEP or not isinstance(waiting, BatchToIndex):
+                break
+            if batches and (waiting.made.keys is None) != (batches[0].made.keys is None):
                 break
             batches.append(waiting)
             size += len(waiting.made.positions)

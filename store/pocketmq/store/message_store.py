@@ -282,19 +282,13 @@ class MessageStore(ReadStore):
             middle = pack(sys_flag, born_ms, born_host, store_ms, self._store_host, 0, 0)
         except struct.error as error:
             raise MessageIllegal(f"a field of the batch is out of its range: {error}") from error
-        frame = RecordFrame(
-            queue.magic,
-            queue_id,
-            middle,
-            queue.topic_part,
-            overhead,
-        )
-        data = bytes(batch)
+        frame = _new_tuple(RecordFrame, (queue.magic, queue_id, middle, queue.topic_part, overhead))
+        data, alike = bytes(batch), self._index.alike
         while True:
             start = commit_log.at
             position = commit_log.base + start
             first_offset = queue.max_offset
-            made = batch_records(data, frame, outer_properties, position, first_offset)
+            made = batch_records(data, frame, outer_properties, position, first_offset, alike)
             total = len(made.records)
             count = len(made.positions)
             if queue.special:
@@ -319,7 +313,7 @@ class MessageStore(ReadStore):
             queue.put_many(made.entries, position + total)
         self.put_count += count
         self.put_size += total
-        self._index.add_batch(BatchToIndex(queue.key_hash, made, store_ms))
+        self._index.add_batch(_new_tuple(BatchToIndex, (queue.key_hash, made, store_ms)))
         arrivals = self._arrivals
         if arrivals is not None and arrivals.awaited(topic, queue_id):
             arrived = arrivals.arrived
@@ -327,7 +321,7 @@ class MessageStore(ReadStore):
                 following = first_offset + place + 1
                 arrived(topic, queue_id, following, code, store_ms, made.properties(place))
         positions = made.positions
-        return AppendedBatch(positions, first_offset, store_ms, count)
+        return _new_tuple(AppendedBatch, (positions, first_offset, store_ms, count))
 
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
         """Wait until the log is on disk up to `position` (the end of a record: position + size).

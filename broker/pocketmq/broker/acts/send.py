@@ -379,7 +379,7 @@ class SendActs:
         # Those of a batch are taken to be alike.
         counter.sizes[((end - end_before) // batch.count - 1).bit_length()] += batch.count
         waits = end if wait and self._promise.waits else None
-        return SentBatch(batch.positions, queue_id, batch.queue_offset, waits)
+        return _new_tuple(SentBatch, (batch.positions, queue_id, batch.queue_offset, waits))
 
     def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
         """Add CLUSTER; return the properties and whether the send waits."""
@@ -400,6 +400,10 @@ class BatchPlace(NamedTuple):
     born_ms: int
     text: str
     as_five: bool
+
+
+# A named tuple without the cost of its own __new__, for every batch.
+_new_tuple = tuple.__new__
 
 
 def _waits(ask: SendAsk) -> bool:

@@ -9,7 +9,6 @@
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, encode
@@ -32,19 +31,20 @@ class SendAnswers:
         self._host = host
         self._ext = dict(ext)
         fields = "".join(f"{_json_text(name)}:{_json_text(value)}," for name, value in ext.items())
-        self._json = (
-            f'{{"code":0,"extFields":{{{fields}"msgId":"%s","queueId":"%d","queueOffset":"%d"}},'
-            f'"flag":{_RESPONSE},"language":"{OUR_LANGUAGE}","opaque":%d,'
-            f'"serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
-        )
-        self._json_one = self._json.replace("%s", f"{host}%016X").encode()
+        before = f'{{"code":0,"extFields":{{{fields}"msgId":"'
+        self._json_end = (
+            f'","queueId":"%d","queueOffset":"%d"}},"flag":{_RESPONSE},"language":"{OUR_LANGUAGE}",'
+            f'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
+        ).encode()
+        self._json_one = f"{before}{host}%016X".encode() + self._json_end
+        self._json_before = before.replace("%%", "%").encode()
         constant = b"".join(_field(name, value) for name, value in ext.items()).replace(b"%", b"%%")
         self._binary = constant + b"\0\x05msgId%b\0\x07queueId\0\0\0%c%d\0\x0bqueueOffset\0\0\0%c%d"
         size = (len(host) + 16).to_bytes(4, "big")
         self._binary_one = self._binary.replace(b"%b", size + host.encode() + b"%016X")
-        # The msgId of a batch before it is text: host and position of each record; by their number.
-        self._host_bytes = bytes.fromhex(host)
-        self._ids: dict[int, Callable[..., bytes]] = {}
+        # Between the positions of a batch's msgId; how many positions are packed.
+        self._host_between = f",{host}"
+        self._pack_positions: dict[int, Callable[..., bytes]] = {}
 
     def one(
         self, request: RemotingCommand, position: int, queue_id: int, queue_offset: int
@@ -108,20 +108,19 @@ class SendAnswers:
         return _binary(opaque, fields)
 
     def _json_batch(self, opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
-        header = (self._json % (msg_id, queue_id, queue_offset, opaque)).encode()
+        end = self._json_end % (queue_id, queue_offset, opaque)
+        header = b"".join((self._json_before, msg_id.encode(), end))
         return _HEAD.pack(len(header) + 4, len(header)) + header
 
     def _batch_id(self, positions: Sequence[int]) -> str:
         count = len(positions)
-        pack = self._ids.get(count)
-        host = self._host_bytes
+        pack = self._pack_positions.get(count)
         if pack is None:
-            if len(self._ids) > 256:
-                self._ids.clear()
-            pack = self._ids[count] = struct.Struct(f">{f'{len(host)}sq' * count}").pack
-        parts: list[Any] = [host, 0] * count
-        parts[1::2] = positions
-        return pack(*parts).hex(",", len(host) + 8).upper()
+            if len(self._pack_positions) > 256:
+                self._pack_positions.clear()
+            pack = self._pack_positions[count] = struct.Struct(f">{count}q").pack
+        joined = pack(*positions).hex(",", 8).upper()
+        return self._host + joined.replace(",", self._host_between)
 
     def _other(
         self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int
