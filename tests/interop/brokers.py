@@ -182,8 +182,10 @@ class JavaBroker(RunningBroker):
     def launch(self) -> None:
         if self.own_namesrv and (self._namesrv is None or self._namesrv.returncode is not None):
             self.start_namesrv()
-        conf = self._write_config(self._places())
-        self._broker = self._start("broker.BrokerStartup", "broker", "-c", str(conf))
+        self._broker = self._start_broker(self._write_config(self._places()))
+
+    def _start_broker(self, conf: Path) -> Process:
+        return self._start("broker.BrokerStartup", "broker", "-c", str(conf))
 
     def _places(self) -> dict[str, object]:
         return {

@@ -1,24 +1,28 @@
 """Where the SDKs of RocketMQ 5 go: our broker in this process, or the real proxy 5.5.0 with its broker."""
 
+import asyncio
 import itertools
 import json
+import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.interop import toolchain
 from tests.interop.brokers import JavaBroker
-from tests.interop.mqadmin import Mqadmin
-from tests.interop.processes import QUICK_JVM, free_ports
+from tests.interop.processes import QUICK_JVM, Process, free_ports
 from tests.kit.waiting import until
 
+from pocketmq.admin import Admin
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.testing.in_process import InProcess
 
 _NUMBERS = itertools.count(1)
+T = TypeVar("T")
 
 
 class Place(ABC):
@@ -49,6 +53,10 @@ class Place(ABC):
     @abstractmethod
     def restart(self) -> None:
         """Stop and start it, with the same address and store."""
+
+    @abstractmethod
+    def count(self, topic: str) -> int:
+        """Messages that were ever stored in a topic."""
 
 
 class Ours(Place):
@@ -112,70 +120,134 @@ class Ours(Place):
         self.server.restart()
 
     def count(self, topic: str) -> int:
-        """Messages that were ever stored in a topic."""
         store = self.server.running.parts.messages.store
         return sum(store.max_offset(topic, queue) for queue in range(4))
 
 
-class ProxyProcess(JavaBroker):
-    """Apache's ProxyStartup 5.5.0 in local mode: proxy and broker in one JVM."""
+ACCOUNT = Credentials("writer-key", "writer-secret")
+"""Where accounts are asked for, this one may do everything."""
+_AUTH = "org.apache.rocketmq.auth"
 
-    def __init__(self, folder: Path, heap: str = "512m", jvm: tuple[str, ...] = QUICK_JVM) -> None:
-        settings = {"recallMessageEnable": "true", "enableMixedMessageType": "true"}
+
+def _accounts(authentication: str, authorization: str) -> dict[str, object]:
+    """The settings by which broker and proxy ask for ACCOUNT; args: the classes that know it."""
+    user = {"username": ACCOUNT.access_key, "password": ACCOUNT.secret_key}
+    inner = {"accessKey": ACCOUNT.access_key, "secretKey": ACCOUNT.secret_key}
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": authentication,
+        "initAuthenticationUser": json.dumps(user),
+        "innerClientAuthenticationCredentials": json.dumps(inner),
+        "authorizationEnabled": "true",
+        "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+        "authorizationMetadataProvider": authorization,
+    }
+
+
+class ProxyProcess(JavaBroker):
+    """Apache's ProxyStartup 5.5.0 in local mode: proxy and broker in one JVM.
+
+    closed: with ACCOUNT, and a certificate that names its address, as the one that it makes itself does not.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        heap: str = "512m",
+        jvm: tuple[str, ...] = QUICK_JVM,
+        *,
+        closed: bool = False,
+    ) -> None:
+        settings: dict[str, object] = {
+            "recallMessageEnable": "true",
+            "enableMixedMessageType": "true",
+        }
+        self._proxy_settings: dict[str, object] = {}
+        if closed:
+            local = f"{_AUTH}.{{0}}.provider.Local{{1}}MetadataProvider"
+            settings |= _accounts(
+                local.format("authentication", "Authentication"),
+                local.format("authorization", "Authorization"),
+            )
+            there = "org.apache.rocketmq.proxy.auth.Proxy{}MetadataProvider"
+            self._proxy_settings = {
+                **_accounts(there.format("Authentication"), there.format("Authorization")),
+                **_certificate(folder),
+            }
         super().__init__(folder, version="5.5.0", heap=heap, jvm=jvm, config=settings)
+        self.tls = closed
         self._class_path = toolchain.class_path("proxy-5.5.0")
         self.grpc_port, self._remoting_port = free_ports(2)
 
-    def launch(self) -> None:
-        if self._namesrv is None:
-            self.start_namesrv()
-        conf = self._write_config(self._places())
+    def _start_broker(self, conf: Path) -> Process:
         proxy = self.folder / "proxy.json"
         settings = {
             "grpcServerPort": self.grpc_port,
             "remotingListenPort": self._remoting_port,
             "localServeAddr": "127.0.0.1",
             "namesrvAddr": self.namesrv,
+            **self._proxy_settings,
         }
         proxy.write_text(json.dumps(settings))
         words = ("-pm", "local", "-n", self.namesrv, "-bc", str(conf), "-pc", str(proxy))
-        self._broker = self._start("proxy.ProxyStartup", "proxy", *words)
+        return self._start("proxy.ProxyStartup", "proxy", *words)
 
     def wait_until_ready(self) -> None:
         until(lambda: "startup successfully" in self.log(), "the proxy")
 
 
-class Proxy(Place):
-    """The real one; topics and groups are made by mqadmin."""
+def _certificate(folder: Path) -> dict[str, object]:
+    folder.mkdir(parents=True, exist_ok=True)
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2"
+    places = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
+    subprocess.run(
+        [*command.split(), *places, "-out", str(certificate)], check=True, capture_output=True
+    )
+    return {
+        "tlsTestModeEnable": False,
+        "tlsKeyPath": str(key),
+        "tlsCertPath": str(certificate),
+    }
 
-    def __init__(self, folder: Path, tool: Mqadmin) -> None:
-        self._process = ProxyProcess(folder)
+
+class Proxy(Place):
+    """The real one."""
+
+    def __init__(self, folder: Path, *, closed: bool = False) -> None:
+        self._process = ProxyProcess(folder, closed=closed)
         self._process.start()
         self.grpc = f"127.0.0.1:{self._process.grpc_port}"
-        self._tool = tool.at(self._process.namesrv)
+        self._credentials = ACCOUNT if closed else None
 
     def close(self) -> None:
         self._process.kill()
 
+    def _as_admin(self, do: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+        async def done() -> T:
+            made = Admin(name_server=self._process.namesrv, credentials=self._credentials)
+            async with made as admin:
+                return await do(admin)
+
+        return asyncio.run(done())
+
     def topic(self, kind: str) -> str:
         name = f"Topic{next(_NUMBERS)}"
-        words = ["-b", self._process.address, "-t", name, "-r", 4, "-w", 4]
-        done = self._tool("updateTopic", *words, "-a", f"+message.type={kind}")
-        assert "create topic to" in done.out, done
+        attributes = f"+message.type={kind}"
+        self._as_admin(lambda admin: admin.topics.create(name, queues=4, attributes=attributes))
         self._until_known(name)
         return name
 
     def _until_known(self, topic: str) -> None:
-        until(lambda: topic in self._tool("topicList").lines, f"the route of {topic}")
+        until(
+            lambda: self._as_admin(lambda admin: admin.topics.exists(topic)),
+            f"the route of {topic}",
+        )
 
     def group_named(self, name: str, *, retry_max_times: int = 16, **extra: Any) -> str:
-        words: list[object] = ["-b", self._process.address, "-g", name, "-r", retry_max_times]
-        if extra.get("consumeMessageOrderly"):
-            words += ["-o", "true"]
-        if "groupRetryPolicy" in extra:
-            words += ["-p", json.dumps(extra["groupRetryPolicy"])]
-        done = self._tool("updateSubGroup", *words)
-        assert "create subscription group to" in done.out, done
+        made = GroupConfig(name, retry_max_times=retry_max_times, extra=extra)
+        self._as_admin(lambda admin: admin.groups.create(made))
         return name
 
     def dead_letters(self, group: str) -> str:
@@ -189,3 +261,8 @@ class Proxy(Place):
     def restart(self) -> None:
         self._process.stop()
         self._process.start()
+
+    def count(self, topic: str) -> int:
+        return sum(
+            each.max_offset for each in self._as_admin(lambda admin: admin.topics.status(topic))
+        )
