@@ -99,6 +99,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--crowd",
+        default=2_000,
+        type=int,
+        help="members of a group that close at once (default 2,000; whole 8,000)",
+    )
+
+    parser.addoption(
         "--tls-peers",
         default=100,
         type=int,

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -513,3 +515,22 @@ async def test_what_a_client_sends_in_one_turn_leaves_in_pieces_and_what_is_alon
     assert sum(writes.sizes[3:]) == 0
     await asyncio.sleep(0)
     assert writes.sizes[3:] == [200]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_closed_connection_is_freed_without_a_round_of_the_garbage_collector(
+    tls: bool,
+) -> None:
+    """A server's collector leaves old objects alone, so what is a cycle then is there for good."""
+    clock = ManualClock()
+    how: dict[str, Any] = {"tls": ServerTls(TlsConfig())} if tls else {}
+    gc.disable()
+    try:
+        async with running(Peer(), clock, **how) as (server, address):
+            client = RemotingClient({}, clock, tls=client_context() if tls else None)
+            async with client:
+                await client.invoke(address, RemotingCommand(ECHO), 5_000)
+                (served,) = map(weakref.ref, server.connections)
+            await until_async(lambda: served() is None)
+    finally:
+        gc.enable()

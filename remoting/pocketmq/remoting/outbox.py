@@ -118,6 +118,8 @@ class Outbox:
 
     def clear(self) -> None:
         """Drop everything: the connection is closed."""
+        # The counter leads back to the connection, and a cycle would wait for the garbage collector.
+        self._count_unread = _count_nothing
         self._gathered.clear()
         self._backlog.clear()
         self.size = self._backlog_size = 0
@@ -153,3 +155,6 @@ class Outbox:
             size += len(first)
         self._backlog_size -= size
         return b"".join(pieces)
+
+
+def _count_nothing(size: int) -> None: ...
