@@ -13,7 +13,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -33,6 +33,9 @@ from pocketmq.remoting.record import read_record
 from pocketmq.store.doctor import diagnose
 from pocketmq.store.errors import StoreForeign
 from pocketmq.store.reader import StoreReader
+
+if TYPE_CHECKING:
+    from pocketmq.store.mending import Mending
 
 app = typer.Typer()
 
@@ -272,24 +275,26 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     """Build queues and index again from the log; stop the broker first.
 
     The old ones are kept beside, and a copy of what is damaged in the log: its messages are in no queue.
+    Every broker passes over these places then, and serves what is behind them.
     """
     import asyncio
 
+    from pocketmq.store.mending import Mending, sure_end
+
     store = _opened_store(folder)
-    damages = [
-        found for found in with_progress(store.walk(), "records") if isinstance(found, Damage)
-    ]
-    if damages and not store.checkpoint.ours:
+    walked = store.walk(sure_end=sure_end(store))
+    mending = Mending(store, with_progress(walked, "records"))
+    if mending.unfilled and not store.checkpoint.ours:
+        place = mending.unfilled[0]
         raise CannotBegin(
-            f"the log is damaged at {damages[0].position} ({damages[0].why}), and a RocketMQ broker "
-            "wrote it last: what is behind could be stale. Take the messages out with `pocketmq store "
-            "export`; nothing was changed"
+            f"the log is damaged at {place.position} ({place.why}) in too few bytes for a record, and a "
+            "RocketMQ broker wrote it last, which would end it there. Take the messages out with "
+            "`pocketmq store export`; nothing was changed"
         )
-    kept = asyncio.run(_rebuild(store.root))
-    _set_aside(store.root / "commitlog", damages, kept / "damaged")
+    kept = asyncio.run(_rebuild(store, mending))
     result = {
         "queues": sum(1 for _ in _opened_store(folder).queues()),
-        "damaged places": len(damages),
+        "damaged places": len(mending.places),
         "old files": str(kept),
     }
     print_fields(
@@ -298,30 +303,15 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     )
 
 
-def _set_aside(log: Path, damages: list[Damage], folder: Path) -> None:
-    """Copy damaged ranges, each to a file named by its position, with a list of the reasons."""
-    if not damages:
-        return
-    folder.mkdir()
-    starts = sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
-    with (folder / "damaged.jsonl").open("w", encoding="utf-8") as listed:
-        for place in damages:
-            start = max(each for each in starts if each <= place.position)
-            name = f"{place.position:020d}"
-            with (log / f"{start:020d}").open("rb") as file:
-                file.seek(place.position - start)
-                (folder / name).write_bytes(file.read(max(0, place.size)))
-            row = {"position": place.position, "size": place.size, "why": place.why, "file": name}
-            listed.write(json.dumps(row) + "\n")
-
-
-async def _rebuild(root: Path) -> Path:
-    """Move the derived files away and let recovery, the only builder of entries, rebuild them."""
+async def _rebuild(store: StoreReader, mending: "Mending") -> Path:
+    """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
+    from pocketmq.store.mending import bridge_gaps
     from pocketmq.store.store_config import sizes_of
     from pocketmq.store.store_lock import StoreLock
 
+    root, is_foreign = store.root, not store.checkpoint.ours
     lock = StoreLock(str(root))
     try:
         lock.acquire()
@@ -331,7 +321,11 @@ async def _rebuild(root: Path) -> Path:
     sizes = sizes_of(root)
     try:
         kept.mkdir()
-        for name in ("consumequeue", "consumequeue_ext", "index"):
+        mending.set_aside(store, kept / "damaged")
+        mending.fill()
+        # RocketMQ's checkpoint would let recovery begin behind records whose entries are gone.
+        derived = ("consumequeue", "consumequeue_ext", "index", "checkpoint")
+        for name in derived if is_foreign else derived[:3]:
             if (root / name).exists():
                 (root / name).rename(kept / name)
     finally:
@@ -340,6 +334,8 @@ async def _rebuild(root: Path) -> Path:
         config = StoreConfig(store_path_root_dir=str(root), **sizes)
         async with MessageStore(config, clock=SystemClock(), store_host=b"\x7f\0\0\1\0\0\x2a\x9f"):
             pass
+        if is_foreign:
+            bridge_gaps(root)
     except StoreError as error:
         raise CannotBegin(f"{error}. The old files are in {kept}") from error
     return kept
@@ -389,10 +385,13 @@ def export(
 
 
 def _export_lines(store: StoreReader, file: TextIO, topic: str | None, body: BodyForm) -> int:
+    from pocketmq.store.mending import FILLER_TOPIC
+
     wanted = None if topic is None else topic.encode()
+    filler = FILLER_TOPIC.encode()
     count = 0
     for found in with_progress(store.walk(), "records"):
-        if isinstance(found, Damage) or wanted not in (None, found.topic):
+        if isinstance(found, Damage) or found.topic == filler or wanted not in (None, found.topic):
             continue
         file.write(json.dumps(message_fields(store, found, body), ensure_ascii=False) + "\n")
         count += 1

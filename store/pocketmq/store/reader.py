@@ -69,10 +69,15 @@ class StoreReader(StoreFiles[QueueFiles]):
         at = position - file.first
         return self._map(file)[1][at : at + size]
 
-    def walk(self, position: int | None = None) -> Iterator[Entry | Damage]:
-        """Yield every record from `position` on, continuing behind damage at the next record of the file."""
+    def walk(
+        self, position: int | None = None, *, sure_end: int | None = None
+    ) -> Iterator[Entry | Damage]:
+        """Yield every record from `position` on, continuing behind damage at the next record of the file.
+
+        sure_end: end there; zeros in front of it are damage, too.
+        """
         at = self.log_start if position is None else position
-        while (file := self.log_file_of(at)) is not None:
+        while (file := self.log_file_of(at)) is not None and (sure_end is None or at < sure_end):
             data, view = self._map(file)
             found = check_record(view, at - file.first, file.size, at)
             if isinstance(found, Entry):
@@ -80,10 +85,10 @@ class StoreReader(StoreFiles[QueueFiles]):
                 at += found.size
                 continue
             if not ends_here(view, at - file.first, file.size):
-                if found is not None:
+                if found is not None or sure_end is not None:
                     following = next_record(data, view, at + 1 - file.first, file.size, file.first)
                     end = file.end if following is None else file.first + following
-                    yield Damage(at, end - at, found)
+                    yield Damage(at, end - at, found or "zeros in front of a record")
                     at = end
                     continue
                 if file is self.log_files[-1]:
