@@ -9,7 +9,7 @@ from tests.broker.popping import Popped, Popper
 from tests.broker.serving import Peer, serving
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.record import MAGIC_V1, MAGIC_V2, read_record
 
 TOPIC, GROUP = "t" * 120, "g" * 100
@@ -67,24 +67,45 @@ async def test_a_pop_whose_messages_could_not_come_again_is_refused(tmp_path: Pa
         assert await popper.bodies(order=True) == [b"one"]
 
 
-@pytest.mark.parametrize("large_first", [True, False])
+async def test_popped_messages_larger_than_a_limit_set_since_come_again(tmp_path: Path) -> None:
+    """maxMessageSize is for senders. So it is for what a pull consumer sends back."""
+    clock = ManualClock()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        sent = await peer.produce("T", bytes(3000))
+        assert len(await Popper(peer, clock.now_ms).pop()) == 1
+    small: dict[str, Any] = {"max_message_size": 1000}
+    async with serving(tmp_path, clock=clock, store=small) as broker, await Peer.at(broker) as peer:
+        clock.advance_ms(OUT_MS)
+        broker.parts.services.pop.step()
+        [message] = await Popper(peer, clock.now_ms).pop()
+        assert (len(message.body), message.reconsume_times) == (3000, 1)
+        assert sent.ext is not None
+        position = int(sent.ext["msgId"][16:], 16)
+        back = {"offset": position, "group": "g", "delayLevel": 1, "originTopic": "T"}
+        answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        assert answer.code == ResponseCode.SUCCESS
+        refused = await peer.produce("T", bytes(3000))
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("long_first", [True, False])
 async def test_a_message_that_cannot_be_copied_holds_up_no_other_and_is_tried_ever_more_rarely(
-    tmp_path: Path, large_first: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, long_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stays out: the day that the setting is put right, it comes again."""
     clock = ManualClock()
-    bodies = [bytes(3000), b"small"]
+    names = [(TOPIC, GROUP), ("T", "g")]
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
-        for body in bodies if large_first else reversed(bodies):
-            await peer.produce("T", body)
-        assert len(await Popper(peer, clock.now_ms).pop()) == 2
-    small: dict[str, Any] = {"max_message_size": 1000}
-    async with serving(tmp_path, clock=clock, store=small) as broker, await Peer.at(broker) as peer:
+        for topic, group in names if long_first else reversed(names):
+            await peer.produce(topic, topic.encode())
+            assert len(await Popper(peer, clock.now_ms, topic, group).pop()) == 1
+    short: dict[str, Any] = {"auto_message_version_on_topic_len": False}
+    async with serving(tmp_path, clock=clock, store=short) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)
         clock.advance_ms(OUT_MS)
         broker.parts.services.pop.step()
         [message] = await popper.pop()
-        assert message.body == b"small"
+        assert message.body == b"T"
         await popper.ack(message)
         caplog.clear()
         for _ in range(1_000):
@@ -94,5 +115,5 @@ async def test_a_message_that_cannot_be_copied_holds_up_no_other_and_is_tried_ev
         assert 0 < len(tries) < 12
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         broker.parts.services.pop.step()
-        [message] = await Popper(peer, clock.now_ms).pop()
-        assert (len(message.body), message.reconsume_times) == (3000, 1)
+        [message] = await Popper(peer, clock.now_ms, TOPIC, GROUP).pop()
+        assert (message.topic, message.reconsume_times) == (RETRY, 1)

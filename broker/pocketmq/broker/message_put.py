@@ -122,18 +122,22 @@ class MessagePut:
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
     ) -> Put:
-        """Store a copy of a stored message elsewhere; `again`: count one more consumption."""
-        return self.put(
-            topic,
-            queue_id,
-            record.body,
-            properties,
-            born_host=record.born_host,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_ms,
-            reconsume_times=record.reconsume_times + (1 if again else 0),
-        )
+        """Store a copy of a stored message elsewhere; `again`: count one more consumption.
+
+        It may have any size (`of_any_size`). Raises: as `put`.
+        """
+        with self._store.of_any_size():
+            return self.put(
+                topic,
+                queue_id,
+                record.body,
+                properties,
+                born_host=record.born_host,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_ms=record.born_ms,
+                reconsume_times=record.reconsume_times + (1 if again else 0),
+            )
 
 
 def delay_level(properties: bytes) -> int:

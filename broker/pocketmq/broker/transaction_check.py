@@ -127,8 +127,7 @@ class HalfMessages:
 
     def replace(self, record: Record, properties: bytes) -> Appended:
         """Append the half message again with these properties (invariant 3). Raises: StoreError."""
-        with self._store.of_any_size():
-            appended = self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties).appended
+        appended = self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties).appended
         new = str(appended.queue_offset).encode()
         self._append_op(record.queue_offset, b"TAGS\x01d\x02REPLACED_BY\x01%s\x02" % new)
         return appended
@@ -330,12 +329,11 @@ class TransactionCheck:
             record.position,
         )
         topic = self._topics.create_check_max_time()
-        with self._store.of_any_size():
-            try:
-                self._put.put_again(record, topic.topic, 0, record.properties)
-            except MessageIllegal:
-                # A time that is too far ahead, or none, must not hold up those behind it.
-                self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
+        try:
+            self._put.put_again(record, topic.topic, 0, record.properties)
+        except MessageIllegal:
+            # A time that is too far ahead, or none, must not hold up those behind it.
+            self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
         self._half.forget(record.queue_offset)
 
 
