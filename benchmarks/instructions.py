@@ -84,7 +84,8 @@ def all_works() -> list[Work]:
     batches = raw_load.Frames(TOPIC, QUEUES, 128, batch=16).frames[:256]
     pulls = [_pull(place * 32, "*") for place in range(8)]
     tagged = [_pull(place * 32, "rare") for place in range(8)]
-    commits = [_commit(place) for place in range(64)]
+    # Of one offset: one that goes back is logged.
+    commits = [_commit(place % QUEUES, 64) for place in range(64)]
     return [
         Work("send, 64 in a read", _joined(sends, 64), 48, 64),
         Work("send, 1 in a read", sends[:1024], 1024, 1),
@@ -299,13 +300,13 @@ def _pull(offset: int, expression: str) -> bytes:
     )
 
 
-def _commit(offset: int) -> bytes:
+def _commit(queue_id: int, offset: int) -> bytes:
     return _request(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         {
             "consumerGroup": "RawConsumer",
             "topic": TOPIC,
-            "queueId": str(offset % QUEUES),
+            "queueId": str(queue_id),
             "commitOffset": str(offset),
         },
     )
