@@ -15,7 +15,9 @@ from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMaxOffsetHeader
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings
-from pocketmq.spark.broker_reader import BrokerBounds, _Asked
+from pocketmq.spark.broker_reader import BrokerBounds, BrokerReader, _Asked
+from pocketmq.spark.columns import projection_of, schema_of
+from pocketmq.spark.options import parse_options
 
 SETTINGS = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
 
@@ -79,3 +81,18 @@ def test_routes_of_many_topics_are_those_of_each(broker: RunningBroker) -> None:
         found = client.queues_of([*topics, "NoSuchTopic"], Perm.READ)
         assert found == {t: client.queues(t, Perm.READ) for t in [*topics, "NoSuchTopic"]}
     assert [len(q) for q in found.values()] == [1, 2, 3, 0]
+
+
+def test_as_many_tasks_as_can_run_or_as_queues_have_data(broker: RunningBroker) -> None:
+    """Unless minPartitions says otherwise."""
+    topic = make_topic(broker, 4)
+    send(broker, topic, 3)
+    wait_readable(broker, topic, 3)
+
+    def tasks(cores: int, **given: str) -> int:
+        options = parse_options({"nameServer": broker.namesrv, "subscribe": topic} | given)
+        projection = projection_of(schema_of(""), "")
+        return len(BrokerReader(options, projection, cores).partitions())
+
+    assert [tasks(cores) for cores in (1, 2, 8)] == [1, 2, 3]
+    assert tasks(1, minPartitions="2") == 2

@@ -236,13 +236,14 @@ def cut_ranges(
         for whole, mean in of_broker:
             start = whole.start
             while start < whole.end:
-                count = max(1, min(whole.end - start, room // mean))
+                # To the nearest message; what is over or missing goes on. Else few messages make a task more.
+                count = max(1, min(whole.end - start, (room + mean // 2) // mean))
                 taken.append(Range(whole.queue, start, start + count))
                 start += count
                 room -= count * mean
-                if room < mean:
+                if 2 * room < mean:
                     partitions.append(InputPartition(BrokerPartition(tuple(taken))))
-                    taken, room = [], step
+                    taken, room = [], room + step
         if taken:
             partitions.append(InputPartition(BrokerPartition(tuple(taken))))
     return partitions
