@@ -12,6 +12,7 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
 from pocketmq.cli.migration.inwards import Talk
 from pocketmq.cli.migration.outwards import (
     ANYTHING,
@@ -30,6 +31,9 @@ from pocketmq.client import (
     PushConsumer,
     SimpleConsumer,
 )
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.names import REVIVE_GROUP
 from pocketmq.remoting.record import read_record
 
 
@@ -129,6 +133,24 @@ async def test_clients_go_on_at_the_other_broker(tmp_path: Path) -> None:
             await until(lambda: end_of(way.master) == end_of(leads), "this broker follows")
             offsets = leads.parts.tables.offsets.offsets
             await until(lambda: sum(offsets["T@g"].values()) == len(sent) + 30, "offsets")
+
+
+async def test_an_offset_that_the_other_broker_refuses_does_not_undo_its_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ 5 answers 26 for the group with which a broker looks after pops."""
+
+    def refuse(processor: object, request: RemotingCommand, connection: object) -> RemotingCommand:
+        group = (request.ext or {})["consumerGroup"]
+        code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        return request.answer(code if group == REVIVE_GROUP else 0, None, {})
+
+    monkeypatch.setattr(ConsumerManageProcessor, "update_offset", refuse)
+    async with moving(tmp_path) as way:
+        outwards = await way.start()
+        await outwards._write_offsets({f"T@{REVIVE_GROUP}": {"0": 7}, "T@g": {"0": 7}})
+    assert f"an offset is not taken key=T@{REVIVE_GROUP}" in caplog.text
+    assert "T@g" not in caplog.text
 
 
 @pytest.mark.parametrize("step", ["clients wait", "restart the"])

@@ -24,7 +24,7 @@ from pathlib import Path
 from pocketmq.admin import Admin
 from pocketmq.cli.migration.inwards import LOOK_S, MigrationRefused, Talk
 from pocketmq.cli.migration.source import Facts, Source
-from pocketmq.client.errors import BrokerFailed
+from pocketmq.client.errors import BrokerRefused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -331,7 +331,7 @@ class Outwards:
                     await api.update_consumer_offset(
                         self._successor.address, group, queue, offset, oneway=False
                     )
-                except BrokerFailed as error:
+                except BrokerRefused as error:
                     log.warning("an offset is not taken key=%s@%s reason=%s", topic, group, error)
 
         async with asyncio.TaskGroup() as tasks:
