@@ -201,43 +201,49 @@ class _Run:
 
     def measure_growth(self, stored_counts: Sequence[int] = ()) -> None:
         """Start, send, pull and memory by messages stored: the backlog and ten times as many, or as given."""
-        broker = self._make("pocketmq", self._folder / "growth", {})
-        place = Place("pocketmq", broker, self._folder, self._effort)
-        broker.start()
+        counts = stored_counts or (self._effort.backlog, self._effort.backlog * 10)
+        brokers = {
+            count: self._make("pocketmq", self._folder / f"growth-{count}", {}) for count in counts
+        }
         try:
-            _create_topics(broker)
-            stored = 0
-            for target in stored_counts or (self._effort.backlog, self._effort.backlog * 10):
-                fill(broker, target - stored)
-                stored = target
+            for count, broker in brokers.items():
+                broker.start()
+                _create_topics(broker)
+                fill(broker, count)
                 # A stop waits until all is on the disk, which is minutes for what was written in minutes.
                 os.sync()
                 broker.stop()
-                start_s = _seconds_to_first_ack(broker)
-                start_cpu = cpu_seconds(place.pid)
-                sample = raw_send(64)(place)
-                before = cpu_seconds(place.pid)
-                pulled = raw_load.pull(
-                    broker.address,
-                    BACKLOG_TOPIC,
-                    BACKLOG_QUEUES,
-                    records=self._effort.backlog,
-                )
-                self.results.growth.append(
-                    Growth(
-                        stored,
-                        start_s,
-                        sample.rate,
-                        pulled.records / pulled.seconds,
-                        anonymous_mb(place.pid),
-                        start_cpu,
-                        sample.cpu,
-                        (cpu_seconds(place.pid) - before) / pulled.records * 100_000,
-                    )
-                )
-                self._say(f"growth: {self.results.growth[-1]}")
+            for _ in range(self._rounds):
+                for count, broker in brokers.items():
+                    self._measure_stored(broker, count)
+                    broker.stop()
         finally:
-            broker.kill()
+            for broker in brokers.values():
+                broker.kill()
+
+    def _measure_stored(self, broker: RunningBroker, stored: int) -> None:
+        """Start a broker that has so many messages; it is left running."""
+        start_s = _seconds_to_first_ack(broker)
+        place = Place("pocketmq", broker, self._folder, self._effort)
+        start_cpu = cpu_seconds(place.pid)
+        sample = raw_send(64)(place)
+        before = cpu_seconds(place.pid)
+        pulled = raw_load.pull(
+            broker.address, BACKLOG_TOPIC, BACKLOG_QUEUES, records=self._effort.backlog
+        )
+        self.results.growth.append(
+            Growth(
+                stored,
+                start_s,
+                sample.rate,
+                pulled.records / pulled.seconds,
+                anonymous_mb(place.pid),
+                start_cpu,
+                sample.cpu,
+                (cpu_seconds(place.pid) - before) / pulled.records * 100_000,
+            )
+        )
+        self._say(f"growth: {self.results.growth[-1]}")
 
     def _open(
         self, name: str, purpose: str, config: Mapping[str, object], leave: contextlib.ExitStack

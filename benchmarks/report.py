@@ -4,6 +4,7 @@ import datetime
 import math
 import statistics
 from collections.abc import Iterator
+from dataclasses import astuple
 
 from benchmarks.meter import machine
 from benchmarks.results import Footprint, Growth, Measured, Results
@@ -169,9 +170,11 @@ def _growth(growth: list[Growth]) -> Iterator[str]:
         "| memory |"
     )
     yield "|---|---|---|---|---|"
-    for each in growth:
+    for messages in sorted({each.messages for each in growth}):
+        rounds = [astuple(each) for each in growth if each.messages == messages]
+        each = Growth(*map(statistics.median, zip(*rounds, strict=True)))
         yield (
-            f"| {each.messages:,} | {each.start_s:.2f} s · {each.start_cpu:.2f} s "
+            f"| {messages:,} | {each.start_s:.2f} s · {each.start_cpu:.2f} s "
             f"| {each.send_rate / 1_000:,.1f} k/s · {each.send_cpu:.2f} s "
             f"| {each.pull_rate / 1_000:,.1f} k/s · {each.pull_cpu:.2f} s | {each.memory_mb:.0f} MB |"
         )
