@@ -30,12 +30,10 @@ from pocketmq.remoting.message_codec import (
     unpack_host,
 )
 from pocketmq.remoting.record import read_record
-from pocketmq.store.doctor import diagnose
-from pocketmq.store.errors import StoreForeign
-from pocketmq.store.reader import StoreReader
 
 if TYPE_CHECKING:
     from pocketmq.store.mending import Mending
+    from pocketmq.store.reader import StoreReader
 
 app = typer.Typer()
 
@@ -46,7 +44,10 @@ Topic = Annotated[str | None, typer.Option(help="Only this topic.")]
 _LOOK_INTERVAL_S = 0.2
 
 
-def _opened_store(folder: str) -> StoreReader:
+def _opened_store(folder: str) -> "StoreReader":
+    from pocketmq.store.errors import StoreForeign
+    from pocketmq.store.reader import StoreReader
+
     try:
         return StoreReader(folder)
     except StoreForeign as error:
@@ -134,7 +135,7 @@ def dump(
         print_line("no messages")
 
 
-def _appended(store: StoreReader, topic: str | None, queue: int | None) -> Iterator[Entry]:
+def _appended(store: "StoreReader", topic: str | None, queue: int | None) -> Iterator[Entry]:
     """Yield what a broker stores from now on."""
 
     def wait() -> bool:
@@ -150,7 +151,7 @@ def _appended(store: StoreReader, topic: str | None, queue: int | None) -> Itera
 
 
 def _chosen(
-    store: StoreReader, topic: str | None, queue: int | None, first: int, position: int | None
+    store: "StoreReader", topic: str | None, queue: int | None, first: int, position: int | None
 ) -> Iterator[Entry]:
     if position is not None:
         found = store.record_at(position)
@@ -172,7 +173,7 @@ def _chosen(
                 yield found
 
 
-def message_fields(store: StoreReader, entry: Entry, form: BodyForm) -> dict[str, Any]:
+def message_fields(store: "StoreReader", entry: Entry, form: BodyForm) -> dict[str, Any]:
     """Return one stored message in words; times in ms since 1970."""
     record = read_record(store.bytes_at(entry.position, entry.size), check_crc=False)
     fields: dict[str, Any] = {
@@ -211,6 +212,8 @@ def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
 @app.command()
 def verify(folder: Folder, as_json: Json = False) -> None:
     """Check every record, queue entry and side file. Exit code 1 when anything is wrong."""
+    from pocketmq.store.doctor import diagnose
+
     found = diagnose(_opened_store(folder), with_progress)
     problems = [problem._asdict() for problem in found.problems]
     if as_json:
@@ -303,7 +306,7 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     )
 
 
-async def _rebuild(store: StoreReader, mending: "Mending") -> Path:
+async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
     """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
@@ -384,7 +387,7 @@ def export(
         sys.stderr.write(f"{count} messages exported\n")
 
 
-def _export_lines(store: StoreReader, file: TextIO, topic: str | None, body: BodyForm) -> int:
+def _export_lines(store: "StoreReader", file: TextIO, topic: str | None, body: BodyForm) -> int:
     from pocketmq.store.mending import FILLER_TOPIC
 
     wanted = None if topic is None else topic.encode()

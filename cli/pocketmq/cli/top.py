@@ -3,7 +3,6 @@
 Rates are those between two looks.
 """
 
-import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ def top(
 
     With --json, one value after two looks.
     """
+    import asyncio
 
     async def work(admin: "Admin") -> None:
         before = await look(admin, everything)
@@ -70,6 +70,8 @@ def top(
 
 async def look(admin: "Admin", everything: bool) -> Look:
     """Query every topic and group; what cannot be queried now is left out."""
+    import asyncio
+
     from pocketmq.admin.topic_views import users_topics
     from pocketmq.remoting.errors import PocketMQError
 
