@@ -200,7 +200,7 @@ async def test_attributes_are_added_changed_and_removed(site: Site) -> None:
         ("T", {"readQueueNums": -1}, "queues, not -1"),
         ("T", {"writeQueueNums": 1_000_000}, "queues, not 1000000"),
         ("T", {"perm": 64}, "permission"),
-        ("T", {"perm": "x"}, "is no number"),
+        ("T", {"perm": "x"}, "is not a number"),
     ],
 )
 async def test_a_topic_that_cannot_be_is_refused_and_leaves_nothing(
@@ -771,4 +771,4 @@ async def test_what_apache_changes_at_run_time_changes_here(site: Site) -> None:
     assert await send() == OK
     refused = await change("messageDelayLevel=1s\n")
     assert refused.code == ResponseCode.NO_PERMISSION
-    assert "messages wait on the levels of now" in (refused.remark or "")
+    assert "messages are waiting on the current levels" in (refused.remark or "")

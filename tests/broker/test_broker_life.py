@@ -192,7 +192,7 @@ async def test_a_table_that_cannot_be_saved_is_tried_again(
         path = tmp_path / "config" / "consumerOffset.json"
         troubles = broker.parts.messages.store.side_tasks.troubles
         await until_async(lambda: path.exists() and b"T@g" in path.read_bytes() and not troubles)
-    assert "failed and is tried again task=consumerOffset.json" in caplog.text
+    assert "failed and will be retried task=consumerOffset.json" in caplog.text
 
 
 # ---------------------------------------------------------------- settings

@@ -525,7 +525,7 @@ async def test_a_slave_says_which_record_keeps_it_from_following(tmp_path: Path)
         position = store.entries("Odd", 1, 0, 1)[0][0]
         store._log.files.files[0].map[position + 20] = 0x40
         slave = await brokers.slave()
-        said = f"no record at position {position} (its queue offset is {0x40 << 56}"
+        said = f"not a record at position {position} (its queue offset is {0x40 << 56}"
         await until(lambda: said in state_of(slave).trouble)
         assert said in slave.parts.services.replication.status()["trouble"]
         await until(lambda: any(said in reason for reason in readiness(slave).reasons))

@@ -141,7 +141,7 @@ def test_one_port_tells_the_figures_and_the_health_of_all(
         with suppress(ProcessLookupError):
             os.kill(int(pids[-1]), signal.SIGKILL)
         status, text = page(f"{console}/health")
-        return status == 503 and "b-1: its process has ended, and is started again" in text
+        return status == 503 and "b-1: its process has ended and is being restarted" in text
 
     until(seen_ill, "that one broker is ill")
     until(lambda: page(f"{console}/health")[0] == 200, "well again")
@@ -178,7 +178,7 @@ async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_me
     os.kill(pids[1], signal.SIGKILL)
     log = server.log_path
     until(lambda: "a broker serves again name=b-1" in log.read_text(), "it was not started again")
-    assert "a broker died and is started again name=b-1 how=SIGKILL" in log.read_text()
+    assert "a broker died and is being restarted name=b-1 how=SIGKILL" in log.read_text()
     assert (await bodies(ready["namesrv"], "Spread")).count(b"acknowledged") == 2
     again = await send_to_each(ready["namesrv"], "Spread", b"after")
     assert set(again) == {"b", "b-1"}
@@ -311,7 +311,7 @@ def test_a_broker_that_cannot_begin_ends_all_and_its_own_line_says_why(
     ]
     assert "broker-1" in said[0]
     assert (
-        said[-1] == "pocketmq: broker b-1 could not begin (exit code 2); its own last line says why"
+        said[-1] == "pocketmq: broker b-1 could not start (exit code 2); its own last line says why"
     )
     assert "Traceback" not in server.log_path.read_text()
 
@@ -319,11 +319,11 @@ def test_a_broker_that_cannot_begin_ends_all_and_its_own_line_says_why(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--brokers", "0"], "'0' is no count"),
-        (["--brokers", "65"], "a number of 1 to 64"),
+        (["--brokers", "0"], "'0' is not a count"),
+        (["--brokers", "65"], "a number from 1 to 64"),
         (["--brokers", "2", "--set", "storePathCommitLog=x"], "cannot share that folder"),
         (["--brokers", "2", "--set", "tls.server.mode=enforcing"], "permissive"),
-        (["--brokers", "2", "--broker-port", "65530"], "beyond 65535"),
+        (["--brokers", "2", "--broker-port", "65530"], "exceed 65535"),
         (["--brokers", "2", "--set", "flushDiskTyp=x"], "did you mean 'flushDiskType'?"),
     ],
 )

@@ -324,7 +324,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command() -> None:
 
 
 def test_an_address_before_the_command_is_told_where_it_stands() -> None:
-    with pytest.raises(CannotBegin, match="behind the command: pocketmq topic list -n"):
+    with pytest.raises(CannotBegin, match="after the command: pocketmq topic list -n"):
         run(["-n", "127.0.0.1:9876", "topic", "list"])
 
 

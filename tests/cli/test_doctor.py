@@ -94,15 +94,18 @@ def test_doctor_says_when_there_is_no_name_server(capsys: pytest.CaptureFixture[
 
 def test_doctor_knows_the_usual_mistakes_by_the_address() -> None:
     assert "container" in _unreachable("172.17.0.2:10911")
-    assert "dials itself" in _suspicion("127.0.0.1:10911", "10.1.2.3:9876")
-    assert "no address that can be dialled" in _suspicion("0.0.0.0:10911", "10.1.2.3:9876")
+    assert "connects to itself" in _suspicion("127.0.0.1:10911", "10.1.2.3:9876")
+    assert "not an address that can be connected to" in _suspicion("0.0.0.0:10911", "10.1.2.3:9876")
     assert _suspicion("127.0.0.1:10911", "127.0.0.1:9876") == ""
     assert "resolves" in _unreachable("broker-a:10911")
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
-    [("0.0.0.0", "no address that clients can dial"), ("no such host", "does not resolve")],
+    [
+        ("0.0.0.0", "not an address that clients can connect to"),
+        ("no such host", "does not resolve"),
+    ],
 )
 def test_an_advertised_address_that_nobody_can_dial_ends_the_start(
     tmp_path: Path, address: str, said: str

@@ -139,7 +139,9 @@ def test_what_a_member_of_a_group_prints_is_committed(
     assert sum(row["lag"] for row in progress) == 0
 
 
-@pytest.mark.parametrize(("topic", "said"), [("Quiet", ""), ("Nowhere", "no such topic yet")])
+@pytest.mark.parametrize(
+    ("topic", "said"), [("Quiet", ""), ("Nowhere", "the topic does not exist yet")]
+)
 def test_a_member_that_has_had_nothing_says_on_a_terminal_that_it_waits(
     server: InProcess, topic: str, said: str
 ) -> None:
@@ -152,7 +154,7 @@ def test_a_member_that_has_had_nothing_says_on_a_terminal_that_it_waits(
     told = b""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as child:
         os.close(theirs)
-        while b"Ctrl-C ends it" not in told:
+        while b"Ctrl-C to stop" not in told:
             told += os.read(ours, 4096)
         server.send(topic, "at last")
         shown_then, _ = child.communicate()

@@ -264,7 +264,7 @@ def test_ctrl_c_ends_the_command_and_undoes_what_it_did(tmp_path: Path) -> None:
         assert moving.stdout is not None
         assert any(line.startswith("waiting") for line in iter(moving.stdout.readline, ""))
         moving.send_signal(signal.SIGINT)
-        assert moving.stdout.read().splitlines()[-1] == "nothing has changed at the source"
+        assert moving.stdout.read().splitlines()[-1] == "nothing was changed at the source"
         assert moving.wait(60) == 1
         settings = bytes(ask(at["broker"], RequestCode.GET_BROKER_CONFIG).body)
         assert b"startAcceptSendRequestTimeStamp=0\n" in settings

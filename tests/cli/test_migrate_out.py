@@ -149,7 +149,7 @@ async def test_an_offset_that_the_other_broker_refuses_does_not_undo_its_lead(
     async with moving(tmp_path) as way:
         outwards = await way.start()
         await outwards._write_offsets({f"T@{REVIVE_GROUP}": {"0": 7}, "T@g": {"0": 7}})
-    assert f"an offset is not taken key=T@{REVIVE_GROUP}" in caplog.text
+    assert f"an offset was not accepted key=T@{REVIVE_GROUP}" in caplog.text
     assert "T@g" not in caplog.text
 
 

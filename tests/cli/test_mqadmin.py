@@ -206,7 +206,7 @@ def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:
     for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
         assert say(command) == "success\n"
     say("producer", "-b", "a")
-    assert "nobody is online" in say("producerConnection", "-g", "none", "-t", "T", code=2)
+    assert "no producer is online" in say("producerConnection", "-g", "none", "-t", "T", code=2)
     changed = say("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
     assert changed.startswith(f"update name server config success![{site['namesrv']}]")
     assert f"{'orderMessageEnable':<50}=  true" in say("getNamesrvConfig")
@@ -249,7 +249,7 @@ def test_help_lists_what_is_served_and_the_options_of_each(
 def test_times_are_those_of_rocketmqs_tools() -> None:
     at = parse_time("2026-11-21#12:00:00:250", 0)
     assert at % 1000 == 250
-    with pytest.raises(CannotBegin, match="is no time"):
+    with pytest.raises(CannotBegin, match="is not a time"):
         parse_time("noon", 0)
 
 

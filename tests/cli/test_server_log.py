@@ -29,8 +29,8 @@ def test_each_place_writes_a_hundred_lines_and_then_one_a_second() -> None:
         for _ in range(1_000):
             line(1, second)
     assert written == [
-        "refused n=0 (and 9900 such lines left out)",
-        *(f"refused n={second} (and 999 such lines left out)" for second in range(1, 5)),
+        "refused n=0 (and 9900 similar lines left out)",
+        *(f"refused n={second} (and 999 similar lines left out)" for second in range(1, 5)),
     ]
     # After a quiet time there is room for as many as at first.
     clock.advance_ms(LINES_AT_ONCE * 1_000)

@@ -133,13 +133,13 @@ def test_a_directory_that_is_a_file_ends_it_with_one_line(folder: Path) -> None:
     ("words", "said"),
     [
         (["--namesrv-port", "70000"], "70000"),
-        (["--namesrv-port", "x"], "'x' is no port"),
+        (["--namesrv-port", "x"], "'x' is not a port"),
         (["--no-such-option"], "--no-such-option"),
         (["-c", "missing.conf"], "cannot read missing.conf"),
         (["--set", "flushDiskType"], "NAME=VALUE"),
         (["--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean 'flushDiskType'?"),
         (["--set", "flushDiskType=NEVER"], "SYNC_FLUSH"),
-        (["--host", "192.0.2.77"], "no address of this machine"),
+        (["--host", "192.0.2.77"], "is not an address of this machine"),
         (["--log-level", "LOUD"], "DEBUG"),
     ],
 )
@@ -263,7 +263,7 @@ def test_a_stop_that_could_not_write_everything_says_so_and_fails(tmp_path: Path
         # A folder cannot be replaced by a file: the last step of a stop fails.
         (checkpoint / "in the way").mkdir(parents=True)
         assert server.stop() == 1
-        assert "not everything came to the disk" in server.last_line()
+        assert "not everything reached the disk" in server.last_line()
         assert (tmp_path / "data" / "abort").exists()
     finally:
         server.kill()

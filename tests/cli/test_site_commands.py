@@ -278,5 +278,5 @@ def test_times_are_read_as_people_write_them() -> None:
     assert parse_moment("1700000000123") == 1_700_000_000_123
     assert parse_moment("2023-11-14T22:13:20+00:00") == now
     assert parse_moment(show_moment(now)) == now
-    with pytest.raises(CannotBegin, match="is no time"):
+    with pytest.raises(CannotBegin, match="is not a time"):
         parse_moment("soon")

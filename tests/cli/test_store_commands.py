@@ -181,7 +181,7 @@ def test_repair_loses_nothing_behind_the_damage_in_a_log_of_rocketmq(
         each.position for each in intact if each is not victim
     ]
     shown = ask("verify", str(store), code=1)["problems"]
-    assert {each["what"] for each in shown} == {"points to a record of another place"}
+    assert {each["what"] for each in shown} == {"points to a record that belongs elsewhere"}
 
 
 def test_export_takes_every_intact_message_out_of_a_damaged_store(
@@ -208,7 +208,7 @@ def test_archive_copies_what_is_finished_and_then_the_rest(
     assert (found["files"], found["records"]) == (2, 24)
     assert run(["store", "archive", str(store.root), dest]) == 0
     assert "0 files with 0 records" in capsys.readouterr().err
-    with pytest.raises(CannotBegin, match="must be another folder"):
+    with pytest.raises(CannotBegin, match="must be in a different folder"):
         run(["store", "archive", str(store.root), str(store.root.parent / "." / "store")])
 
 

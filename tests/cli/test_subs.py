@@ -77,4 +77,4 @@ def test_a_program_describes_its_consumers_without_starting_them(
     [plan] = json.loads(capsys.readouterr().out)
     assert (plan["group"], plan["consequences"]) == ("readers", [])
     wrong = subprocess.run([*words, "shop:sync"], cwd=tmp_path, capture_output=True)
-    assert (wrong.returncode, b"no consumer" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, b"not a consumer" in wrong.stderr) == (2, True)

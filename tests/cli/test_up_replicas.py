@@ -60,15 +60,15 @@ def test_the_program_of_the_page_kills_either_and_loses_nothing(
     assert done.stdout.endswith("acknowledged, none lost\n")
     assert int(done.stdout.split()[0]) >= 300
     log = server.log_path.read_text()
-    assert log.count("a broker died and is started again name=b") == 2
+    assert log.count("a broker died and is being restarted name=b") == 2
     assert server.stop() == 0
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--replicas", "1"], "a number of 2 to 64"),
-        (["--replicas", "2", "--brokers", "2"], "do not go together"),
+        (["--replicas", "1"], "a number from 2 to 64"),
+        (["--replicas", "2", "--brokers", "2"], "cannot be combined"),
     ],
 )
 def test_what_cannot_begin(

@@ -154,7 +154,7 @@ def test_a_body_that_cannot_be_unpacked_is_handed_out_as_it_is(
     caplog.set_level(logging.WARNING)
     [found] = decode_messages(record(b"not zlib", sys_flag=0x301), "b")
     assert found.body == b"not zlib"
-    assert "packed body is broken" in caplog.text
+    assert "compressed body is damaged" in caplog.text
 
 
 def tagged(*tags: str | None) -> list[MessageExt]:

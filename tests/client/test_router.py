@@ -90,7 +90,7 @@ async def test_messages_go_to_the_function_of_their_tag(server: InProcess) -> No
     await asyncio.to_thread(server.send, "Texts", "x")
     async with consumer:
         await until_async(lambda: len(got) == 4, "all four")
-        with pytest.raises(IllegalArgument, match="before it starts"):
+        with pytest.raises(IllegalArgument, match="before the consumer starts"):
             consumer.on("More")
     assert sorted(got, key=str) == [
         ("other", 1),

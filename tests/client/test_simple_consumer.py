@@ -116,7 +116,7 @@ async def test_a_namespace_is_seen_by_the_wire_only(server: InProcess) -> None:
 
 async def test_what_is_wrong_is_said(server: InProcess) -> None:
     async with consumer(server, "wrong") as member:
-        with pytest.raises(IllegalArgument, match="subscribed no topic"):
+        with pytest.raises(IllegalArgument, match="not subscribed to any topic"):
             await member.receive()
         with pytest.raises(IllegalArgument, match="1 to 32"):
             await member.receive(33)

@@ -67,7 +67,7 @@ def test_an_answer_that_names_none_says_what_is_wanted(site: Site) -> None:
     """It names the URL, the reason, and how an answer looks."""
     site.answer = b"\n"
     with pytest.raises(
-        NameServersNotFound, match=r"/rocketmq/nsaddr gave none \(an empty answer\)"
+        NameServersNotFound, match=r"/rocketmq/nsaddr named none \(an empty answer\)"
     ):
         look_up(site.url)
     site.status = 503

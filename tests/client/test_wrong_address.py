@@ -49,7 +49,7 @@ async def test_a_brokers_port(server: InProcess) -> None:
     assert isinstance(found, NotANameServer)
     assert isinstance(found, CallerError)
     assert str(found).startswith(
-        f"name_server={server.broker} is no name server, it answers as a br"
+        f"name_server={server.broker} is not a name server, it answers like a br"
     )
     async with Admin(name_server=server.broker) as admin:
         with pytest.raises(NotANameServer, match="9876"):
@@ -101,11 +101,11 @@ async def test_a_look_up_without_an_answer_is_transient_and_says_whose() -> None
     assert isinstance(found, TransientError)
     assert str(found) == (
         f"looking up where the topic is (topic 'T'): {address} did not answer within 500 ms. Nothing was "
-        "changed: try again, or raise the time-out"
+        "changed: try again, or increase the timeout"
     )
 
 
 @pytest.mark.usefixtures("patient")
 async def test_tls_asked_of_a_port_without_it_is_told(server: InProcess) -> None:
     found = await failure(server.namesrv, tls=True)
-    assert "is that a port that speaks TLS?" in str(found)
+    assert "does that port speak TLS?" in str(found)

@@ -29,7 +29,7 @@ def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed
     browser.dialog("Create")
     browser.wait_for_rows("Consumer groups", lambda rows: any(row[0] == "calm" for row in rows))
     browser.click("calm")
-    browser.wait_for("Nobody of this group is online", 'PushConsumer("calm"')
+    browser.wait_for("No member of this group is online", 'PushConsumer("calm"')
     browser.click("Mode")
     browser.wait_for("A second, different subscription is refused.")
     browser.choose("mode", "isolate")
@@ -188,7 +188,7 @@ def test_an_isolated_group_is_said_to_differ_and_to_lose_nothing(
         stage.members.push_consumer(
             stage.broker.namesrv, "splitters", {"split": tags}, instance=f"splitters-{tags}"
         )
-    browser.wait_for("The members subscribe differently, and the group is isolated: 2 sub-groups")
+    browser.wait_for("The members subscribe differently, but the group is isolated: 2 sub-groups")
     rows = browser.wait_for_rows("Sub-groups (mode isolate)", lambda rows: len(rows) == 2)
     assert {row[2] for row in rows} == {"split tagA", "split tagB"}
     assert "differs from its own" not in browser.text

@@ -102,7 +102,7 @@ async def test_a_release_whose_members_differ_is_stopped_by_the_doctors_exit_cod
             assert found.returncode == 1
             for words in (one.client_id, two.client_id, "tagA", "tagB"):
                 assert words in found.stdout
-            assert "give each subscription a group of its own" in found.stdout
+            assert "give each subscription its own group" in found.stdout
         await until_async(lambda: len(one.assignment()) >= 5, "all queues again")
         assert (await diagnosis()).returncode == 0
 

@@ -210,7 +210,7 @@ class Moves:
         moving.wait_for_line("restart the Apache broker now", 900)
         there.process.stop()
         there.launch()
-        moving.wait_for_line(f"{self._ours} is a slave of it now", 300)
+        moving.wait_for_line(f"{self._ours} is now its slave", 300)
         print(moving.printed())  # noqa: T201
 
 

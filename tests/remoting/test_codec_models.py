@@ -137,7 +137,7 @@ def test_a_missing_or_wrong_field_is_named() -> None:
         PullMessageHeader.parse({})
     fields = dict.fromkeys("abcdefgh", "1")
     assert SendMessageV2Header.parse(fields).queue_id == 1
-    with pytest.raises(HeaderError, match="'e' is no number: 'x'"):
+    with pytest.raises(HeaderError, match="'e' is not a number: 'x'"):
         SendMessageV2Header.parse({**fields, "e": "x"})
 
 
@@ -347,7 +347,7 @@ def test_a_broken_packed_body_is_refused(body: bytes, kind: int) -> None:
 
 
 def test_a_cut_zlib_body_is_refused() -> None:
-    with pytest.raises(MessageCodecError, match="cut off"):
+    with pytest.raises(MessageCodecError, match="truncated"):
         decompress(zlib.compress(b"x" * 1000)[:-4], 1)
 
 

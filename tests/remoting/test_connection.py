@@ -316,7 +316,7 @@ def test_tls_settings_come_from_rocketmqs_file_too(tmp_path: Path) -> None:
     )
     config = TlsConfig.read({"tls.config.file": str(file), "tls.server.mode": "disabled"})
     assert (config.mode, config.certificate_path) == ("enforcing", str(chain))
-    with pytest.raises(IllegalArgument, match=r"none\.pem is not there"):
+    with pytest.raises(IllegalArgument, match=r"none\.pem does not exist"):
         TlsConfig.read({"tls.server.certPath": "none.pem"})
     with pytest.raises(IllegalArgument, match="one of disabled, permissive, enforcing"):
         TlsConfig.read({"tls.server.mode": "strict"})
@@ -473,7 +473,7 @@ async def test_connections_beyond_the_limit_are_closed_as_they_come(
         with contextlib.suppress(ConnectionError):
             assert await opened[2][0].read() == b""
         assert server.shares.refused_count == 1
-        assert "there are 2 connections, which is the limit" in caplog.text
+        assert "2 connections are open, which is the limit" in caplog.text
         for _, writer in opened:
             writer.close()
 

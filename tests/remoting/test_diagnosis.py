@@ -90,11 +90,11 @@ def test_members_are_counted_and_looked_at() -> None:
 def test_one_of_a_thing_is_not_said_to_be_many() -> None:
     alone = GroupFacts("g", [], topics=[TopicFacts("T", 1, 0, 0, 2)], dead_letters=1)
     assert [each.text for each in diagnose(alone, LIMITS)] == [
-        "nobody is online, 1 message waiting",
+        "no member is online, 1 message waiting",
         "1 dead letter: given up after too many failures",
     ]
     [unread] = diagnose(GroupFacts("g", ONE, unread=1), LIMITS)
-    assert unread.text == "1 queue with messages, without a member"
+    assert unread.text == "1 queue with messages but no member"
 
 
 def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
@@ -102,7 +102,7 @@ def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
     [symptom] = diagnose(GroupFacts("g", [stuck]), LIMITS)
     assert symptom.kind == "MEMBER_STUCK"
     assert symptom.text == (
-        "c1 has finished nothing for 5 min, and holds 7 messages of T, queue 2, from offset 5 on"
+        "c1 has finished no message for 5 min; it holds 7 messages of T, queue 2, from offset 5 on"
     )
     assert kinds(GroupFacts("g", [MemberFacts("c1", {"T": 4}, 119_999, "x")])) == []
 

@@ -24,10 +24,10 @@ def test_connections_are_counted_in_all_and_by_address() -> None:
     peers = [Peer() for _ in range(5)]
     assert shares.enter("a") is None
     assert shares.enter("a") is None
-    assert "a has 2 connections" in str(shares.enter("a"))
+    assert "a has 2 open connections" in str(shares.enter("a"))
     shares.leave(peers[0], "a")
     assert shares.enter("b") is None
-    assert "there are 3 connections" in str(shares.enter("c"))
+    assert "3 connections are open" in str(shares.enter("c"))
     shares.leave(peers[1], "c")
     shares.leave(peers[2], "a")
     assert shares.enter("c") is None

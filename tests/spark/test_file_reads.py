@@ -399,9 +399,9 @@ def hole(store: WrittenStore, positions: list[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (bad_record, "no record is where the ConsumeQueue"),
+        (bad_record, "no record where the ConsumeQueue"),
         (bad_body, "does not match its checksum"),
-        (torn_tail, "is not whole: it reaches over the end of its file"),
+        (torn_tail, "is not whole: it extends past the end of its file"),
         (hole, "deleted before it was read"),
     ],
 )

@@ -83,7 +83,7 @@ BAD_VALUES = [
     ("path", "https://host/store", "a web server cannot be listed"),
     ("path", "dbfs:/mnt/store", "/dbfs/"),
     ("path", "s3a://bucket/store", "s3://"),
-    ("path", "hdfs://127.0.0.1:1/store", "it needs libhdfs: set HADOOP_HOME and CLASSPATH"),
+    ("path", "hdfs://127.0.0.1:1/store", "libhdfs is needed: set HADOOP_HOME and CLASSPATH"),
     ("path", "nosuch://bucket/store", "its file system cannot be opened"),
     ("nameServer", "somewhere", "host:port;host:port"),
     ("subscribe", " , ", "names no topic"),

@@ -188,5 +188,5 @@ def test_an_archive_goes_neither_into_a_store_nor_into_that_of_another(
     add(other, 7, 1200)
     with pytest.raises(IllegalArgument, match="is the store of a broker"):
         Archiver(str(store.root), str(other.root))
-    with pytest.raises(IllegalArgument, match="the archive of another store"):
+    with pytest.raises(IllegalArgument, match="the archive of a different store"):
         Archiver(str(other.root), str(archive))

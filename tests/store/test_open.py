@@ -82,7 +82,7 @@ def test_a_log_with_a_missing_or_a_strange_file_is_refused(tmp_path: Path) -> No
     os.rename(tmp_path / "away", tmp_path / "commitlog" / names[1])
     with (tmp_path / "commitlog" / names[0]).open("ab") as file:
         file.write(b"more")
-    with pytest.raises(StoreForeign, match="changed by another program"):
+    with pytest.raises(StoreForeign, match="another program has changed it"):
         open_store(tmp_path)
 
 

@@ -41,8 +41,9 @@ def check_advertised(broker_ip1: str, resolve: Callable[[str], str] = socket.get
         return
     if is_wildcard(broker_ip1):
         raise CannotBegin(
-            f"brokerIP1={broker_ip1} is no address that clients can dial: give the one by which they "
-            "reach this machine, or leave it out and listen on all with --host 0.0.0.0"
+            f"brokerIP1={broker_ip1} is not an address that clients can connect to: give the one "
+            f"by which they reach this machine, or leave it out and listen on all addresses with "
+            f"--host 0.0.0.0"
         )
     try:
         ip_address(broker_ip1)
@@ -51,8 +52,8 @@ def check_advertised(broker_ip1: str, resolve: Callable[[str], str] = socket.get
             resolve(broker_ip1)
         except (OSError, UnicodeError) as error:
             raise CannotBegin(
-                f"brokerIP1={broker_ip1} is a name that this machine does not resolve ({error}): give an "
-                "IP address, or enter the name into DNS or /etc/hosts"
+                f"brokerIP1={broker_ip1} is a name that this machine does not resolve ({error}): "
+                f"give an IP address, or add the name to DNS or /etc/hosts"
             ) from error
 
 
@@ -72,8 +73,9 @@ def container_warning(
     if not any((root / mark).exists() for mark in _CONTAINER_MARKS):
         return ""
     return (
-        f"this broker runs in a container and tells its clients to dial {advertised}, which only "
-        "neighbours in the container's network can reach. For others set POCKETMQ_BROKER_IP1 to the "
+        f"this broker runs in a container and tells its clients to connect to {advertised}, which "
+        f"only containers in the same network can reach."
+        " For others set POCKETMQ_BROKER_IP1 to the "
         "address of the machine outside, and publish the port under the same number; `pocketmq doctor "
-        "net`, run where a client is, says what it sees"
+        "net`, run on a client's machine, shows what that client sees"
     )

@@ -20,22 +20,23 @@ from pocketmq.cli.site import SiteRefused
 GROUPS = {
     "topic": ("topic_commands", "Create, change, delete and show topics."),
     "group": ("group_commands", "Create, change, delete and show consumer groups."),
-    "offset": ("offset_commands", "How far groups have consumed; move them."),
-    "subs": ("subs_commands", "Subscriptions of a release, judged before it is rolled out."),
+    "offset": ("offset_commands", "Show how far groups have consumed, and move their offsets."),
+    "subs": ("subs_commands", "Check the subscriptions of a release before it is rolled out."),
     "message": ("message_commands", "Send, follow, consume, find and track messages."),
-    "dlq": ("dlq_commands", "Dead letters: look at them, give them back, export."),
-    "delay": ("delay_commands", "Messages that wait for their time."),
+    "dlq": ("dlq_commands", "Show, resend and export dead letters."),
+    "delay": ("delay_commands", "Messages waiting for their delivery time."),
     "cluster": ("cluster_commands", "Brokers of a cluster, their numbers and settings."),
-    "ha": ("ha_commands", "Masters and slaves: who follows whom; promote, demote."),
-    "store": ("store_commands", "Look into a folder of messages, PocketMQ's or Apache RocketMQ's."),
-    "doctor": ("doctor", "Say in words what is wrong."),
+    "ha": ("ha_commands", "Masters and slaves: show who follows whom; promote and demote."),
+    "store": ("store_commands", "Examine a store's folder, PocketMQ's or Apache RocketMQ's."),
+    "doctor": ("doctor", "Diagnose what is wrong."),
     "bench": ("bench_commands", "Measure this site with PocketMQ's own client."),
     "context": ("context_commands", "Remember sites by name: address, credentials, TLS."),
 }
 # Commands of their own, beside the groups: each in the module of its name.
 SINGLE = {
-    "top": "What goes in and out now by topic, and the groups with the most lag; until Ctrl-C.",
-    "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients go on.",
+    "top": "Show current traffic by topic and the groups with the most lag, until Ctrl-C.",
+    "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "
+    "keep working.",
 }
 
 
@@ -44,12 +45,15 @@ def reach(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Authorities, PEM: talk TLS and check the servers' certificates. Else POCKETMQ_TLS_CA.",
+            help="Certificate authorities, PEM: use TLS and verify the servers' certificates "
+            "(default: POCKETMQ_TLS_CA).",
         ),
     ] = None,
     context: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The site of that name: see `pocketmq context`."),
+        typer.Option(
+            metavar="NAME", help="Use the site saved under this name; see `pocketmq context`."
+        ),
     ] = None,
     every: Annotated[
         float | None,
@@ -68,7 +72,7 @@ def commands(word: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="pocketmq",
         help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
-        epilog="Exit codes: 0 done; 1 refused, not found, or something is wrong; 2 it could not begin: a "
+        epilog="Exit codes: 0 success; 1 refused, not found, or a problem was found; 2 could not start: a "
         "bad option, an unknown setting, a port in use.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -172,6 +176,6 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
         command_path = "pocketmq" if context is None else context.command_path
         hint = ""
         if getattr(error, "option_name", None) in _OF_COMMANDS and command_path == "pocketmq":
-            hint = " It stands behind the command: pocketmq topic list -n ADDR."
+            hint = " It goes after the command: pocketmq topic list -n ADDR."
         raise CannotBegin(f"{message()}{hint}; see: {command_path} --help") from error
     return result if isinstance(result, int) else int(ExitCode.OK)

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Topic = Annotated[str, typer.Option(help="Topic to use; it is created when missing.")]
+Topic = Annotated[str, typer.Option(help="Topic to use; created if missing.")]
 Count = Annotated[int, typer.Option("--count", "-c", min=1, help="Messages of each run.")]
 Sizes = Annotated[
-    str, typer.Option("--size", help="Bytes of each body; several make a run each: 128,1024.")
+    str,
+    typer.Option("--size", help="Bytes of each body; several values, one run for each: 128,1024."),
 ]
 Rates = Annotated[
     str, typer.Option("--rate", help="Sends per second, 0 for no limit; several: 1000,5000,0.")
 ]
-InFlight = Annotated[int, typer.Option(min=1, help="Sends at the same time.")]
+InFlight = Annotated[int, typer.Option(min=1, help="Concurrent sends.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV for a spreadsheet.")]
-Histogram = Annotated[bool, typer.Option("--histogram", help="Say how many took how long.")]
+Histogram = Annotated[bool, typer.Option("--histogram", help="Show the distribution of latencies.")]
 
 
 @app.command()
@@ -89,7 +90,9 @@ def both(
 def consume(
     namesrv: NameServer,
     topic: Topic = BENCHMARK_TOPIC,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages at most.")] = 10_000,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, help="At most this many messages.")
+    ] = 10_000,
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
@@ -111,7 +114,7 @@ def _numbers(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or min(found) < 0:
-        raise CannotBegin(f"{text!r} is no list of numbers: 128, or 128,1024")
+        raise CannotBegin(f"{text!r} is not a list of numbers: give 128, or 128,1024")
     return found
 
 
@@ -128,7 +131,7 @@ def _measure(
     try:
         answered(lambda: asyncio.run(work()))
     except KeyboardInterrupt:
-        sys.stderr.write("\nstopped; what was measured until then:\n")
+        sys.stderr.write("\nstopped; measured so far:\n")
 
 
 @contextmanager

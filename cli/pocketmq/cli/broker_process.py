@@ -111,7 +111,7 @@ class BrokerProcess:
         found.check(
             "running",
             ok=self._is_serving,
-            reason="its process has ended, and is started again",
+            reason="its process has ended and is being restarted",
         )
         return found
 
@@ -133,11 +133,11 @@ class BrokerProcess:
             how = ending(self._child.returncode)
             if not self.is_ready.is_set():
                 raise CannotBegin(
-                    f"broker {self.member.name} could not begin ({how}); its own last line says why"
+                    f"broker {self.member.name} could not start ({how}); its own last line says why"
                 )
             pause = pause_ms(pause, int((loop.time() - began) * 1000))
             log.error(
-                "a broker died and is started again name=%s how=%s in_ms=%d store=%s",
+                "a broker died and is being restarted name=%s how=%s in_ms=%d store=%s",
                 self.member.name,
                 how,
                 pause,

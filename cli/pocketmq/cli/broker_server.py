@@ -62,7 +62,7 @@ class BrokerServer:
             known |= NamesrvConfig.keys().keys()
         settings = merge(options, environment, read_file(options.config), known)
         for name in unknown_variables(environment, known):
-            log.warning("%s in the environment sets nothing here: there is no such setting", name)
+            log.warning("%s in the environment has no effect: there is no such setting", name)
         folder = kept_directory(options, settings) or os.path.abspath("data")
         settings["storePathRootDir"] = folder
         try:
@@ -209,6 +209,6 @@ class BrokerServer:
             await stop.wait()
         if not broker.parts.messages.store.closed_cleanly:
             self.failure = (
-                f"not everything came to the disk when {config.broker_name} stopped: the log says why, "
-                "and the next start recovers what is there"
+                f"not everything reached the disk when {config.broker_name} stopped: see the log "
+                f"for the reason; the next start recovers the store"
             )

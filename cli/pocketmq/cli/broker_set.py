@@ -51,7 +51,7 @@ def count_in(data: str) -> int:
 def chosen_count(asked: int | None, data: str) -> int:
     """Return how many to run: as requested, or as `data` has if these are more. Raises: CannotBegin."""
     if asked is not None and not 1 <= asked <= COUNT_MAX:
-        raise CannotBegin(f"--brokers takes a number of 1 to {COUNT_MAX}, not {asked}")
+        raise CannotBegin(f"--brokers takes a number from 1 to {COUNT_MAX}, not {asked}")
     return max(asked or 1, count_in(data))
 
 
@@ -60,9 +60,11 @@ def replica_count(replicas: int | None, brokers: int | None) -> int:
     if replicas is None:
         return 1
     if not 2 <= replicas <= COUNT_MAX:
-        raise CannotBegin(f"--replicas takes a number of 2 to {COUNT_MAX}, not {replicas}")
+        raise CannotBegin(f"--replicas takes a number from 2 to {COUNT_MAX}, not {replicas}")
     if brokers is not None:
-        raise CannotBegin("--brokers and --replicas do not go together: start two of these sites")
+        raise CannotBegin(
+            "--brokers and --replicas cannot be combined: start two sites with --replicas instead"
+        )
     return replicas
 
 
@@ -70,16 +72,17 @@ def check_settings(settings: Mapping[str, str], port: int, count: int) -> None:
     """Refuse settings that several brokers cannot share. Raises: CannotBegin."""
     if settings.get("storePathCommitLog"):
         raise CannotBegin(
-            f"storePathCommitLog is set, and {count} brokers cannot share that folder: leave it out, "
-            "and give the folder of all with --data"
+            f"storePathCommitLog is set, and {count} brokers cannot share that folder: leave it "
+            f"out, and name one folder for all of them with --data"
         )
     if settings.get("tls.server.mode") == "enforcing":
         raise CannotBegin(
-            "tls.server.mode=enforcing refuses the plain connections by which several brokers "
-            "register: set it to permissive, or run one broker"
+            "tls.server.mode=enforcing refuses the plain connections over which several brokers register:"
+            " set it to permissive, or run one broker"
         )
     if port_of(port, count - 1) > 65_535:
         raise CannotBegin(
-            f"the ports of {count} brokers are {port}, {port + PORT_STEP}, ... and end beyond 65535: "
-            "choose a smaller one with --broker-port (0 takes any free ones)"
+            f"the ports of {count} brokers are {port}, {port + PORT_STEP}, ... and exceed 65535: "
+            f"choose a smaller one"
+            " with --broker-port (0 takes any free ones)"
         )

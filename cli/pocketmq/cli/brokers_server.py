@@ -111,9 +111,10 @@ class BrokersServer:
                     )
                     if read_only := self._read_only(processes):
                         log.warning(
-                            "fewer brokers are asked for than have stores: read_only=%s take no new "
-                            "messages; when their groups have read all (group progress) and their delayed "
-                            "messages are due, stop, and move their folders away",
+                            "there are more stores than requested brokers: read_only=%s accept no "
+                            "new messages; once their groups have read everything (group "
+                            "progress) and their delayed messages have been delivered, stop, and "
+                            "move their folders away",
                             ",".join(read_only),
                         )
                     if console is not None:

@@ -75,7 +75,7 @@ def config(
     cluster: Cluster = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be given again."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -114,7 +114,7 @@ def config(
 @app.command()
 def writable(
     broker: Annotated[str, typer.Argument(metavar="BROKER", help="Name of a broker.")],
-    new: Annotated[Answer, typer.Argument(metavar="yes|no", help="Whether it takes messages.")],
+    new: Annotated[Answer, typer.Argument(metavar="yes|no", help="Whether it accepts messages.")],
     namesrv: NameServer,
     as_json: Json = False,
 ) -> None:

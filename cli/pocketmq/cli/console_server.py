@@ -59,11 +59,13 @@ def bound_console(
     missing = missing_packages()
     if missing:
         level = logging.WARNING if port_is_asked else logging.INFO
-        text = 'no web console: %s not installed; pip install "pocketmq[console]" brings it'
+        text = 'no web console: %s is not installed; run: pip install "pocketmq[console]"'
         log.log(level, text, ", ".join(missing))
         return None
     if not name_servers:
-        log.info("no web console: it finds brokers by a name server, and namesrvAddr is not set")
+        log.info(
+            "no web console: it needs a name server to find brokers, and namesrvAddr is not set"
+        )
         return None
     try:
         console = ConsoleServer(

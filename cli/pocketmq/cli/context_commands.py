@@ -23,7 +23,10 @@ def save(
     namesrv: NameServer,
     access_key: Annotated[
         str | None,
-        typer.Option(help="Sign requests; the secret: POCKETMQ_SECRET_KEY, else it is asked for."),
+        typer.Option(
+            help="Sign requests with this key; the secret comes from POCKETMQ_SECRET_KEY "
+            "or a prompt."
+        ),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Talk TLS.")] = False,
     as_json: Json = False,

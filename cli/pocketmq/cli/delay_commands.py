@@ -51,14 +51,14 @@ def show(
     level: Annotated[
         int | None,
         typer.Argument(
-            min=1, max=18, help="Delay level; without one: those with a time of their own."
+            min=1, max=18, help="Delay level; without it: messages with their own delivery time."
         ),
     ] = None,
     *,
     namesrv: NameServer,
     broker: Broker = None,
     cluster: Cluster = None,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")] = 32,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most this many.")] = 32,
     as_json: Json = False,
 ) -> None:
     """The messages that wait in a level, or for a time of their own, the next one first."""
@@ -116,7 +116,9 @@ def recall(
     topic: TopicName,
     handle: Annotated[
         str,
-        typer.Argument(metavar="HANDLE", help="As `delay show` prints it, or the send's answer."),
+        typer.Argument(
+            metavar="HANDLE", help="As printed by `delay show` or returned by the send."
+        ),
     ],
     namesrv: NameServer,
     as_json: Json = False,

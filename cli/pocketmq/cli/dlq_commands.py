@@ -64,7 +64,7 @@ def resend(
 ) -> None:
     """Give dead letters to their group again; other groups do not see them."""
     if bool(ids) == everything:
-        raise CannotBegin("say which dead letters: their ids, or --all")
+        raise CannotBegin("name the dead letters by their ids, or give --all")
     what = "all dead letters" if everything else f"{len(ids or ())} dead letters"
     confirm(f"{what} of group {group!r} will be given to it again", yes)
     wanted = set(ids or ())
@@ -96,7 +96,7 @@ def export_dead(
     """Write the dead letters of a group as JSON lines; with --json say how many, in JSON."""
     if as_json and out == "-":
         raise CannotBegin(
-            "--json says how many were written: name a file for the letters with --out"
+            "with --json, name a file for the dead letters with --out: standard output gets their count"
         )
 
     async def work(admin: "Admin") -> list["MessageExt"]:
@@ -122,7 +122,7 @@ def export_dead(
 def import_dead(
     group: GroupName,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What export has written; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="A file written by export; - is standard input.")
     ],
     namesrv: NameServer,
     as_json: Json = False,

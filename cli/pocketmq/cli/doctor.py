@@ -15,7 +15,9 @@ app = typer.Typer()
 @app.command()
 def net(
     namesrv: NameServer,
-    timeout_ms: Annotated[int, typer.Option(min=1, help="How long to wait for each.")] = 3_000,
+    timeout_ms: Annotated[
+        int, typer.Option(min=1, help="How long to wait for each server.")
+    ] = 3_000,
     as_json: Json = False,
 ) -> None:
     """Can a client on this machine reach the name servers, and the brokers that they name?"""

@@ -28,7 +28,7 @@ def run(
 
         loop_factory = uvloop.new_event_loop
     except ImportError:
-        log.info("uvloop is not installed: asyncio's own loop serves, with about half the speed")
+        log.info("uvloop is not installed: using asyncio's own event loop, at about half the speed")
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(_until_signal(serve, until_input_ends))
 
@@ -40,7 +40,7 @@ async def _until_signal(
     stop = asyncio.Event()
 
     def stopped(number: signal.Signals) -> None:
-        log.info("stopping: %s received; once more ends the process at once", number.name)
+        log.info("stopping: received %s; a second one ends the process immediately", number.name)
         stop.set()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)

@@ -83,7 +83,7 @@ def delete(
     group: GroupName,
     namesrv: NameServer,
     with_offsets: Annotated[
-        bool, typer.Option("--with-offsets", help="Forget how far it has consumed, too.")
+        bool, typer.Option("--with-offsets", help="Also forget how far it has consumed.")
     ] = False,
     cluster: Cluster = None,
     yes: Yes = False,
@@ -108,7 +108,7 @@ def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
         print_json(found)
         return
     if not found["members"]:
-        print_line("nobody is online")
+        print_line("no member is online")
     else:
         print_line(
             f"{found['consume_type']} {found['message_model']} {found['consume_from_where']}"
@@ -166,8 +166,9 @@ def mode(
         Mode | None,
         typer.Argument(
             metavar="[MODE]",
-            help="compatible (as RocketMQ), strict (one subscription, others are refused), isolate (each "
-            "subscription gets all of its messages), default (the broker's groupMode).",
+            help="compatible (as RocketMQ), strict (one subscription; others are refused), "
+            "isolate (each subscription gets all its messages)"
+            ", default (the broker's groupMode).",
         ),
     ] = None,
     *,
@@ -186,7 +187,7 @@ def mode(
 
     modes = with_admin(namesrv, work)
     if not modes:
-        raise SiteRefused("no PocketMQ broker answers here, and an Apache broker has no modes")
+        raise SiteRefused("no PocketMQ broker answers, and Apache brokers have no group modes")
     print_fields({"group": group, "modes": modes}, as_json=as_json)
 
 
@@ -207,4 +208,4 @@ def producers(
         }
         for member in found
     ]
-    print_rows(rows, as_json=as_json, empty=f"nobody is online as producer group {group!r}")
+    print_rows(rows, as_json=as_json, empty=f"no producer is online in group {group!r}")

@@ -120,7 +120,7 @@ async def check_known(admin: "Admin", group: str) -> None:
     if group in await admin.groups.names() or await admin.groups.progress(group):
         return
     raise SiteRefused(
-        f"there is no group {group!r} here: nobody is online as it, and it has neither offsets nor a "
+        f"there is no group {group!r}: it has neither members online, nor offsets, nor a "
         "configuration. See: pocketmq group list"
     )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 One = Annotated[str, typer.Argument(metavar="BROKER", help="host:port of the broker.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 @app.command()
@@ -58,7 +58,9 @@ def promote(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also while the old master answers: two histories begin."),
+        typer.Option(
+            "--force", help="Even while the old master still answers: the two logs will diverge."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -74,9 +76,7 @@ def demote(
     namesrv: NameServer,
     number: Annotated[
         int | None,
-        typer.Option(
-            "--id", min=1, help="Its number as a slave; the first that is free unless given."
-        ),
+        typer.Option("--id", min=1, help="Its number as a slave (default: the first free one)."),
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -103,12 +103,12 @@ def _change(namesrv: str, broker: str, act: str, *, as_json: bool, **how: Any) -
         if len(found) > 1:
             named = ", ".join(each.address for each in found)
             raise CannotBegin(
-                f"{broker} is the name of several brokers: say which, by address: {named}"
+                f"{broker} is the name of several brokers: choose one by its address: {named}"
             )
         address = found[0].address
         status = await admin.replicas.status(address)
         if act == "promote" and status["master"]:
-            return {"broker": address, "act": "is the master already"}
+            return {"broker": address, "act": "is already the master"}
         await admin.replicas.change(address, act, **how)
         return {"broker": address, "act": f"{act}d" if act.endswith("e") else f"{act}ed"}
 

@@ -24,7 +24,7 @@ app = typer.Typer()
 _POLL_MS = 500
 # Empty polls after which a member that has had nothing yet says that it waits.
 _PATIENCE = 3
-Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most this many.")]
 
 
 def message_row(message: "MessageExt") -> dict[str, Any]:
@@ -75,10 +75,12 @@ def send(
     body: Annotated[str, typer.Argument(help="The body; - reads it from standard input.")],
     namesrv: NameServer,
     tag: Annotated[str | None, typer.Option(help="Its tag.")] = None,
-    keys: Annotated[str | None, typer.Option(help="Keys to find it by, blank between.")] = None,
+    keys: Annotated[
+        str | None, typer.Option(help="Keys to find it by, separated by spaces.")
+    ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be given again."),
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
     ] = None,
     delay_level: Annotated[
         int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 3 is 10 s, 18 is 2 h.")
@@ -88,7 +90,7 @@ def send(
         typer.Option(
             "--deliver-at",
             metavar="TIME",
-            help="Deliver at a time of its own: 2026-11-21T12:00, or +90s.",
+            help="Deliver at this time: 2026-11-21T12:00, or +90s.",
         ),
     ] = None,
     queue: Annotated[int | None, typer.Option(help="Into this queue.")] = None,
@@ -101,7 +103,7 @@ def send(
     raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
     pairs = dict(_pair(text) for text in properties or ())
     if delay_level and deliver_at is not None:
-        raise CannotBegin("a message has one time: give --delay-level or --deliver-at")
+        raise CannotBegin("give --delay-level or --deliver-at, not both")
     deliver_at_ms = None if deliver_at is None else parse_coming(deliver_at)
 
     async def work() -> list[dict[str, Any]]:
@@ -155,7 +157,7 @@ def tail(
     namesrv: NameServer,
     count: Limit = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what arrives.")
+        bool, typer.Option("--follow", "-f", help="Keep printing messages as they arrive.")
     ] = False,
     tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
     as_json: Json = False,
@@ -195,13 +197,13 @@ def tail(
 def consume(
     topic: TopicName,
     namesrv: NameServer,
-    group: Annotated[str, typer.Option(help="The consumer group to be a member of.")],
+    group: Annotated[str, typer.Option(help="The consumer group to join.")],
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="End after so many.")
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after this many.")
     ] = None,
     tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
     from_first: Annotated[
-        bool, typer.Option("--from-first", help="A new group begins with the oldest message.")
+        bool, typer.Option("--from-first", help="A new group starts with the oldest message.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -250,8 +252,9 @@ def _waiting(topic: str, group: str, has_queues: bool) -> str:
     if has_queues:
         return f"waiting for messages of {topic!r} as a member of {group!r}; Ctrl-C ends it\n"
     return (
-        f"waiting: {group!r} has no queue of {topic!r} here, because there is no such topic yet "
-        "(pocketmq topic list), or because other members have all of them; Ctrl-C ends it\n"
+        f"waiting: {group!r} has no queue of {topic!r} here, because the topic does not exist yet "
+        f"(pocketmq topic list), or because other members have all its queues; press Ctrl-C to stop"
+        "\n"
     )
 
 
@@ -280,7 +283,9 @@ def _print_message(message: "MessageExt", as_json: bool) -> None:
 def find(
     topic: TopicName,
     namesrv: NameServer,
-    msg_id: Annotated[str | None, typer.Option("--id", help="By its id, of either kind.")] = None,
+    msg_id: Annotated[
+        str | None, typer.Option("--id", help="By its id, the offset id or the client's id.")
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="By one of its keys.")] = None,
     since: Annotated[
         str | None, typer.Option(help="Stored from this time on: 2h (ago), ...")
@@ -292,7 +297,7 @@ def find(
 ) -> None:
     """Find messages by id, by key, or by the time when they were stored."""
     if sum(given is not None for given in (msg_id, key, since)) != 1:
-        raise CannotBegin("say what to find by: one of --id, --key or --since (with --until)")
+        raise CannotBegin("give one of --id, --key or --since (with --until)")
     begin_ms = parse_moment(since) if since is not None else 0
     end_ms = parse_moment(until) if until is not None else None
 
@@ -329,14 +334,14 @@ def import_messages(
     ],
     namesrv: NameServer,
     topic: Annotated[
-        str | None, typer.Option(help="Into this topic instead of each message's own.")
+        str | None, typer.Option(help="Send to this topic instead of each message's own.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Store messages again that --json or `dlq export` wrote: ids, bodies, tags, keys, properties."""
     rows = read_messages(file)
     if topic is None and not all(row["topic"] for row in rows):
-        raise CannotBegin(f"{file} does not say which topic: give --topic")
+        raise CannotBegin(f"{file} does not name a topic: give --topic")
     count = with_admin(namesrv, lambda admin: restore(admin, rows, topic))
     print_fields({"imported": count, "file": file}, as_json=as_json)
 
@@ -347,12 +352,12 @@ def track(
         list[str],
         typer.Argument(
             metavar="[TOPIC] ID",
-            help="Id of the message, of either kind. A client's id is looked for in all topics when the "
-            "topic is not given.",
+            help="Id of the message, the offset id or the client's id. Without a topic, a "
+            "client's id is looked for in all topics.",
         ),
     ],
     namesrv: NameServer,
-    group: Annotated[str | None, typer.Option(help="Only in this group.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only for this group.")] = None,
     as_json: Json = False,
 ) -> None:
     """What became of a message in each group of its topic.
@@ -361,7 +366,7 @@ def track(
     computed from offsets and says CONSUMED of messages that nobody got. An Apache broker has only that one.
     """
     if len(words) > 2:
-        raise CannotBegin("a message is named by its id, or by its topic and its id")
+        raise CannotBegin("name the message by its id, or by its topic and id")
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         from pocketmq.admin.message_views import tracks_view
@@ -398,6 +403,7 @@ async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "Messa
     if found is not None:
         return found
     raise SiteRefused(
-        f"no topic here has a message with the id {msg_id!r}: it has expired, is another site's, or is not "
-        "whole. See: pocketmq message find TOPIC --key KEY, or --since 1h"
+        f"no topic here has a message with the id {msg_id!r}: it has expired, belongs to another "
+        f"site, or is incomplete. Try:"
+        " pocketmq message find TOPIC --key KEY, or --since 1h"
     )

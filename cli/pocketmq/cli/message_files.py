@@ -53,13 +53,11 @@ def _objects(text: str, path: str) -> Iterator[tuple[int, Any]]:
             if line.strip():
                 yield number, json.loads(line)
     except json.JSONDecodeError as error:
-        raise CannotBegin(f"{path} holds no JSON lines and no JSON list: {error}") from error
+        raise CannotBegin(f"{path} contains neither JSON lines nor a JSON list: {error}") from error
 
 
 def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
-    wrong = (
-        f"message {number} of {path} is none: it needs topic, properties, and bodyBase64 or body"
-    )
+    wrong = f"message {number} of {path} is not a message: it needs topic, properties, and bodyBase64 or body"
     if not isinstance(row, dict) or not {"bodyBase64", "body"} & row.keys():
         raise CannotBegin(wrong)
     try:

@@ -22,25 +22,28 @@ if TYPE_CHECKING:
 ROUTE_S = 35.0
 
 
-BrokerName = Annotated[str, typer.Option(help="Name of the broker whose place is taken.")]
+BrokerName = Annotated[str, typer.Option(help="Name of the broker to replace.")]
 From = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="ADDR",
-        help="From an Apache broker at these name servers: this command becomes the broker.",
+        help="Migrate from an Apache broker at these name servers: this command becomes the broker.",
     ),
 ]
 To = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="To an Apache broker, whose broker.conf this command writes into FILE."
+        metavar="FILE",
+        help="Migrate to an Apache broker, whose broker.conf this command writes to FILE.",
     ),
 ]
 Data = Annotated[str, typer.Option(metavar="DIR", help="Folder of the new broker's store.")]
 Config = Annotated[
     str | None,
-    typer.Option("--config", "-c", metavar="FILE", help="--from: more settings, a broker.conf."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="--from: further settings, in a broker.conf."
+    ),
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the new broker.")]
 Host = Annotated[str, typer.Option(metavar="IP", help="--to: address of the Apache machine.")]
@@ -51,25 +54,29 @@ RouteTime = Annotated[
     float,
     typer.Option(
         min=0,
-        help="Seconds after which every client has asked a name server again; they do it every 30.",
+        help="Seconds after which every client has asked a name server again; clients do so every 30.",
     ),
 ]
 StopCommand = Annotated[
     str | None,
-    typer.Option(metavar="COMMAND", help="--from: stops the Apache broker, once it is not needed."),
+    typer.Option(
+        metavar="COMMAND",
+        help="--from: command that stops the Apache broker once it is no longer needed.",
+    ),
 ]
 RestartCommand = Annotated[
-    str | None, typer.Option(metavar="COMMAND", help="--to: stops and starts the Apache broker.")
+    str | None,
+    typer.Option(metavar="COMMAND", help="--to: command that restarts the Apache broker."),
 ]
 Drain = Annotated[
     bool,
     typer.Option(
         "--drain",
-        help="--to 4.9: first wait until no timer is pending and no pop unacknowledged, which it would never "
-        "deliver.",
+        help="--to 4.9: first wait until no timer is pending and no popped message "
+        "unacknowledged; it would never deliver those.",
     ),
 ]
-Check = Annotated[bool, typer.Option("--check", help="Only say what would not come along.")]
+Check = Annotated[bool, typer.Option("--check", help="Only show what would not be migrated.")]
 
 
 def migrate(
@@ -91,9 +98,9 @@ def migrate(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients go on."""
+    """Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients keep working."""
     if (come_from is None) == (to is None):
-        raise CannotBegin("say --from ADDR, the old broker's name servers, or --to FILE")
+        raise CannotBegin("give --from ADDR, the old broker's name servers, or --to FILE")
     if version not in ("4.9", "5"):
         raise CannotBegin(f"--apache is 4.9 or 5, not {version!r}")
     route_ms = int(route_time * 1000)
@@ -133,12 +140,12 @@ def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json:
     refused = any(each.level == "refused" for each in findings)
     if check or refused:
         rows = [{"level": each.level, "what": each.text} for each in findings]
-        print_rows(rows, as_json=as_json, empty="everything comes along")
+        print_rows(rows, as_json=as_json, empty="everything is migrated")
         if refused:
             raise typer.Exit(int(ExitCode.FAILED))
         return False
     if not yes and not sys.stdin.isatty():
-        raise CannotBegin("a broker's place is taken: add --yes to do it without being asked")
+        raise CannotBegin("this replaces a broker: add --yes to do it without a prompt")
     for each in findings:
         print_line(f"{each.level}: {each.text}")
     return True

@@ -29,7 +29,7 @@ def parse_moment(text: str, now_ms: int | None = None) -> int:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise CannotBegin(
-            f"{text!r} is no time: give 'now', '2h' for two hours ago, '2026-11-21T12:00', or "
+            f"{text!r} is not a time: give 'now', '2h' for two hours ago, '2026-11-21T12:00', or "
             "milliseconds since 1970"
         ) from None
 

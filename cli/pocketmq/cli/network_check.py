@@ -90,12 +90,13 @@ def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) ->
         return Finding(
             what,
             False,
-            f"another broker answers there: {own}",
+            f"another broker answers at that address: {own}",
             _better_address(address, name, name_server, timeout_ms)
-            or "two brokers advertise one address, or this machine dials itself: " + _SET_ADDRESS,
+            or "two brokers advertise the same address, or this machine connects to itself: "
+            + _SET_ADDRESS,
         )
     if suspicion and _is_loopback(address):
-        return Finding(what, False, "answers, but only to this machine", suspicion)
+        return Finding(what, False, "answers, but only on this machine", suspicion)
     return Finding(what, True, "answers")
 
 
@@ -127,10 +128,10 @@ def _better_address(address: str, name: str, name_server: str, timeout_ms: int) 
 def _suspicion(address: str, name_server: str) -> str:
     host = address.rpartition(":")[0].strip("[]")
     if is_wildcard(host):
-        return f"{host} is no address that can be dialled: {_SET_ADDRESS}"
+        return f"{host} is not an address that can be connected to: {_SET_ADDRESS}"
     if _is_loopback(address) and not _is_loopback(name_server):
         return (
-            "the broker advertises a loopback address, so every other machine dials itself: start it "
+            "the broker advertises a loopback address, so every other machine connects to itself: start it "
             f"with --host 0.0.0.0, and {_SET_ADDRESS}"
         )
     return ""
@@ -144,7 +145,8 @@ def _unreachable(address: str) -> str:
         return f"is {host!r} a name that this machine resolves? If not: {_SET_ADDRESS}"
     if any(ip in network for network in _CONTAINER_NETWORKS):
         return (
-            f"{host} looks like a container's own address, which only its neighbours can reach: "
+            f"{host} looks like a container's own address, which only containers in the same "
+            f"network can reach: "
             f"{_SET_ADDRESS}"
         )
     return (

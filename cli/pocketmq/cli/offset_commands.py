@@ -22,7 +22,7 @@ app = typer.Typer()
 def show_offsets(
     group: GroupName,
     namesrv: NameServer,
-    topic: Annotated[str | None, typer.Option(help="Only of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
     as_json: Json = False,
 ) -> None:
     """How far a group is in each queue."""
@@ -46,7 +46,7 @@ def reset(
         typer.Option("--to", help="earliest, latest, or a time: now, 2h (ago), 2026-11-21T12:00."),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -72,7 +72,7 @@ def set_offset(
     offset: Annotated[int, typer.Argument(min=0, help="The next offset to consume.")],
     namesrv: NameServer,
     broker: Annotated[
-        str | None, typer.Option(help="Name of the broker, when several have it.")
+        str | None, typer.Option(help="Name of the broker, if several have the queue.")
     ] = None,
     yes: Yes = False,
     as_json: Json = False,

@@ -21,14 +21,14 @@ NameServer = Annotated[
         "--namesrv",
         "-n",
         metavar="ADDR",
-        help="Name servers, 'host:port;host:port'; else NAMESRV_ADDR, the context's, 127.0.0.1:9876.",
+        help="Name servers, 'host:port;host:port' (default: NAMESRV_ADDR, the context's, or 127.0.0.1:9876).",
         default_factory=default_name_server,
         show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without being asked.")]
-All = Annotated[bool, typer.Option("--all", "-a", help="Also those of the system.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="Include those of the system.")]
 Cluster = Annotated[str | None, typer.Option(help="Only in this cluster.")]
 Broker = Annotated[str | None, typer.Option(help="Only on this broker: its name or host:port.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.")]

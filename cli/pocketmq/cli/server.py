@@ -108,7 +108,7 @@ def say_ready(parts: Mapping[str, object], *, as_json: bool = False) -> None:
         # The command's output.
         print(json.dumps({"ready": True, **said}) if as_json else line, flush=True)  # noqa: T201
     except OSError:
-        log.warning("nobody reads standard output any more; serving on")
+        log.warning("standard output was closed by its reader; still serving")
 
 
 def settle() -> None:
@@ -149,12 +149,13 @@ def cannot_listen(host: str, port: int, option: str, error: OSError) -> CannotBe
     """Return the one-line error for a failed bind."""
     if error.errno == errno.EADDRINUSE:
         return CannotBegin(
-            f"port {port} on {host} is in use by another program: stop that one, or choose another "
-            f"port with {option} (0 takes any free one)"
+            f"port {port} on {host} is in use by another program: stop that program, or choose "
+            f"another port with"
+            f" {option} (0 takes any free one)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return CannotBegin(
-            f"{host} is no address of this machine: give one that is with --host (127.0.0.1 for "
+            f"{host} is not an address of this machine: give one that is with --host (127.0.0.1 for "
             "this machine alone, 0.0.0.0 for all)"
         )
     if error.errno == errno.EACCES:

@@ -46,14 +46,14 @@ def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> No
             continue
         if attribute in _COUNTS:
             if not value.isascii() or not value.isdigit() or int(value) == 0:
-                raise CannotBegin(f"{variable}={value!r} in the environment is no count")
+                raise CannotBegin(f"{variable}={value!r} in the environment is not a count")
             setattr(options, attribute, int(value))
         elif attribute not in _NUMBERS:
             setattr(options, attribute, value)
         elif value.isascii() and value.isdigit() and int(value) <= 65_535:
             setattr(options, attribute, int(value))
         else:
-            raise CannotBegin(f"{variable}={value!r} in the environment is no port")
+            raise CannotBegin(f"{variable}={value!r} in the environment is not a port")
 
 
 def read_file(path: str | None) -> dict[str, str]:

@@ -47,7 +47,7 @@ class LineLimit(logging.Filter):
             return False
         place.room -= 1
         if place.left_out:
-            record.msg = f"{record.msg} (and {place.left_out} such lines left out)"
+            record.msg = f"{record.msg} (and {place.left_out} similar lines left out)"
             place.left_out = 0
         return True
 

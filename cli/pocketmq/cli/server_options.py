@@ -36,7 +36,7 @@ OPTIONS = (
     Option(
         ("--data", "--store"),
         "data",
-        "directory of the store and of everything else that is kept (default: ./data)",
+        "directory of the store and all other data (default: ./data)",
         metavar="DIR",
     ),
     Option(
@@ -75,8 +75,8 @@ OPTIONS = (
     Option(
         ("--brokers",),
         "brokers",
-        "broker processes behind the one name server (default: as many as DIR has stores of, else 1); "
-        "ports are 10 apart",
+        "broker processes behind one name server (default: one for each store in DIR, or 1); ports"
+        " are 10 apart",
         (UP,),
         "N",
         is_count=True,
@@ -84,7 +84,7 @@ OPTIONS = (
     Option(
         ("--replicas",),
         "replicas",
-        "a master and its slaves behind the one name server, N processes in all; ports are 10 apart",
+        "a master and its slaves behind one name server, N processes in all; ports are 10 apart",
         (UP,),
         "N",
         is_count=True,
@@ -92,7 +92,7 @@ OPTIONS = (
     Option(
         ("--namesrv", "-n"),
         "namesrv",
-        "name servers to register at: 'host:port;host:port'",
+        "name servers to register with: 'host:port;host:port'",
         (BROKER,),
         "ADDR",
         "namesrvAddr",
@@ -100,7 +100,7 @@ OPTIONS = (
     Option(
         ("--namesrv", "-n"),
         "namesrv",
-        "taken for RocketMQ's scripts and not used: a name server registers nowhere",
+        "accepted for RocketMQ's scripts and ignored: a name server does not register anywhere",
         (NAMESRV,),
         "ADDR",
     ),
@@ -144,8 +144,8 @@ OPTIONS = (
     Option(
         ("--console-host",),
         "console_host",
-        "address that the console listens on (default: 127.0.0.1); beyond this machine it only reads, "
-        "until consoleUser and consolePassword are set",
+        "address that the console listens on (default: 127.0.0.1); beyond loopback it is "
+        "read-only until consoleUser and consolePassword are set",
         (UP, BROKER),
         "H",
         "consoleHost",
@@ -160,14 +160,14 @@ OPTIONS = (
     Option(
         ("--set", "-D"),
         "settings",
-        "any setting by its name in broker.conf; may be given again",
+        "any setting by its name in broker.conf; may be repeated",
         metavar="NAME=VALUE",
         is_list=True,
     ),
     Option(
         ("-p", "-m", "--print-config"),
         "print_config",
-        "print every setting with its value, and end",
+        "print every setting with its value, and exit",
         is_flag=True,
     ),
     Option(
@@ -185,10 +185,10 @@ OPTIONS = (
 )
 
 HELP = {
-    UP: "Run a name server and a broker in this process, or with --brokers or --replicas several processes; "
-    "print one line that begins with 'ready'.",
+    UP: "Run a name server and a broker in this process, or several processes with --brokers or "
+    "--replicas. Print a line that starts with 'ready' once they serve.",
     NAMESRV: "Run a name server alone.",
-    BROKER: "Run a broker alone, registered at the name servers of --namesrv.",
+    BROKER: "Run a broker alone, registered with the name servers of --namesrv.",
 }
 
 
@@ -277,7 +277,7 @@ def _add(parser: argparse.ArgumentParser, option: Option) -> None:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count; give a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; give a number of at least 1")
     return int(text)
 
 
@@ -289,7 +289,7 @@ def _port(low: int) -> Callable[[str], int]:
         if digits.isascii() and digits.isdigit() and low <= int(text) <= 65_535:
             return int(text)
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no port; a port is a number of {low} to 65535"
+            f"{text!r} is not a port; a port is a number from {low} to 65535"
         )
 
     return parse_port

@@ -89,7 +89,7 @@ def answered(call: Callable[[], _T]) -> _T:
     except PocketMQError as error:
         text = one_line(error)
         if isinstance(error, Unauthorised):
-            text += ". A command is given them by POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY"
+            text += ". Pass them to a command in POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY"
         raise SiteRefused(text) from error
     except ExceptionGroup as group:
         refused = group.subgroup(PocketMQError)
@@ -116,7 +116,7 @@ def confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CannotBegin(f"{what}: add --yes to do it without being asked")
+        raise CannotBegin(f"{what}: add --yes to do it without a prompt")
     sys.stderr.write(f"{what}. Go on? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -104,13 +104,15 @@ def dump(
     queue: Annotated[int | None, typer.Option(help="Only this queue.")] = None,
     first: Annotated[int, typer.Option("--from", help="First offset in the queue.")] = 0,
     position: Annotated[
-        int | None, typer.Option(help="The record at this place in the log, in bytes.")
+        int | None, typer.Option(help="The record at this position in the log, in bytes.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="At most so many.")] = 100,
-    body: Annotated[BodyForm, typer.Option(help="How bodies are shown.")] = BodyForm.TEXT,
+    count: Annotated[int, typer.Option("--count", "-n", help="At most this many.")] = 100,
+    body: Annotated[BodyForm, typer.Option(help="How to show bodies.")] = BodyForm.TEXT,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="What is stored from now on; --json: a line each."),
+        typer.Option(
+            "--follow", "-f", help="Keep printing new records; with --json, one per line."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -357,16 +359,14 @@ def export(
     out: Annotated[
         str,
         typer.Option(
-            "--out", "-o", help="File to write; - is standard output. Parquet: or a folder/."
+            "--out", "-o", help="File to write; - is standard output. For Parquet, also a folder/."
         ),
     ] = "-",
     form: Annotated[
-        ExportForm, typer.Option("--format", help="One JSON line a message, or Parquet.")
+        ExportForm, typer.Option("--format", help="JSON, one line per message, or Parquet.")
     ] = (ExportForm.JSONL),
     topic: Topic = None,
-    body: Annotated[
-        BodyForm, typer.Option(help="How bodies are written in JSON.")
-    ] = BodyForm.BASE64,
+    body: Annotated[BodyForm, typer.Option(help="How to write bodies in JSON.")] = BodyForm.BASE64,
     as_json: Json = False,
 ) -> None:
     """Take messages out of a store, also of a damaged one: every intact record.
@@ -374,7 +374,9 @@ def export(
     With --json it says how many, in JSON.
     """
     if as_json and out == "-":
-        raise CannotBegin("--json says how many were written: name a file for them with --out")
+        raise CannotBegin(
+            "with --json, name a file for the messages with --out: standard output gets their count"
+        )
     if form is ExportForm.PARQUET:
         count = _export_parquet(folder, out, topic)
     else:
@@ -428,7 +430,7 @@ def archive(
         from pocketmq.bulk.archive import Archiver
         from pocketmq.bulk.errors import DataLoss, NotAStore
     except ImportError as error:
-        raise CannotBegin("Archives need pyarrow: pip install pyarrow") from error
+        raise CannotBegin("archives need pyarrow: pip install pyarrow") from error
     try:
         archiver = Archiver(folder, dest)
         found = list(with_progress(archiver.run(), "files", total=len(archiver.waiting)))

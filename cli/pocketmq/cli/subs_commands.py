@@ -25,7 +25,8 @@ app = typer.Typer()
 @app.command()
 def export(
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP]...", help="Default: all that are online.")
+        list[str] | None,
+        typer.Argument(metavar="[GROUP]...", help="Default: all groups that are online."),
     ] = None,
     *,
     namesrv: NameServer,
@@ -63,7 +64,8 @@ def plan(
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="EFFECT", help="lost, delayed, twice, unwanted or dropped: no failure."
+            metavar="EFFECT",
+            help="lost, delayed, twice, unwanted or dropped: do not count this as a failure.",
         ),
     ] = None,
     as_json: Json = False,

@@ -33,13 +33,13 @@ class Look:
 
 def top(
     namesrv: NameServer,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Rows of each table.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Show one table and end.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Rows in each table.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="Show each table once and exit.")] = False,
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """What goes in and out now by topic, and the groups with the most lag; until Ctrl-C.
+    """Show current traffic by topic and the groups with the most lag, until Ctrl-C.
 
     With --json, one value after two looks.
     """

@@ -28,7 +28,7 @@ def parse_perm(text: str) -> int:
         return int(text)
     letters = set(text.lower())
     if not letters or not letters <= _PERM_LETTERS.keys():
-        raise CannotBegin(f"{text!r} is no permission: give rw, r or w, or a number of 0 to 7")
+        raise CannotBegin(f"{text!r} is not a permission: give rw, r or w, or a number from 0 to 7")
     return sum(_PERM_LETTERS[letter] for letter in letters)
 
 
@@ -66,10 +66,10 @@ def create(
     queues: Annotated[int, typer.Option(min=1, help="Queues for reading and writing.")] = 8,
     read_queues: Annotated[int | None, typer.Option(min=0, help="Queues for reading.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=0, help="Queues for writing.")] = None,
-    perm: Annotated[str, typer.Option(help="rw, r, w, or RocketMQ's number.")] = "rw",
+    perm: Annotated[str, typer.Option(help="rw, r, w, or the number that RocketMQ uses.")] = "rw",
     cluster: Cluster = None,
     broker: Broker = None,
-    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
+    order: Annotated[bool, typer.Option("--order", help="Make it an ordered topic.")] = False,
     attributes: Annotated[
         str | None, typer.Option(help="Attributes of 5.x, '+message.type=FIFO'.")
     ] = None,
@@ -104,7 +104,9 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a topic with its queues and all groups' offsets of it."""
-    confirm(f"topic {topic!r} will be deleted, its messages and all groups' offsets of it too", yes)
+    confirm(
+        f"topic {topic!r} will be deleted, with its messages and all groups' offsets in it", yes
+    )
 
     async def work(admin: "Admin") -> list[str]:
         await admin.topics.route(topic)

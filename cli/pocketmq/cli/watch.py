@@ -11,7 +11,7 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
 
-HELP = "Show it again every so many seconds: of list, show, numbers, doctor. Ctrl-C ends it."
+HELP = "Repeat list, show, numbers or doctor every so many seconds, until Ctrl-C."
 # The last word of a command that shows and changes nothing.
 _SHOW = {"list", "show", "numbers", "doctor", "ls", "producers"}
 _CLEAR = "\x1b[H\x1b[J"
@@ -43,13 +43,13 @@ def taken_out(words: Sequence[str]) -> tuple[list[str], float | None]:
     if seconds is None:
         return rest, None
     if not _SHOW & set(rest):
-        raise CannotBegin(f"--watch is for what shows something: {', '.join(sorted(_SHOW))}")
+        raise CannotBegin(f"--watch works only with: {', '.join(sorted(_SHOW))}")
     try:
         every_s = float(seconds)
     except ValueError:
         every_s = 0.0
     if not 0 < every_s < 86_400:
-        raise CannotBegin(f"--watch takes seconds, not {seconds!r}")
+        raise CannotBegin(f"--watch takes a number of seconds, not {seconds!r}")
     return rest, every_s
 
 

@@ -38,7 +38,7 @@ class AdminOptions(ClientOptions):
     request_timeout_ms: Annotated[int, Range(1), "for one request"] = 5_000
     around: Annotated[
         Callable[[Remoting], Remoting] | None,
-        "puts something of the caller's between the calls and the connections",
+        "wraps the connections, so that the caller can step in between",
     ] = None
 
 

@@ -160,10 +160,10 @@ class _Planner:
         if now.camps and models != [now.model]:
             self._must_stop = True
             text = (
-                f"the group is {now.model} and becomes {', '.join(models)}: offsets of a broadcasting member "
-                "are on its own machine, those of the group at the broker"
+                f"the group is {now.model} and becomes {', '.join(models)}: a broadcasting member "
+                f"keeps its offsets on its own machine, a clustering group keeps them at the broker"
             )
-            self._say(Effect.TWICE, "*", "what the other kind has read", text)
+            self._say(Effect.TWICE, "*", "whatever the other kind has read", text)
         old = self._replaced
         if old is None or now.has_offsets:
             return
@@ -188,7 +188,7 @@ class _Planner:
         old = [_wish(camp, topic) for camp in self._now.camps]
         new = [_wish(each.subscriptions, topic) for each in self._future]
         if not self._now.topic(topic).exists and any(new):
-            why = "no name server knows the topic; members look again until it is there"
+            why = "no name server knows the topic; members keep looking until it exists"
             self._say(Effect.DELAYED, topic, "all", why)
             self._before.append(f"pocketmq topic create {topic}")
         self._look_at_the_end(topic, new)
@@ -208,10 +208,12 @@ class _Planner:
         for wish in sorted(set(wished)):
             lost = lost_of(wish, _given(wish, wished))
             if lost is not None:
-                why = "members of the file differ: give each subscription a group of its own"
+                why = "members in the file differ: give each subscription its own group"
                 self._say(Effect.LOST, topic, lost, why)
         if None in new:
-            why = "members of the file that do not subscribe it are given queues of it and read nothing"
+            why = (
+                "members that do not subscribe to it are given some of its queues and read nothing"
+            )
             self._say(Effect.DELAYED, topic, "those in these queues", why)
 
     def _look_at_lost(
@@ -228,38 +230,38 @@ class _Planner:
             if lost is None:
                 continue
             recent = self._now.topic(topic).recent(wish, given)
-            sent = f"; {recent} of the newest messages are such" if recent else ""
-            why = "until the last old member has left, which passes them over" + sent
+            sent = f"; {recent} of the newest messages are affected" if recent else ""
+            why = "until the last old member, which skips them, has left" + sent
             self._say(Effect.LOST, topic, lost, why)
             if recent or wish[0] != TAG or not wish[1]:
                 self._must_stop = True
             else:
                 self._after.append(f"only then send {lost} to {topic}")
         if strict:
-            why = (
-                "new members are refused until the last old one has left, and ask again every 30 s"
-            )
+            why = "new members are refused until the last old one has left; they retry every 30 s"
             self._say(Effect.DELAYED, topic, "all, for up to 30 s", why)
         elif len(set(beside)) > 1 and any(each[0] == SQL92 for each in beside):
             self._must_stop = True
             why = "brokers filter by the expression of the last member to change it, clients by tags only"
-            self._say(Effect.UNWANTED, topic, "what another member's expression lets through", why)
+            self._say(
+                Effect.UNWANTED, topic, "whatever another member's expression lets through", why
+            )
 
     def _look_at_unread(
         self, topic: str, old: Sequence[Wish | None], new: Sequence[Wish | None]
     ) -> None:
         if None in old and any(new):
-            why = "old members do not subscribe it: it is read when the last of them has left"
+            why = "old members do not subscribe to it: it is read once the last of them has left"
             self._say(Effect.DELAYED, topic, "all", why)
             ends = any(each.consume_from is ConsumeFromWhere.LAST_OFFSET for each in self._future)
             if ends and not self._now.topic(topic).lag:
-                why = "LAST_OFFSET: a queue that no new member has had yet begins at its end"
+                why = "LAST_OFFSET: a queue that no new member has had yet starts at its end"
                 self._say(
-                    Effect.LOST, topic, "what is sent until the last old member has left", why
+                    Effect.LOST, topic, "whatever is sent until the last old member has left", why
                 )
             self._after.append(f"only then send to {topic}")
         if None in new and any(old):
-            why = "new members do not subscribe it: the broker refuses it to old ones (code 24)"
+            why = "new members do not subscribe to it: the broker refuses it to old ones (code 24)"
             self._say(Effect.DELAYED, topic, "all", why)
 
     def _look_at_dropped(
@@ -271,11 +273,13 @@ class _Planner:
             if gone is None:
                 continue
             now = self._now.topic(topic)
-            why = f"no member asks for it afterwards; the group is {now.lag} messages behind"
+            why = f"no member asks for it any more; the group is {now.lag} messages behind"
             if self._now.mode == "isolate":
                 why += "; they are kept for isolateKeepTime, and remembered for isolateRememberTime"
             self._say(Effect.DROPPED, topic, gone, why)
-            self._before.append(f"stop sending {gone} to {topic}, and wait until nothing is behind")
+            self._before.append(
+                f"stop sending {gone} to {topic}, and wait until the group has caught up"
+            )
 
     # ------------------------------------------------------------ what to do
 

@@ -38,7 +38,7 @@ class Site:
         }
         if cluster is not None and cluster not in names:
             raise IllegalArgument(
-                f"there is no cluster {cluster!r}; known: {', '.join(sorted(names)) or 'none'}"
+                f"there is no cluster {cluster!r}; known clusters: {', '.join(sorted(names)) or 'none'}"
             )
         wanted = None if cluster is None else set(names[cluster])
         return sorted(

@@ -106,25 +106,29 @@ class GroupView:
             return (
                 "none",
                 None,
-                f"Nobody of this group is known to those brokers that answer: {self.failure}",
+                f"The brokers that answer know no member of this group: {self.failure}",
             )
         if not count:
-            return "none", None, "Nobody of this group is online."
+            return "none", None, "No member of this group is online."
         source = "guard" if self.told else "members"
         if self.findings:
             return source, False, " ".join(finding.text for _, finding in self.findings)
         if not self.told and self.known < 2 < count + 1:
-            text = f"{count - self.known} of {count} members did not say what they want."
+            text = f"{count - self.known} of {count} members did not report their subscriptions."
             return "none", None, text
         if self.sub_groups > 1:
             return (
                 source,
                 True,
-                f"The members subscribe differently, and the group is isolated: {self.sub_groups} "
-                "sub-groups, each with offsets of its own. Nothing is lost.",
+                f"The members subscribe differently, but the group is isolated: {self.sub_groups} "
+                "sub-groups, each with its own offsets. Nothing is lost.",
             )
         if count == 1:
-            return source, True, "The only member subscribes what the broker keeps for the group."
+            return (
+                source,
+                True,
+                "The only member subscribes to what the broker has on record for the group.",
+            )
         return source, True, f"All {count} members subscribe to the same."
 
 

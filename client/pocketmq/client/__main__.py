@@ -32,7 +32,7 @@ def _described(parser: argparse.ArgumentParser, place: str) -> Any:
         consumer = consumer()
     describe = getattr(consumer, "describe", None)
     if describe is None:
-        parser.error(f"{place} is a {type(consumer).__name__}, and no consumer that subscribes")
+        parser.error(f"{place} is a {type(consumer).__name__}, not a consumer with subscriptions")
     return describe().to_json()
 
 

@@ -173,9 +173,7 @@ class _Nearby:
     @staticmethod
     def _named(room: str, whose: object) -> str:
         if not room:
-            raise IllegalArgument(
-                f"the machine room of {whose} is empty: the resolver must name one"
-            )
+            raise IllegalArgument(f"the resolver must name a machine room for {whose}")
         return room
 
 

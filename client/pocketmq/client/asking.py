@@ -171,7 +171,7 @@ _WORDS: dict[int, str] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: "asking who is in the group",
     RequestCode.GET_CONSUMER_CONNECTION_LIST: "asking who is in the group",
     RequestCode.GET_CONSUMER_RUNNING_INFO: "asking the member what it runs",
-    RequestCode.GET_CONSUME_STATS: "asking how far the group is",
+    RequestCode.GET_CONSUME_STATS: "asking how far the group has consumed",
     RequestCode.GET_TOPIC_STATS_INFO: "asking what the topic holds",
     RequestCode.HEART_BEAT: "telling the broker that this client is here",
     RequestCode.UPDATE_AND_CREATE_TOPIC: "creating or changing the topic",

@@ -35,10 +35,10 @@ def check_batch(messages: Sequence[Message]) -> None:
                 f"all messages of a batch go to one topic, not to {first.topic!r} and {message.topic!r}"
             )
         if _wait(message) != _wait(first):
-            raise IllegalMessage("all messages of a batch wait for the store, or none does")
+            raise IllegalMessage("all messages of a batch must wait for the store, or none of them")
         if any(name in message.properties for name in _DELAYING):
             raise IllegalMessage(
-                "a message of a batch cannot be delayed: send delayed messages singly"
+                "a message of a batch cannot be delayed: send delayed messages one by one"
             )
     if is_retry_topic(first.topic):
         raise IllegalMessage("messages of a retry topic cannot be sent as a batch")
@@ -63,8 +63,9 @@ def split(messages: Sequence[Message], size_max: int) -> Iterator[list[Message]]
         size = member_size(message)
         if size > size_max:
             raise MessageTooLarge(
-                f"a message of topic {message.topic!r} takes {size} bytes in a batch; at most {size_max} "
-                "fit: send it singly, or raise max_message_size here and maxMessageSize at the broker"
+                f"a message of topic {message.topic!r} takes {size} bytes in a batch, but the "
+                f"limit is {size_max}: send it on its own,"
+                " or raise max_message_size here and maxMessageSize at the broker"
             )
         if chunk and (chunk_size + size > size_max or len(chunk) == BATCH_COUNT_MAX):
             yield chunk

@@ -126,7 +126,7 @@ class ClientProcessor:
         correlation_id = reply.properties.get(Property.CORRELATION_ID.value, "")
         waiting = self.replies.pop(correlation_id, None)
         if waiting is None or waiting.done():
-            log.warning("a reply that nobody waits for correlation_id=%r", correlation_id)
+            log.warning("ignored a reply that nothing waits for correlation_id=%r", correlation_id)
         else:
             waiting.set_result(reply)
         return request.answer(ResponseCode.SUCCESS, None, {})

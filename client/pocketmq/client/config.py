@@ -40,7 +40,7 @@ def parse_name_servers(text: str | None) -> tuple[str, ...]:
             raise IllegalArgument(f"name server {part.strip()!r} is not host:port")
         found.append(f"{host}:{port}")
     if not found:
-        raise IllegalArgument(f"name server {given!r} names no address; write host:9876")
+        raise IllegalArgument(f"name server {given!r} contains no address; write host:9876")
     return tuple(dict.fromkeys(found))
 
 

@@ -228,9 +228,7 @@ class CoroutinePool(_Counted):
                         _after(around, call, token, outcome)
                 call.done(call, outcome)
             except Exception:
-                log.exception(
-                    "a consume result could not be processed queue=%s", call.context.queue
-                )
+                log.exception("could not process a consume result queue=%s", call.context.queue)
             finally:
                 self._end()
 
@@ -306,9 +304,7 @@ class ThreadPool(_Counted):
             try:
                 call.done(call, outcome)
             except Exception:
-                log.exception(
-                    "a consume result could not be processed queue=%s", call.context.queue
-                )
+                log.exception("could not process a consume result queue=%s", call.context.queue)
             finally:
                 self._end()
 
@@ -326,7 +322,7 @@ def _after(around: Around, call: Call, token: object, outcome: Outcome) -> None:
     try:
         around.after(call, token, outcome)
     except Exception:
-        log.exception("what follows a listener call failed queue=%s", call.context.queue)
+        log.exception("the processing after a listener call failed queue=%s", call.context.queue)
 
 
 def _since_ms(began: float) -> int:

@@ -127,8 +127,9 @@ class ConsumeMessageConcurrently(ConsumeService):
             self._failures.raised(outcome.error, queue, call.messages)
         if process_queue.dropped:
             log.warning(
-                "the queue was taken away while its messages were consumed, nothing is committed "
-                "queue=%s messages=%s",
+                "the queue was reassigned while its messages were being consumed, so no offset is "
+                "committed queue=%s"
+                " messages=%s",
                 queue,
                 len(call.messages),
             )
@@ -195,7 +196,8 @@ class ConsumeMessageConcurrently(ConsumeService):
                     await self._send_back(message, context.delay_level, context.queue.broker_name)
                 except PocketMQError as error:
                     log.warning(
-                        "send back failed, consumed again here in %s ms message=%s reason=%r",
+                        "could not send the message back, it will be consumed again here in %s ms "
+                        "message=%s reason=%r",
                         RETRY_DELAY_MS,
                         message.msg_id,
                         str(error),
@@ -230,7 +232,7 @@ class ConsumeMessageConcurrently(ConsumeService):
                     break
                 await self._send_back(message, EXPIRED_DELAY_LEVEL, queue.broker_name)
                 log.warning(
-                    "a message was consumed for too long, sent back message=%s queue=%s",
+                    "sent back a message whose consumption took too long message=%s queue=%s",
                     message.msg_id,
                     queue,
                 )

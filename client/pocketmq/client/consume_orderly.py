@@ -90,7 +90,7 @@ class ConsumeMessageOrderly(ConsumeService):
 
     async def _turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
         if process_queue.dropped:
-            log.warning("the queue is not consumed, it was taken away queue=%s", queue)
+            log.warning("the queue was reassigned and is not consumed queue=%s", queue)
             return
         async with self._turns.setdefault(queue, asyncio.Lock()):
             await self._hold_turn(process_queue, queue)
@@ -171,8 +171,9 @@ class ConsumeMessageOrderly(ConsumeService):
                     continue
                 except PocketMQError as error:
                     log.warning(
-                        "a message whose retries are used up could not be handed over, consumed again "
-                        "message=%s reason=%r",
+                        "could not hand over a message that has used up its retries, it will be "
+                        "consumed again message=%s"
+                        " reason=%r",
                         message.msg_id,
                         str(error),
                     )

@@ -216,7 +216,7 @@ class ConsumerMember(Generic[Options]):
     ) -> dict[str, object]:
         """CONSUME_MESSAGE_DIRECTLY. Raises: NoListener."""
         raise NoListener(
-            f"consumer group {self.group!r} has no listener here: it is no push consumer"
+            f"consumer group {self.group!r} has no listener here: it is not a push consumer"
         )
 
     # ------------------------------------------------------------ how it is

@@ -237,7 +237,7 @@ def _unpacked(content: bytes, sys_flag: int) -> bytes:
     except MessageCodecError as error:
         if isinstance(error.__cause__, ImportError):
             raise
-        log.warning("a packed body is broken, handed out as it is reason=%r", str(error))
+        log.warning("a compressed body is damaged and is handed out as it is reason=%r", str(error))
         return content
 
 
@@ -248,7 +248,7 @@ def _general(record: Record, broker_name: str) -> list[MessageExt]:
     except MessageCodecError as error:
         if isinstance(error.__cause__, ImportError):
             raise
-        log.warning("a packed body is broken, handed out as it is reason=%r", str(error))
+        log.warning("a compressed body is damaged and is handed out as it is reason=%r", str(error))
         return [to_message(record, broker_name, unpack=False)]
 
 

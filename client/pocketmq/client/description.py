@@ -43,7 +43,7 @@ class Description:
         """Parse the form above. Raises: IllegalArgument, which names what is wrong."""
         if not isinstance(data, Mapping) or not isinstance(data.get("group"), str):
             raise IllegalArgument(
-                f"a subscription's entry needs a group, and this has none: {data!r}"
+                f"each subscription entry needs a group, and this one has none: {data!r}"
             )
         group, topics = data["group"], data.get("subscriptions")
         unknown = sorted(set(map(str, data)) - _FIELDS)

@@ -96,7 +96,7 @@ class NotANameServer(RemotingError, CallerError):
     """The address in `name_server` belongs to something else."""
 
     def __init__(self, address: str, what: str, advice: str) -> None:
-        super().__init__(f"name_server={address} is no name server, {what}. {advice}")
+        super().__init__(f"name_server={address} is not a name server, {what}. {advice}")
 
 
 class ConnectionBroken(RemotingError, OutcomeUnknown):
@@ -117,21 +117,21 @@ def from_remoting(
     if isinstance(error, ConnectFailed):
         return Unreachable(f"{what}: {error}")
     if isinstance(error, TooManyRequests):
-        return Unreachable(f"{what}: {error}. Wait for earlier calls before making more")
+        return Unreachable(f"{what}: {error}. Wait for earlier calls to finish before making more")
     if only_asks:
         if isinstance(error, RequestTimeout):
             why = f"{address} did not answer within {error.timeout_ms} ms"
         else:
             why = f"the connection to {address} ended before the answer came"
-        return NoAnswer(f"{what}: {why}. Nothing was changed: try again, or raise the time-out")
+        return NoAnswer(f"{what}: {why}. Nothing was changed: try again, or increase the timeout")
     if isinstance(error, RequestTimeout):
         return AnswerTimeout(
             f"{what}: {address} did not answer within {error.timeout_ms} ms; it may have acted all the "
-            "same. Repeat it if twice does no harm, or raise the time-out"
+            "same. Repeat it if doing it twice does no harm, or increase the timeout"
         )
     return ConnectionBroken(
         f"{what}: the connection to {address} ended before the answer came ({error}); it may have acted "
-        "all the same. Repeat it if twice does no harm"
+        "all the same. Repeat it if doing it twice does no harm"
     )
 
 
@@ -163,7 +163,7 @@ class NoPermission(BrokerRefused, CallerError):
     """NO_PERMISSION (16)."""
 
     advice = (
-        "Look at the permission of broker, topic and group (pocketmq topic show TOPIC), or at the "
+        "Check the permissions of the broker, topic and group (pocketmq topic show TOPIC) and the "
         "rights of the access key"
     )
 
@@ -172,7 +172,7 @@ class Unauthorised(BrokerRefused, CallerError):
     """The broker checks signatures and did not accept ours."""
 
     advice = (
-        "Give credentials=Credentials(access_key, secret_key) that the broker's ACL file allows"
+        "Pass credentials=Credentials(access_key, secret_key) that the broker's ACL file allows"
     )
 
 
@@ -188,7 +188,7 @@ class MessageIllegal(BrokerRefused, CallerError):
 class SubscriptionIllegal(BrokerRefused, CallerError):
     """SUBSCRIPTION_PARSE_FAILED (23)."""
 
-    advice = "Correct the tag expression (A || B) or the SQL92 text"
+    advice = "Correct the tag expression (A || B) or the SQL92 expression"
 
 
 class GroupNotExist(BrokerRefused, CallerError):
@@ -202,7 +202,7 @@ class GroupNotExist(BrokerRefused, CallerError):
 class RequestNotSupported(BrokerRefused, CallerError):
     """REQUEST_CODE_NOT_SUPPORTED (3)."""
 
-    advice = "This server is older than the call needs, or has the feature switched off"
+    advice = "This server is too old for the call, or has the feature switched off"
 
 
 class SubscriptionNotReady(BrokerRefused, TransientError):
@@ -210,7 +210,7 @@ class SubscriptionNotReady(BrokerRefused, TransientError):
 
     advice = (
         "The broker does not know this member's subscription yet, or another member of the group "
-        "subscribes something else: all members of one group must subscribe the same"
+        "subscribes to something else: all members of a group must have the same subscriptions"
     )
 
 
@@ -223,7 +223,7 @@ class BrokerBusy(BrokerRefused, TransientError):
 class BrokerNotServing(BrokerRefused, TransientError):
     """SERVICE_NOT_AVAILABLE (14), SLAVE_NOT_AVAILABLE (11), GO_AWAY (1500)."""
 
-    advice = "The broker is starting, stopping, a slave, or its disk is full: look at its log"
+    advice = "The broker is starting, stopping, or a slave, or its disk is full: see its log"
 
 
 class ConsumerNotOnline(BrokerRefused, TransientError):
@@ -239,7 +239,7 @@ class QueryNotFound(BrokerRefused, CallerError):
 class BrokerFailed(BrokerRefused, TransientError):
     """SYSTEM_ERROR (1) and every code without a class of its own."""
 
-    advice = "The broker's log says more"
+    advice = "See the broker's log"
 
 
 class StoredUnsafely(BrokerRefused, OutcomeUnknown):
@@ -279,15 +279,17 @@ _USUAL = "The usual port of a name server is 9876"
 def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
     """Return the error for an address where `HTTP`, `TLS` or a `broker` listens; None if unknown."""
     if listens == "HTTP":
-        return NotANameServer(address, "it answers HTTP", f"{_USUAL}; 8080 and 8082 are consoles'")
+        return NotANameServer(
+            address, "it answers HTTP", f"{_USUAL}; 8080 and 8082 are the consoles' ports"
+        )
     if listens == "TLS":
         return NotANameServer(
             address,
-            "or one that takes TLS only",
+            "or one that accepts TLS only",
             "If it is one, connect with tls=True or a context",
         )
     if listens == "broker":
-        return NotANameServer(address, "it answers as a broker does", _USUAL)
+        return NotANameServer(address, "it answers like a broker", _USUAL)
     return None
 
 
@@ -338,6 +340,6 @@ def all_attempts_failed(
             topic,
             group,
             attempts,
-            "It may be stored: send it again only if the consumers bear it twice",
+            "It may have been stored: send it again only if consumers can handle duplicates",
         )
-    return SendFailed(topic, group, attempts, "Nothing was stored: it can be sent again")
+    return SendFailed(topic, group, attempts, "Nothing was stored: it is safe to send it again")

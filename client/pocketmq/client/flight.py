@@ -194,7 +194,8 @@ class Flight:
         if not self.future.done():
             self.future.set_exception(
                 ConnectionBroken(
-                    f"sending to topic {self.queue.topic!r} by group {self.engine.group!r}: the producer "
-                    "was shut down before the broker had answered; it may be stored all the same"
+                    f"sending to topic {self.queue.topic!r} by group {self.engine.group!r}: the "
+                    f"producer was shut down before the broker had answered; the message may "
+                    f"still have been stored"
                 )
             )

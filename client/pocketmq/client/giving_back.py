@@ -52,7 +52,7 @@ class GivingBack:
             )
         except PocketMQError as error:
             log.warning(
-                "the broker does not take the message back, sent to the retry topic instead message=%s "
+                "the broker did not take the message back, so it was sent to the retry topic message=%s "
                 "reason=%r",
                 message.msg_id,
                 str(error),

@@ -214,7 +214,7 @@ class MQClientInstance:
     def _check_free(self, table: Container[str], group: str, what: str) -> None:
         if group in table:
             raise GroupInUse(
-                f"{what} group {group!r} is in use already by client {self.client_id}: give the second "
+                f"{what} group {group!r} is already in use by client {self.client_id}: give this "
                 f"{what} another group or another instance_name"
             )
 
@@ -343,7 +343,7 @@ class MQClientInstance:
         }
         for address in self.addresses.forget_except(live):
             self._broker_versions.pop(address, None)
-            log.info("broker forgotten, no route names it address=%s", address)
+            log.info("removed a broker that no route names any more address=%s", address)
 
     # ------------------------------------------------------------ addresses
 
@@ -367,7 +367,7 @@ class MQClientInstance:
             found = self.addresses.any_of(broker_name, broker_id)
         if found is None:
             raise BrokerUnknown(
-                f"no address is known of broker {broker_name!r}, which holds queues of {topic!r}"
+                f"no address is known for broker {broker_name!r}, which holds queues of {topic!r}"
             )
         return found
 
@@ -492,7 +492,7 @@ class MQClientInstance:
                 await consumer.persist_offsets()
             except PocketMQError as error:
                 log.warning(
-                    "offsets not persisted, tried again group=%s reason=%r",
+                    "could not persist offsets, will retry group=%s reason=%r",
                     consumer.group,
                     str(error),
                 )

@@ -45,8 +45,8 @@ async def acquire(client_id: str, config: ClientOptions) -> "MQClientInstance":
         shared = table[client_id] = _Shared(instance, asyncio.Lock())
     elif shared.instance.config.connection_key != config.connection_key:
         raise InstanceConflict(
-            f"client {client_id} exists with other name servers, credentials, TLS or header encoding: "
-            "give this one another instance_name"
+            f"client {client_id} already exists with other name servers, credentials, TLS or "
+            f"header encoding: give this one another instance_name"
         )
     shared.users += 1
     try:

@@ -44,7 +44,8 @@ class ListenerLog:
                 self._told.clear()
             self._told[kind] = _Told(now)
             self._log.warning(
-                "listener raised, the messages come again; the same failure is counted from now on group=%s "
+                "listener raised, the messages will be redelivered; further failures of this kind "
+                "are counted group=%s "
                 "queue=%s messages=%s",
                 self._group,
                 queue,
@@ -55,7 +56,7 @@ class ListenerLog:
         told.count += 1
         if now - told.at_ms >= PAUSE_MS:
             self._log.warning(
-                "listener goes on raising the same group=%s failure=%r times=%s seconds=%s last=%s",
+                "listener keeps raising the same exception group=%s failure=%r times=%s seconds=%s last=%s",
                 self._group,
                 error,
                 told.count,

@@ -51,7 +51,9 @@ class LitePullConsumer(
     def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
         """Share the topic's queues with the group. Raises: IllegalTopic, SubscribeAndAssign."""
         if self._assignment:
-            raise SubscribeAndAssign("this consumer was assigned queues: make another to subscribe")
+            raise SubscribeAndAssign(
+                "this consumer was assigned queues: create another one to subscribe"
+            )
         super().subscribe(topic, expression, expression_type)
 
     def assign(self, queues: Iterable[MessageQueue], expression: str = ALL) -> None:
@@ -60,7 +62,9 @@ class LitePullConsumer(
         expression: tags that the messages must have, for the topics of these queues.
         """
         if self._subscriptions:
-            raise SubscribeAndAssign("this consumer has subscribed topics: make another to assign")
+            raise SubscribeAndAssign(
+                "this consumer has subscribed to topics: create another one to assign queues"
+            )
         self._assignment = {self._inner(queue) for queue in queues}
         for queue in self._assignment:
             self._assign_expressions[queue.topic] = expression

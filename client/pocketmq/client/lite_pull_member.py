@@ -210,7 +210,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
                 self.stats.pulled(queue.topic, len(kept), cost)
         elif result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "the fetch offset is illegal, corrected queue=%s offset=%s to=%s",
+                "corrected an illegal fetch offset queue=%s offset=%s to=%s",
                 queue,
                 offset,
                 result.next_begin_offset,

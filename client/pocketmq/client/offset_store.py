@@ -61,7 +61,7 @@ class OffsetTable:
         """Drop the queues that are not in the list."""
         kept = set(queues)
         for queue in [each for each in self._offsets if each not in kept]:
-            log.info("offset forgotten, the queue is not ours any more queue=%s", queue)
+            log.info("dropped the offset of a queue that is no longer assigned queue=%s", queue)
             del self._offsets[queue]
 
     def items(self) -> list[tuple[MessageQueue, int]]:
@@ -128,7 +128,10 @@ class RemoteBrokerOffsetStore:
                 last[queue.broker_name] = queue
             except PocketMQError as error:
                 log.warning(
-                    "offset not persisted queue=%s offset=%s reason=%r", queue, offset, str(error)
+                    "could not persist an offset queue=%s offset=%s reason=%r",
+                    queue,
+                    offset,
+                    str(error),
                 )
         for queue in last.values() if final else ():
             try:
@@ -136,7 +139,7 @@ class RemoteBrokerOffsetStore:
                 await self._brokers.query_offset(self._group, queue)
             except PocketMQError as error:
                 log.warning(
-                    "offsets may not be persisted broker=%s reason=%r",
+                    "not allowed to persist offsets broker=%s reason=%r",
                     queue.broker_name,
                     str(error),
                 )
@@ -166,7 +169,7 @@ class LocalFileOffsetStore:
             pass
         except (fastjson.FastjsonError, OSError) as error:
             log.warning(
-                "offsets cannot be read, the backup is tried path=%s reason=%r",
+                "cannot read the offsets, trying the backup path=%s reason=%r",
                 self.path,
                 str(error),
             )
@@ -177,7 +180,7 @@ class LocalFileOffsetStore:
         except (fastjson.FastjsonError, OSError) as error:
             raise OffsetFileBroken(
                 f"neither {self.path} nor its backup can be read ({error}). Repair or delete them; "
-                "without them this consumer begins where consume_from_where says"
+                "without them this consumer starts where consume_from_where says"
             ) from error
 
     async def read(self, queue: MessageQueue, read_from: ReadFrom) -> int | None:

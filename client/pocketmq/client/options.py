@@ -59,8 +59,8 @@ class ClientOptions:
 
     name_server: Annotated[
         str | None,
-        "addresses `host:9876` joined by `;`, or an http URL with a path that answers with such a line (the "
-        "constructor asks and waits, and every two minutes it is asked again); without it `NAMESRV_ADDR`",
+        "addresses `host:9876` joined by `;`, or an http URL with a path that answers with such a "
+        "line (the constructor asks and waits, then asks again every two minutes); by default `NAMESRV_ADDR`",
     ] = None
     instance_name: Annotated[
         str | None,
@@ -68,24 +68,24 @@ class ClientOptions:
         "default each has its own",
     ] = None
     client_ip: Annotated[
-        str, "the address in the client id; by default the one towards the name server"
+        str, "the address in the client id; by default the one used towards the name server"
     ] = ""
     unit_name: Annotated[str | None, "added to the client id"] = None
     namespace: Annotated[str | None, "prefix of all topics and groups on the wire"] = None
     credentials: Annotated[Credentials | None, "requests are signed with them"] = None
     tls: Annotated[
         ssl.SSLContext | bool,
-        "`True` encrypts and verifies nothing, as RocketMQ's clients do; a context verifies",
+        "`True` encrypts without verifying, as RocketMQ's clients do; a context verifies",
     ] = False
     header_encoding: Annotated[str, '`"JSON"` or `"ROCKETMQ"`'] = "JSON"
-    request_timeout_ms: Annotated[_Interval, "for calls without a time-out of their own"] = 3_000
+    request_timeout_ms: Annotated[_Interval, "for calls without their own timeout"] = 3_000
     connect_timeout_ms: Annotated[_Interval, "for a connection"] = 3_000
-    poll_name_server_interval_ms: Annotated[_Interval, "between two looks for routes"] = 30_000
-    heartbeat_interval_ms: Annotated[_Interval, "between two heartbeats"] = 30_000
-    persist_offset_interval_ms: Annotated[_Interval, "between two commits of offsets"] = 5_000
-    rebalance_interval_ms: Annotated[_Interval, "between two rebalances"] = 20_000
-    clock: Annotated[Clock, "time, as tests want it"] = SystemClock()  # noqa: RUF009 - it has no state
-    transport: Annotated[Transport | None, "the network, as tests want it"] = None
+    poll_name_server_interval_ms: Annotated[_Interval, "between updates of the routes"] = 30_000
+    heartbeat_interval_ms: Annotated[_Interval, "between heartbeats"] = 30_000
+    persist_offset_interval_ms: Annotated[_Interval, "between commits of offsets"] = 5_000
+    rebalance_interval_ms: Annotated[_Interval, "between rebalances"] = 20_000
+    clock: Annotated[Clock, "the source of time, for tests"] = SystemClock()  # noqa: RUF009 - it has no state
+    transport: Annotated[Transport | None, "the network, for tests"] = None
 
     name_servers: tuple[str, ...] = field(init=False)
     name_server_url: str | None = field(init=False)
@@ -162,29 +162,30 @@ class SendOptions:
     send_timeout_ms: Annotated[int, "for all attempts of a send"] = 3_000
     retry_times: Annotated[int, "further attempts after the first"] = 2
     max_message_size: Annotated[int, "bytes of a body"] = 4 * 1024 * 1024
-    compress_over: Annotated[int, "bodies of so many bytes are packed"] = 4096
-    compression: Annotated[Compression, "how they are packed"] = Compression.ZLIB
-    latency_fault_tolerance: Annotated[bool, "leave slow brokers alone for a while"] = False
+    compress_over: Annotated[int, "bodies of at least this many bytes are compressed"] = 4096
+    compression: Annotated[Compression, "how they are compressed"] = Compression.ZLIB
+    latency_fault_tolerance: Annotated[bool, "avoid slow brokers for a while"] = False
     retry_when_not_stored_ok: Annotated[
         bool, "try another broker when the first stored the message less safely than asked"
     ] = False
     wait_for_broker: Annotated[
-        bool, "while no broker can be reached (it restarts, say), try again until the time-out"
+        bool,
+        "while no broker can be reached (during a restart, for example), try again until the timeout",
     ] = True
-    in_flight_max: Annotated[int, Range(1), "messages under way; a send beyond that waits"] = 1_000
+    in_flight_max: Annotated[int, Range(1), "messages in flight; further sends wait"] = 1_000
     in_flight_size_max: Annotated[int, Range(1), "their bytes"] = 64 * 1024 * 1024
     create_topic_key: Annotated[
-        str, "the topic whose route serves for one that is not made yet"
+        str, "the topic whose route is used for one that does not exist yet"
     ] = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: Annotated[int, "queues of a topic that the first send makes"] = 4
+    default_topic_queue_nums: Annotated[int, "queues of a topic that the first send creates"] = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProducerOptions(GroupOptions, SendOptions):
     """Options of a Producer."""
 
-    trace: Annotated[bool, "tell the trace topic of each message"] = False
-    trace_topic: Annotated[str | None, "another topic for that"] = None
+    trace: Annotated[bool, "write each message's trace to the trace topic"] = False
+    trace_topic: Annotated[str | None, "another topic for traces"] = None
     otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
 
 
@@ -211,11 +212,11 @@ class ConsumerOptions(MemberOptions):
         MessageModel,
         "`CLUSTERING` shares the messages among the group, `BROADCASTING` gives all to each member",
     ] = MessageModel.CLUSTERING
-    consume_from_where: Annotated[ConsumeFromWhere, "where a new group begins"] = (
+    consume_from_where: Annotated[ConsumeFromWhere, "where a new group starts"] = (
         ConsumeFromWhere.LAST_OFFSET
     )
     consume_timestamp_ms: Annotated[
-        int | None, "that place for `TIMESTAMP`, ms since 1970; by default half an hour ago"
+        int | None, "the time for `TIMESTAMP`, ms since 1970; by default half an hour ago"
     ] = None
     pull_batch_size: Annotated[int, Range(1), "messages a pull"] = 32
     pull_threshold_count: Annotated[int, Range(1), "messages of a queue that are cached"] = 1_000
@@ -223,11 +224,11 @@ class ConsumerOptions(MemberOptions):
     max_span: Annotated[
         int, Range(1), "how far the offsets of one queue's cached messages may lie apart"
     ] = 2_000
-    strategy: Annotated[AllocateStrategy, "how queues are shared out; the same in all members"] = (
-        averagely
-    )
+    strategy: Annotated[
+        AllocateStrategy, "how queues are allocated; must be the same in all members"
+    ] = averagely
     on_queues_changed: Annotated[
-        QueuesChanged | None, "called with the topic, all its queues, and ours"
+        QueuesChanged | None, "called with the topic, all its queues, and those of this member"
     ] = None
     offset_folder: Annotated[
         Path | None, "where `BROADCASTING` keeps its offsets, by default `~/.rocketmq_offsets`"
@@ -245,29 +246,30 @@ class PushConsumerOptions(ConsumerOptions):
     ] = None
     consume_type: ConsumeType = field(init=False, default=ConsumeType.PUSH)
     orderly: Annotated[bool, "the messages of a queue one after the other"] = False
-    concurrency: Annotated[int, Range(1, 1_000), "listener calls at the same time"] = 20
-    consume_batch_size: Annotated[int, Range(1, 1_024), "messages a call at most"] = 1
-    pull_interval_ms: Annotated[int, Range(0, 65_535), "pause between two pulls"] = 0
+    concurrency: Annotated[int, Range(1, 1_000), "concurrent listener calls"] = 20
+    consume_batch_size: Annotated[int, Range(1, 1_024), "messages per call at most"] = 1
+    pull_interval_ms: Annotated[int, Range(0, 65_535), "pause between pulls"] = 0
     pull_threshold_count_for_topic: Annotated[
-        int | None, "messages of a topic that are cached, shared out among its queues"
+        int | None, "cached messages of a topic, divided among its queues"
     ] = None
-    pull_threshold_mib_for_topic: Annotated[int | None, "the same in MiB"] = None
+    pull_threshold_mib_for_topic: Annotated[int | None, "the same, in MiB"] = None
     max_reconsume_times: Annotated[
-        int, "failures before a dead letter; -1 is the broker's 16 (orderly: without end)"
+        int,
+        "failures before a message becomes a dead letter; -1: the broker's 16 (orderly: no limit)",
     ] = -1
     consume_timeout_ms: Annotated[
-        int, "after that a message is given back while its listener is still at it"
+        int, "after that a message is sent back even if its listener is still running"
     ] = 15 * 60_000
-    suspend_ms: Annotated[int, "orderly: pause before a failed message comes again"] = 1_000
+    suspend_ms: Annotated[int, "orderly: pause before a failed message is redelivered"] = 1_000
     post_subscription_when_pull: Annotated[
         bool,
-        "send the expression with each pull, so that the broker filters by ours, not the group's",
+        "send the expression with each pull, so that the broker filters by this member's, not the group's",
     ] = False
     filter_hook: Annotated[
         FilterHook | None, "called with what was pulled; returns what passes"
     ] = None
-    trace: Annotated[bool, "tell the trace topic of each message"] = False
-    trace_topic: Annotated[str | None, "another topic for that"] = None
+    trace: Annotated[bool, "write each message's trace to the trace topic"] = False
+    trace_topic: Annotated[str | None, "another topic for traces"] = None
     otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
     drain_timeout_ms: Annotated[int, "how long shutdown() waits for listeners"] = 30_000
 
@@ -278,8 +280,8 @@ class LitePullConsumerOptions(ConsumerOptions):
 
     auto_commit: Annotated[
         bool,
-        "what poll() gave counts as consumed at the next poll() after the interval, and when the `with` is "
-        "left without an exception",
+        "messages that poll() returned count as consumed at the next poll() after the interval, "
+        "and when the `with` block ends without an exception",
     ] = True
     auto_commit_interval_ms: Annotated[int, "that interval"] = 5_000
     pull_threshold_count_for_all: Annotated[
@@ -293,10 +295,10 @@ class SimpleConsumerOptions(MemberOptions):
 
     consume_type: ConsumeType = field(init=False, default=ConsumeType.POP)
     consume_from_where: Annotated[
-        ConsumeFromWhere, "where a new group begins: `FIRST_OFFSET` or `LAST_OFFSET`"
+        ConsumeFromWhere, "where a new group starts: `FIRST_OFFSET` or `LAST_OFFSET`"
     ] = ConsumeFromWhere.LAST_OFFSET
     invisible_ms: Annotated[
-        int, Range(1), "a message that is not acknowledged within that time comes again"
+        int, Range(1), "a message that is not acknowledged within this time is redelivered"
     ] = 60_000
 
 

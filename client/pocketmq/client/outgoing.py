@@ -219,11 +219,13 @@ class Packer:
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise IllegalMessage(f"the body must be bytes, not {type(body).__name__}: encode it")
         if not body:
-            raise IllegalMessage(f"a message to topic {topic!r} has no body; it needs one byte")
+            raise IllegalMessage(
+                f"a message to topic {topic!r} has no body; it needs at least one byte"
+            )
         if len(body) > self.options.max_message_size:
             raise MessageTooLarge(
-                f"the body has {len(body)} bytes; at most {self.options.max_message_size} are sent. "
-                "Split it, or raise max_message_size here and maxMessageSize at the broker"
+                f"the body has {len(body)} bytes, but the limit is {self.options.max_message_size}. Split it,"
+                " or raise max_message_size here and maxMessageSize at the broker"
             )
 
     # ------------------------------------------------------------ header and frame
@@ -294,8 +296,8 @@ def _text(properties: dict[str, str]) -> str:
     size = len(text) if text.isascii() else len(text.encode("utf-8"))
     if size > PROPERTIES_SIZE_MAX:
         raise IllegalMessage(
-            f"the properties have {size} bytes together; at most {PROPERTIES_SIZE_MAX} travel. Put "
-            "large values into the body"
+            f"the properties have {size} bytes in total, but the limit is {PROPERTIES_SIZE_MAX}. "
+            f"Put large values into the body"
         )
     return text
 

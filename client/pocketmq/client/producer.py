@@ -258,7 +258,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
 
     def _start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
         log.warning(
-            "the broker asks about a transaction, but this is no TransactionProducer group=%s",
+            "the broker asks about a transaction, but this is not a TransactionProducer group=%s",
             self.group,
         )
 

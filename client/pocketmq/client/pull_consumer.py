@@ -74,7 +74,7 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
         Raises: IllegalArgument, BrokerRefused, Unreachable, AnswerTimeout.
         """
         if offset < 0 or count_max < 1:
-            raise IllegalArgument("a pull needs an offset from 0 on and a count from 1 on")
+            raise IllegalArgument("a pull needs an offset of at least 0 and a count of at least 1")
         instance = self._running().instance
         inner = self._inner(queue)
         subscription = build_subscription(

@@ -62,7 +62,7 @@ class PullMessageService:
         pull = self._pull_of(request.group)
         if pull is None:
             log.warning(
-                "no consumer for a pull request, it is dropped group=%s queue=%s",
+                "dropped a pull request without a consumer group=%s queue=%s",
                 request.group,
                 request.queue,
             )

@@ -59,7 +59,7 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         """
         if self.config.listener is not None or self._member is not None:
             raise IllegalArgument(
-                "functions are for a consumer without a listener, before it starts"
+                "add functions before the consumer starts, and only to one without a listener"
             )
 
         def decorate(handler: Handler) -> Handler:

@@ -152,7 +152,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         drained = await self.consume.stop(self.options.drain_timeout_ms)
         if not drained:
             log.warning(
-                "listeners did not end within %s ms, their messages come again group=%s",
+                "listeners did not finish within %s ms, their messages will be redelivered group=%s",
                 self.options.drain_timeout_ms,
                 self.group,
             )
@@ -199,7 +199,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         if lock.locked() and not await _locked_within(lock, CONSUME_LOCK_WAIT_MS):
             process_queue.try_unlock_times += 1
             log.warning(
-                "the queue is being consumed, so it is not unlocked yet queue=%s times=%s",
+                "the queue is still being consumed, not unlocking it yet queue=%s times=%s",
                 queue,
                 process_queue.try_unlock_times,
             )
@@ -256,7 +256,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             return
         if self._flow_control_times % 1_000 == 0:
             log.warning(
-                "too much is cached, so pulling waits queue=%s %r times=%s",
+                "too much is cached, pulling is paused queue=%s %r times=%s",
                 request.queue,
                 request.process_queue,
                 self._flow_control_times,
@@ -378,7 +378,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         before, request.next_offset = request.next_offset, result.next_begin_offset
         if messages and messages[0].queue_offset < before:
             log.warning(
-                "[BUG] the broker's answer goes back queue=%s asked=%s first=%s",
+                "[BUG] the broker's answer goes backwards queue=%s asked=%s first=%s",
                 queue,
                 before,
                 messages[0].queue_offset,

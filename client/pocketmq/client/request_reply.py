@@ -68,8 +68,8 @@ def reply_to(request: Message, body: bytes) -> Message:
     missing = [name for name in names if name not in request.properties]
     if missing:
         raise NoReplyWanted(
-            f"the message is no request: it lacks {', '.join(missing)}. Only what was sent by "
-            "Producer.request can be answered"
+            f"the message is not a request: it lacks {', '.join(missing)}. Only messages sent by "
+            f"Producer.request can be answered"
         )
     cluster, correlation_id, client_id, ttl = (request.properties[name] for name in names)
     return Message(

@@ -78,7 +78,7 @@ class Router:
         taken = (tags or {ALL}) & routes.keys()
         known = self._asked.get(topic)
         if taken or (known is not None and (known.expression_type, expression_type) != (TAG, TAG)):
-            raise IllegalArgument(f"{topic} {expression} has a function already")
+            raise IllegalArgument(f"{topic} {expression} already has a function")
         route = _Route(
             handler,
             codec,
@@ -114,7 +114,7 @@ class Router:
         except StopIteration as end:
             answer: ConsumeResult | None = end.value
             return answer
-        raise AssertionError("a plain function awaits nothing")
+        raise AssertionError("a plain function cannot be awaited")
 
     async def _await_all(
         self, messages: list[MessageExt], context: ConsumeContext
@@ -133,7 +133,9 @@ class Router:
             except Exception:
                 if not place:
                     raise
-                log.exception("a function failed, its message comes again queue=%s", context.queue)
+                log.exception(
+                    "a function failed, its message will be redelivered queue=%s", context.queue
+                )
                 result = ConsumeResult.RECONSUME_LATER
             if result not in _DONE:
                 return _ended(place, context, result)

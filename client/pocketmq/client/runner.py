@@ -145,14 +145,14 @@ class Runner:
                     await action()
                 except PocketMQError as error:
                     log.warning(
-                        "periodic work failed, next try in %s ms task=%s reason=%r",
+                        "periodic work failed, retrying in %s ms task=%s reason=%r",
                         interval_ms,
                         name,
                         str(error),
                     )
                 except Exception:
                     log.exception(
-                        "periodic work failed, next try in %s ms task=%s", interval_ms, name
+                        "periodic work failed, retrying in %s ms task=%s", interval_ms, name
                     )
                 await asyncio.sleep(interval_ms / 1000)
 

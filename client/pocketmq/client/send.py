@@ -365,7 +365,7 @@ class SendEngine:
 
 def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:
     log.warning(
-        "send failed, another attempt topic=%s broker=%s reason=%r",
+        "send failed, trying again topic=%s broker=%s reason=%r",
         outgoing.topic,
         queue.broker_name,
         str(error),

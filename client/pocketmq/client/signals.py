@@ -47,7 +47,7 @@ def block_until_signal() -> signal.Signals:
 @contextmanager
 def _handlers(note: Callable[[int], object]) -> Generator[None, None, None]:
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("signals reach the main thread only: wait for them there")
+        raise RuntimeError("only the main thread receives signals: wait for them there")
 
     def handle(number: int, frame: FrameType | None) -> None:
         note(number)

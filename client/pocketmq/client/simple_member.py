@@ -115,7 +115,9 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             names = {queue.broker_name for queue in route.subscribe_queues(topic)}
             found += [Place(topic, name) for name in sorted(names)]
         if not found:
-            raise IllegalArgument(f"group {self.group!r} has subscribed no topic that can be read")
+            raise IllegalArgument(
+                f"group {self.group!r} has not subscribed to any topic that can be read"
+            )
         return found
 
     async def _wait_at(self, place: Place, count: int, invisible_ms: int, wait_ms: int) -> None:
@@ -211,7 +213,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         text = message.properties.get(Property.POP_CK)
         if text is None:
             raise IllegalArgument(
-                f"message {message.msg_id} has no receipt: only what receive() gave is acknowledged"
+                f"message {message.msg_id} has no receipt: only messages from receive() can be acknowledged"
             )
         receipt = Receipt.parse(text)
         return receipt, await self.instance.master_address(topic, receipt.broker_name)

@@ -21,7 +21,7 @@ class NameServersNotFound(TransientError):
 
     def __init__(self, url: str, why: object) -> None:
         super().__init__(
-            f"no name server is known: {url} gave none ({why}). Its answer must be one line such as "
+            f"no name server is known: {url} named none ({why}). Its answer must be one line such as "
             "host:9876;other:9876"
         )
 

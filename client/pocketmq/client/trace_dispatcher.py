@@ -86,7 +86,10 @@ class TraceDispatcher:
             if len(self._records) >= RECORDS_MAX:
                 self.dropped += 1
                 if self.dropped % 1_000 == 1:
-                    log.warning("trace records are dropped, too many wait dropped=%s", self.dropped)
+                    log.warning(
+                        "dropped trace records, because too many are waiting dropped=%s",
+                        self.dropped,
+                    )
                 continue
             self._records.append(record)
 
@@ -101,7 +104,7 @@ class TraceDispatcher:
                 try:
                     await producer.send(Message(self.topic, packed.body, keys=packed.keys or None))
                 except PocketMQError as error:
-                    log.warning("traces not sent, they are lost reason=%r", str(error))
+                    log.warning("could not send traces, they are lost reason=%r", str(error))
 
     async def shutdown(self) -> None:
         """Send what is left and stop."""

@@ -66,7 +66,7 @@ class TransactionResult:
 class TransactionOptions(ProducerOptions):
     """Options of a TransactionProducer."""
 
-    check: Annotated[Check, "asked how a transaction ended whose end the broker was not told"]
+    check: Annotated[Check, "the broker asked about a transaction whose end it was not told"]
 
 
 class TransactionProducer(Producer):
@@ -125,7 +125,7 @@ class TransactionProducer(Producer):
             await self._end(sent, state)
         except PocketMQError as error:
             log.warning(
-                "the end of a transaction could not be told, the broker will ask message=%s state=%s %s",
+                "could not report the end of a transaction, the broker will ask message=%s state=%s %s",
                 sent.msg_id,
                 state.name,
                 error,

@@ -25,10 +25,7 @@ _PULLS = "CONSUME_ACTIVELY"
 _EVERYTHING: Wish = ("TAG", ())
 # Clients named in a sentence; the rest is counted.
 _NAMED_MAX = 4
-ADVICE = (
-    "give each subscription a group of its own, let all members subscribe the same, or set "
-    "groupMode=isolate"
-)
+ADVICE = "give each subscription its own group, let all members subscribe alike, or set groupMode=isolate"
 
 Subscriptions = Mapping[str, SubscriptionData]
 
@@ -99,8 +96,8 @@ class Finding:
         stored = "no longer knows the topic" if self.stored is None else f"filters by {self.stored}"
         since = "" if self.since_ms is None else f" since {_time(self.since_ms)}"
         return (
-            f"members of group {self.group} subscribe topic {self.topic} differently{since}: "
-            f"{camps}. The broker {stored}. {losses or 'Nothing is lost at this moment'}. "
+            f"members of group {self.group} subscribe to topic {self.topic} differently{since}: "
+            f"{camps}. The broker {stored}. {losses or 'Nothing is being lost'}. "
             f"What to do: {ADVICE}"
         )
 

@@ -127,7 +127,7 @@ class RemotingClient:
         """Describe a connection error: a reset has no text of its own."""
         if self._tls and not isinstance(error, ConnectionRefusedError):
             words = str(error) or type(error).__name__
-            return f"the TLS handshake failed ({words}); is that a port that speaks TLS?"
+            return f"the TLS handshake failed ({words}); does that port speak TLS?"
         return error if str(error) else type(error).__name__
 
     def _make_connection(self, address: str) -> Connection:

@@ -168,13 +168,13 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
     Raises: FrameError for an unknown encoding, lengths that do not fit, or an invalid header.
     """
     if len(frame) < 4:
-        raise FrameError(f"a frame of {len(frame)} bytes has no mark")
+        raise FrameError(f"a frame of {len(frame)} bytes has no header word")
     mark: int = _MARK(frame)[0]
     encoding, end = mark >> 24, 4 + (mark & 0xFF_FFFF)
     if end > len(frame):
-        raise FrameError(f"a header of {end - 4} bytes is announced in a frame of {len(frame)}")
+        raise FrameError(f"a header of {end - 4} bytes is announced inside a frame of {len(frame)}")
     if end - 4 > header_size_max:
-        raise FrameError(f"a header of {end - 4} bytes; at most {header_size_max} are read")
+        raise FrameError(f"a header of {end - 4} bytes; the limit is {header_size_max}")
     if encoding == 0:
         command = _decode_json(frame[4:end])
     elif encoding == 1:
@@ -232,7 +232,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
         except TypeError:
             ext = _as_text(ext)
         if len(ext) > FIELDS_MAX:
-            raise FrameError(f"a header with {len(ext)} fields; at most {FIELDS_MAX} are read")
+            raise FrameError(f"a header with {len(ext)} fields; the limit is {FIELDS_MAX}")
     get = fields.get
     code = get("code", 0)
     opaque = get("opaque", 0)
@@ -321,7 +321,9 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         ext_size = int.from_bytes(header[at : at + 4], "big", signed=True)
         at += 4
         if ext_size < 0 or at + ext_size != size:
-            raise FrameError(f"{ext_size} bytes of fields are announced where {size - at} are left")
+            raise FrameError(
+                f"{ext_size} bytes of fields are announced but only {size - at} are left"
+            )
         ext = read_fields(header, at) if ext_size else None
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise FrameError(f"a binary header is broken: {error}") from error

@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
         if len(self._pending) >= self._in_flight_max:
             raise TooManyRequests(
-                f"{len(self._pending)} requests to {self.peer} wait for an answer, which is the limit"
+                f"{len(self._pending)} requests to {self.peer} are waiting for an answer, which is the limit"
             )
         self._opaque = opaque = self._opaque + 1 & 0x7FFF_FFFF
         return opaque

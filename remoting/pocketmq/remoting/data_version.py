@@ -34,7 +34,9 @@ class DataVersion:
                 int(data.get("stateVersion", 0)),
             )
         except (TypeError, ValueError) as error:
-            raise HeaderError(f"a dataVersion holds what is no number: {data!r}") from error
+            raise HeaderError(
+                f"a dataVersion contains something that is not a number: {data!r}"
+            ) from error
 
     @classmethod
     def of_file(cls, data: Any) -> Self:

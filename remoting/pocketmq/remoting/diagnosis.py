@@ -193,7 +193,7 @@ def _differences(facts: GroupFacts) -> Iterator[Symptom]:
             Severity.ERROR if finding.raised else Severity.WARNING,
             facts.group,
             f"members ask for different things: {asks}; {loses}",
-            "give each subscription a group of its own, let all subscribe the same, or set: pocketmq group "
+            "give each subscription its own group, let all members subscribe alike, or run: pocketmq group "
             f"mode {facts.group} isolate",
             finding.topic,
             finding.since_ms,
@@ -209,7 +209,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             Severity.WARNING,
             group,
             f"consuming is switched off on {', '.join(facts.disabled_on)}",
-            "switch it on again: the group's configuration in the console",
+            "enable it again in the group's configuration in the console",
         )
     if members is None:
         return
@@ -219,7 +219,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "NOBODY_ONLINE",
             Severity.WARNING if lag else Severity.INFO,
             group,
-            f"nobody is online, {_count(lag, 'message')} waiting",
+            f"no member is online, {_count(lag, 'message')} waiting",
             "start a consumer of the group",
             parameters={"lag": lag},
         )
@@ -230,7 +230,8 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
                 "MEMBER_STUCK",
                 Severity.ERROR,
                 group,
-                f"{member.client_id} has finished nothing for {in_words(member.stuck_ms / 1000)}, and holds "
+                f"{member.client_id} has finished no message for "
+                f"{in_words(member.stuck_ms / 1000)}; it holds "
                 f"{member.stuck_at}",
                 "look at its threads (console: the member's page; or jstack), then restart it",
                 parameters={"client": member.client_id, "ms": member.stuck_ms},
@@ -240,8 +241,8 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "QUEUES_UNREAD",
             Severity.WARNING,
             group,
-            f"{_count(facts.unread, 'queue')} with messages, without a member",
-            "a member does not answer, or subscribes to another topic: pocketmq group show "
+            f"{_count(facts.unread, 'queue')} with messages but no member",
+            "a member may not be responding, or may subscribe to another topic: pocketmq group show "
             + group,
             parameters={"queues": facts.unread},
         )
@@ -254,7 +255,7 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
             "TOPIC_NOT_READABLE",
             Severity.WARNING,
             group,
-            f"the topic may not be read on {', '.join(topic.closed_on)}",
+            f"the topic cannot be read on {', '.join(topic.closed_on)}",
             f"mqadmin updateTopicPerm -t {name} -b {topic.closed_on[0]} -p 6",
             name,
         )
@@ -263,8 +264,8 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
             "TOPIC_READ_ONLY",
             Severity.INFO,
             group,
-            f"the topic takes no messages on {', '.join(topic.read_only_on)}",
-            f"when it shall take some: mqadmin updateTopicPerm -t {name} -b {topic.read_only_on[0]} -p 6",
+            f"the topic accepts no messages on {', '.join(topic.read_only_on)}",
+            f"to accept messages again: mqadmin updateTopicPerm -t {name} -b {topic.read_only_on[0]} -p 6",
             name,
         )
     if facts.members:
@@ -296,7 +297,7 @@ def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]
         f"{_count(topic.lag, 'message')} behind{slope}",
         "add members (up to one for each queue), or make the listener faster"
         if grows
-        else "it gets less; look again later",
+        else "the backlog is shrinking; check again later",
         topic.topic,
         parameters={
             "lag": topic.lag,
@@ -316,7 +317,7 @@ def _shares(
             "IDLE_MEMBERS",
             Severity.INFO,
             facts.group,
-            f"{len(members)} members share {_count(topic.queues, 'queue')}: {idle} without one",
+            f"{len(members)} members share {_count(topic.queues, 'queue')}; {idle} of them have none",
             f"pocketmq topic create {topic.topic} --queues {len(members)}, or stop {idle}",
             topic.topic,
             parameters={"members": len(members), "queues": topic.queues},
@@ -329,8 +330,9 @@ def _shares(
             "ONE_MEMBER_HAS_ALL",
             Severity.WARNING,
             facts.group,
-            f"{having[0].client_id} alone has all {topic.queues} queues, of {len(members)} members",
-            "do the others subscribe the topic, with another client id each? pocketmq group show "
+            f"{having[0].client_id} holds all {topic.queues} queues, although there are "
+            f"{len(members)} members",
+            "do the others subscribe to the topic, each with its own client id? pocketmq group show "
             + facts.group,
             topic.topic,
             parameters={"client": having[0].client_id},
@@ -344,8 +346,8 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             "FAILING",
             Severity.WARNING,
             group,
-            f"{_count(round(retries), 'failed message')} a minute, which come again",
-            "see the listener's exceptions in the members' logs",
+            f"{_count(round(retries), 'failed message')} a minute, to be redelivered",
+            "look for the listener's exceptions in the members' logs",
             parameters={"perMinute": round(retries)},
         )
     if facts.dead_letters > limits.dead_letters_max:
@@ -354,7 +356,7 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             Severity.WARNING,
             group,
             f"{_count(facts.dead_letters, 'dead letter')}: given up after too many failures",
-            f"pocketmq dlq list {group}; when the cause is mended: pocketmq dlq resend {group} --all",
+            f"pocketmq dlq list {group}; once the cause is fixed: pocketmq dlq resend {group} --all",
             parameters={"count": facts.dead_letters},
         )
 

@@ -122,7 +122,7 @@ def loads(
     """
     size = len(data)
     if size_max is not None and size > size_max:
-        raise FastjsonError(f"a JSON text of {size} bytes; at most {size_max} are read here")
+        raise FastjsonError(f"a JSON text of {size} bytes; the limit is {size_max}")
     try:
         return json_codec.loads(data)
     except (ValueError, RecursionError) as error:
@@ -179,7 +179,7 @@ class _Reader:
         except StopIteration:
             raise self._error("the text ends too early") from None
         if next(self._iterator, None) is not None:
-            raise self._error("text behind the end of the value")
+            raise self._error("text after the end of the value")
         return value
 
     def _error(self, why: str) -> FastjsonError:
@@ -209,7 +209,7 @@ class _Reader:
 
     def _string(self, token: str) -> str:
         if len(token) == 1:
-            raise self._error("a string without an end")
+            raise self._error("an unterminated string")
         if "\\" not in token:
             return token[1:-1]
         if token[0] == "'":
@@ -217,7 +217,7 @@ class _Reader:
         try:
             return str(json.loads(token, strict=False))
         except ValueError as error:
-            raise self._error(f"a string with a bad escape: {error}") from error
+            raise self._error(f"a string with an invalid escape: {error}") from error
 
     def _array(self, depth: int) -> list[Any]:
         if depth >= _DEPTH_MAX:

@@ -65,7 +65,7 @@ class Header:
                 except ValueError:
                     if required:
                         raise HeaderError(
-                            f"the field {wire_name!r} is no number: {text!r}"
+                            f"the field {wire_name!r} is not a number: {text!r}"
                         ) from None
         return cls(**values)
 

@@ -64,7 +64,7 @@ def _walk(header: bytes, start: int, shape: _Shape) -> dict[str, str]:
         value_at = key_end + 4
         value_end = value_at + int.from_bytes(header[key_end:value_at], "big")
         if value_end > size:
-            raise FrameError("a header field reaches beyond the header")
+            raise FrameError("a header field extends past the end of the header")
         key = header[at + 2 : key_end].decode("utf-8")
         ext[key] = header[value_at:value_end].decode("utf-8")
         keys.append(key)

@@ -173,7 +173,7 @@ def decompress(body: Buffer, sys_flag: int, size_max: int = _INFLATED_SIZE_MAX) 
             unpacked = inflater.decompress(body, size_max)
             if not inflater.eof:
                 raise MessageCodecError(
-                    f"a zlib body is cut off or unpacks to more than {size_max} bytes"
+                    f"a zlib body is truncated or decompresses to more than {size_max} bytes"
                 )
             return unpacked
         if kind == 1:
@@ -181,7 +181,7 @@ def decompress(body: Buffer, sys_flag: int, size_max: int = _INFLATED_SIZE_MAX) 
             unpacked = bytes(decompressor.decompress(bytes(body), max_length=size_max))
             if not decompressor.eof:
                 raise MessageCodecError(
-                    f"an LZ4 body is cut off or unpacks to more than {size_max} bytes"
+                    f"an LZ4 body is truncated or decompresses to more than {size_max} bytes"
                 )
             return unpacked
         if kind == 2:
@@ -189,7 +189,7 @@ def decompress(body: Buffer, sys_flag: int, size_max: int = _INFLATED_SIZE_MAX) 
     except MessageCodecError:
         raise
     except (zlib.error, RuntimeError, ValueError) as error:
-        raise MessageCodecError(f"a packed body cannot be unpacked: {error}") from error
+        raise MessageCodecError(f"a compressed body cannot be decompressed: {error}") from error
     raise MessageCodecError(f"unknown compression type {kind} in sysFlag {sys_flag}")
 
 
@@ -199,9 +199,9 @@ def _decompress_zstd(body: bytes, size_max: int) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as reader:
             unpacked: bytes = reader.read(size_max + 1)
     except zstandard.ZstdError as error:
-        raise MessageCodecError(f"a Zstandard body cannot be unpacked: {error}") from error
+        raise MessageCodecError(f"a Zstandard body cannot be decompressed: {error}") from error
     if len(unpacked) > size_max:
-        raise MessageCodecError(f"a Zstandard body unpacks to more than {size_max} bytes")
+        raise MessageCodecError(f"a Zstandard body decompresses to more than {size_max} bytes")
     return unpacked
 
 
@@ -210,7 +210,7 @@ def _import_lz4() -> Any:
         import lz4.frame
     except ImportError as error:
         raise MessageCodecError(
-            "a body is packed with LZ4; install the library: pip install 'pocketmq[compress]'"
+            "a body is compressed with LZ4; install the library: pip install 'pocketmq[compress]'"
         ) from error
     return lz4.frame
 
@@ -220,7 +220,7 @@ def _import_zstandard() -> Any:
         import zstandard
     except ImportError as error:
         raise MessageCodecError(
-            "a body is packed with Zstandard; install the library: pip install 'pocketmq[compress]'"
+            "a body is compressed with Zstandard; install the library: pip install 'pocketmq[compress]'"
         ) from error
     return zstandard
 

@@ -294,7 +294,7 @@ class Passed(asyncio.Protocol):
                     continue
                 refused = request.answer(
                     ResponseCode.SERVICE_NOT_AVAILABLE,
-                    "this broker is being moved: the message is not stored, send it again",
+                    "this broker is being moved: the message was not stored, send it again",
                 )
                 self._answer(encode(refused))
             else:
@@ -365,7 +365,7 @@ class _There(asyncio.Protocol):
             async with asyncio.timeout(_CONNECT_S):
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
         except OSError as error:
-            log.warning("not passed on address=%s reason=%s", address, error)
+            log.warning("could not pass the connection on address=%s reason=%s", address, error)
             self.is_over = True
             self._passed.gone(self)
 

@@ -49,7 +49,7 @@ class Receipt(NamedTuple):
             )
         except (IndexError, ValueError) as error:
             raise HeaderError(
-                f"extraInfo {text[:200]!r} is no receipt of a popped message; send back POP_CK as it came"
+                f"extraInfo {text[:200]!r} is not the receipt of a popped message; send POP_CK back unchanged"
             ) from error
 
     @property

@@ -270,7 +270,7 @@ def read_record(data: Buffer, at: int = 0, *, check_crc: bool = True) -> Record:
             )
         properties = bytes(view[where:end])
     except struct.error as error:
-        raise MessageCodecError(f"a record is cut off: {error}") from error
+        raise MessageCodecError(f"a record is truncated: {error}") from error
     if check_crc and body_size and body_crc(body) != crc:
         raise MessageCodecError(f"the body of the record at byte {at} does not match its CRC")
     try:
@@ -384,7 +384,7 @@ def decode_batch(data: Buffer) -> list[BatchMember]:
     members: list[BatchMember] = []
     while at < end:
         if end - at < BATCH_MEMBER_SIZE_MIN:
-            raise MessageCodecError(f"a batch ends within its message {len(members)}")
+            raise MessageCodecError(f"a batch ends inside message {len(members)}")
         size, _, _, flag, body_size = BATCH_MEMBER.unpack_from(view, at)
         body_end = at + BATCH_MEMBER.size + body_size
         if (

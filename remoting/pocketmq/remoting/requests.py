@@ -146,17 +146,17 @@ class Row:
     why: str = ""
 
 
-_UNUSED = "in RocketMQ's list of codes, but sent and served by nobody"
-_CONTROLLER = "5.x controller mode: there is no controller here"
-_POP = "5.5: back to the files of check points from RocksDB; there are only files here"
-_TIMER = "5.5 timers in RocksDB: there is one engine here, the wheel"
-_LITE = "5.5 lite topics, which the 4.9 face does not offer"
-_AUTH = "5.x users and policies: access control here is RocketMQ 4's, in files"
-_COLD = "5.x cold data flow control: there is no separate reader to slow down"
-_ROCKSDB = "5.x RocksDB store: tables here are RocketMQ's JSON files"
-_HA = "5.x slaves that act as masters, which the 4.9 face does not offer"
-_CONTAINER = "5.x broker container: one process is one broker here"
-_STATIC = "5.x static topics, which the 4.9 face does not offer"
+_UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
+_CONTROLLER = "5.x controller mode: PocketMQ has no controller"
+_POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
+_TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
+_LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
+_AUTH = "5.x users and policies: PocketMQ has the access control of RocketMQ 4, in files"
+_COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow down"
+_ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
+_HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"
+_CONTAINER = "5.x broker container: each PocketMQ process is one broker"
+_STATIC = "5.x static topics, which RocketMQ 4.9 does not have"
 
 _PUBLISH, _PUBLISH_V2 = Right(publish="topic"), Right(publish="b")
 _READ = Right(subscribe="topic", group="consumerGroup")

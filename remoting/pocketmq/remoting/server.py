@@ -163,7 +163,9 @@ class RemotingServer:
         """Close connections that are silent within a frame while others wait for room; return how many."""
         stalled = self.shares.stalled(self._clock.monotonic_ms(), _STALLED_MS)
         for connection in stalled:
-            log.warning("connection closed: others wait for its half frame peer=%s", connection)
+            log.warning(
+                "connection closed: its incomplete frame holds up others peer=%s", connection
+            )
             connection.abort()
         return len(stalled)
 

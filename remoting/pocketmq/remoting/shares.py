@@ -64,10 +64,10 @@ class Shares:
         self._by_address[address] += 1
         if limits.count_max and self.count > limits.count_max:
             self.refused_count += 1
-            return f"there are {limits.count_max} connections, which is the limit"
+            return f"{limits.count_max} connections are open, which is the limit"
         if limits.per_address_max and self._by_address[address] > limits.per_address_max:
             self.refused_count += 1
-            return f"{address} has {limits.per_address_max} connections, which is the limit"
+            return f"{address} has {limits.per_address_max} open connections, which is the limit"
         return None
 
     def leave(self, connection: Sharing, address: str) -> None:
@@ -133,7 +133,8 @@ class Shares:
             self.output_size -= outputs.pop(largest)
             self.dropped_count += 1
             log.warning(
-                "connection closed: peer=%s leaves %d bytes unread, and all together %d, which is too much",
+                "connection closed: peer=%s has %d unread bytes, all connections together %d, "
+                "which is too many",
                 largest,
                 size,
                 self.output_size,

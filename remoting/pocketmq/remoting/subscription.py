@@ -132,6 +132,6 @@ def parse_tags(expression: str | None) -> set[str]:
         parts.pop()
     if not parts:
         raise IllegalArgument(
-            f"the subscription {expression!r} names no tag; write * for all, or A || B"
+            f"the subscription {expression!r} names no tag; write * for all tags, or A || B"
         )
     return {tag for tag in (part.strip() for part in parts) if tag}

@@ -32,15 +32,15 @@ class TlsConfig(Settings):
         "permissive",
         name="tls.server.mode",
         choices=("disabled", "permissive", "enforcing"),
-        help="TLS: refused, accepted beside plain connections, or required.",
+        help="Whether TLS is refused, accepted alongside plain connections, or required.",
     )
     certificate_path: str = key(
         "",
         name="tls.server.certPath",
-        help="The server's certificate chain, PEM. Empty: a self-signed one is made when first needed.",
+        help="The server's certificate chain, PEM. If empty, a self-signed one is created when first needed.",
     )
     key_path: str = key("", name="tls.server.keyPath", help="The certificate's private key, PEM.")
-    key_password: str = key("", name="tls.server.keyPassword", help="Password of that key.")
+    key_password: str = key("", name="tls.server.keyPassword", help="Password of the private key.")
     client_auth: str = key(
         "none",
         name="tls.server.need.client.auth",
@@ -50,12 +50,12 @@ class TlsConfig(Settings):
     trust_path: str = key(
         "",
         name="tls.server.trustCertPath",
-        help="Authorities that sign clients' certificates, PEM.",
+        help="Certificate authorities that sign clients' certificates, PEM.",
     )
     config_file: str = key(
         "",
         name="tls.config.file",
-        help="A RocketMQ tls.properties; its values win over those given directly.",
+        help="A RocketMQ tls.properties file; its values override those given directly.",
     )
 
     @classmethod
@@ -73,7 +73,7 @@ class TlsConfig(Settings):
             config = cls.from_properties({**properties, **parse_properties(text)})
         for path in (config.certificate_path, config.key_path, config.trust_path):
             if path and not Path(path).is_file():
-                raise IllegalArgument(f"the TLS file {path} is not there")
+                raise IllegalArgument(f"the TLS file {path} does not exist")
         return config
 
 

@@ -100,7 +100,9 @@ def parse(key: str, now_ms: int) -> KeyParts:
     except ValueError:
         raw = b""
     if len(raw) not in (16, 28):
-        raise IllegalArgument(f"{key!r} is no unique key: 32 hex digits (56 for IPv6) are expected")
+        raise IllegalArgument(
+            f"{key!r} is not a unique key: 32 hex digits (56 for IPv6) are expected"
+        )
     address = raw[:-12]
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
     since = int.from_bytes(raw[-6:-2], "big")

@@ -45,7 +45,7 @@ class Archiver:
     def __init__(self, source: str, dest: str) -> None:
         self.store = Store(Root(source, ""))
         if os.path.abspath(source) == os.path.abspath(dest):
-            raise IllegalArgument("the archive must be another folder than the store")
+            raise IllegalArgument("the archive must be in a different folder from the store")
         self._to = _Target(dest)
         self._parts = _parts_of(dest, self.store)
         known = {f.first for part in self._parts for f in part.files}
@@ -81,7 +81,8 @@ class Archiver:
             os.replace(f"{path}.part", path)
         except OSError as error:
             _log.warning(
-                "archive_not_noted path=%s error=%s; a broker with waitForArchive deletes nothing",
+                "archive_not_noted path=%s error=%s; until it is, a broker with waitForArchive "
+                "deletes nothing",
                 path,
                 error,
             )
@@ -111,13 +112,17 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
         # Nothing is there yet; what cannot be opened has been reported.
         return []
     if there.has_queues() or there.was_not_stopped:
-        raise IllegalArgument(f"{dest} is the store of a broker: archive into a folder of its own")
+        raise IllegalArgument(
+            f"{dest} is the store of a broker: choose another folder for the archive"
+        )
     parts = read_parts(there.folders, there.catalog_paths)
     archived = {f.first for part in parts for f in part.files}
     common = [f for f in source.log_files if f.first in archived]
     copy = there.log_file_of(common[-1].first) if common else None
     if copy is not None and source.head(common[-1]) != there.head(copy):
-        raise IllegalArgument(f"{dest} is the archive of another store than {source.root.path}")
+        raise IllegalArgument(
+            f"{dest} is the archive of a different store, not of {source.root.path}"
+        )
     return parts
 
 

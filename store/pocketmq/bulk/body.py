@@ -35,9 +35,9 @@ def unpack(body: pa.Buffer | bytes, sys_flag: int) -> bytes:
         with pa.input_stream(pa.py_buffer(body), compression=codec) as stream:
             unpacked: bytes = stream.read(BODY_SIZE_MAX + 1)
     except (OSError, pa.ArrowException) as error:
-        raise MessageCodecError(f"a packed body cannot be unpacked: {error}") from error
+        raise MessageCodecError(f"a compressed body cannot be decompressed: {error}") from error
     if len(unpacked) > BODY_SIZE_MAX:
-        raise MessageCodecError(f"a body unpacks to more than {BODY_SIZE_MAX} bytes")
+        raise MessageCodecError(f"a body decompresses to more than {BODY_SIZE_MAX} bytes")
     return unpacked
 
 

@@ -170,7 +170,7 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
         return "its commit log file is missing"
     at = entry.position - file.first
     if at + entry.size > file.size:
-        return "it reaches over the end of its file"
+        return "it extends past the end of its file"
     try:
         raw = store.peek(file, at, at + entry.size)
     except FileNotFoundError:

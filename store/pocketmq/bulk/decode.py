@@ -173,7 +173,7 @@ class _Decoder:
         known = self._known
         inside = self._starts <= self._data.size - RECORD_SIZE_MIN
         if not inside.all():
-            self._drop(~inside, "the file ends within a record")
+            self._drop(~inside, "the file ends inside a record")
         self._fixed = FixedPart(self._data, self._starts, self._fields)
         good = self._fixed.sound(
             None if self._known is None else self._known.table["size"],
@@ -184,7 +184,9 @@ class _Decoder:
             same = self._fixed.column("queue_id") == self._known.queue_ids[self._known.queue]
             good &= same & (self._fixed.column("queue_offset") == self._known.offsets)
         if not good.all():
-            self._drop(~good, "no record is where the ConsumeQueue or the record before says")
+            self._drop(
+                ~good, "there is no record where the ConsumeQueue or the previous record points"
+            )
             self._fixed = FixedPart(self._data, self._starts, self._fields)
 
     def _read_variable(self, verify_crc: bool) -> None:

@@ -18,11 +18,11 @@ from pocketmq.files.local import LocalFiles, LookedFile
 
 # URIs that pyarrow knows nothing of, and what works in their place.
 _HINTS = {
-    "dbfs": "Python sees it as a folder: /dbfs/...",
+    "dbfs": "Python sees it as the folder /dbfs/...",
     "http": "a web server cannot be listed: copy the store to a folder or an object store (s3://...)",
     "https": "a web server cannot be listed: copy the store to a folder or an object store (s3://...)",
-    "s3a": "pyarrow's name of it is s3://",
-    "s3n": "pyarrow's name of it is s3://",
+    "s3a": "pyarrow calls it s3://",
+    "s3n": "pyarrow calls it s3://",
 }
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -189,7 +189,7 @@ def file_system_of(path: str) -> tuple[Any, str]:
         found = _by_fsspec(path)
         if found is not None:
             return found
-        hint = " (it needs libhdfs: set HADOOP_HOME and CLASSPATH)" if scheme == "hdfs" else ""
+        hint = " (libhdfs is needed: set HADOOP_HOME and CLASSPATH)" if scheme == "hdfs" else ""
         raise NotAStore(path, f"its file system cannot be opened{hint}: {error}") from error
     if isinstance(file_system, fs.LocalFileSystem):
         return None, inner

@@ -77,7 +77,7 @@ class Positions:
         if len(names) != 1:
             found = ", ".join(sorted(names)) or "none"
             raise IllegalArgument(
-                'offsets without a broker, {"topic":{"queue":offset}}, need one broker; there are '
+                'offsets that name no broker, {"topic":{"queue":offset}}, need one broker; there are '
                 f'{found}: {{"topic":{{"broker":{{"queue":offset}}}}}}'
             )
         (name,) = names
@@ -151,24 +151,24 @@ def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
         )
 
     if not isinstance(raw, dict):
-        raise fail("the outermost value is no object")
+        raise fail("the outermost value is not an object")
     for topic, brokers in raw.items():
         if not isinstance(brokers, dict):
-            raise fail(f"the value of topic {topic!r} is no object of brokers")
+            raise fail(f"the value of topic {topic!r} is not an object of brokers")
         if brokers and all(str(b).isdecimal() and type(o) is int for b, o in brokers.items()):
             brokers = {THE_BROKER: brokers}
         for broker, queues in brokers.items():
             if not isinstance(queues, dict):
                 raise fail(
-                    f"the value of broker {broker!r} of topic {topic!r} is no object of queues"
+                    f"the value of broker {broker!r} of topic {topic!r} is not an object of queues"
                 )
             for queue, offset in queues.items():
                 if not str(queue).isdecimal() or isinstance(offset, bool):
-                    raise fail(f"queue {queue!r} of topic {topic!r} is no number")
+                    raise fail(f"queue {queue!r} of topic {topic!r} is not a number")
                 if not isinstance(offset, int) or offset < minimum:
                     raise fail(
-                        f"{offset!r} of topic {topic!r} queue {queue} is no whole number "
-                        f"from {minimum} on"
+                        f"{offset!r} of topic {topic!r} queue {queue} is not a whole number of at "
+                        f"least {minimum}"
                     )
                 store_at(result, QueueKey(topic, broker, int(queue)), offset)
     return result
@@ -212,8 +212,8 @@ def checked_start(bounds: Bounds, offset: int, loss: "LossRule") -> int:
         return bounds.min_offset
     if offset > bounds.max_offset:
         loss.lost(
-            f"{what}: offset {offset} is wanted, but the queue ends at {bounds.max_offset}: it was "
-            "truncated or created anew, or the offset was never reached"
+            f"{what}: offset {offset} is wanted, but the queue ends at {bounds.max_offset}: it "
+            f"was truncated or recreated, or the offset was never reached"
         )
         return bounds.max_offset
     return offset

@@ -127,7 +127,7 @@ class Planner:
             if key not in self.bounds and offset >= 0:
                 self.loss.lost(
                     f"{option} names topic {key.topic}, broker {key.broker_name}, queue "
-                    f"{key.queue_id}, which is not there or not selected"
+                    f"{key.queue_id}, which does not exist or is not selected"
                 )
 
     @_without_collector()

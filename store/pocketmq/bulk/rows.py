@@ -116,7 +116,7 @@ def decode_joined(
     """Decode and filter records that a broker sent: replies to pulls, concatenated."""
 
     def on_bad(place: int, reason: str) -> None:
-        loss.lost(f"a record sent by broker {broker_name} is bad: {reason}", "reply", place)
+        loss.lost(f"broker {broker_name} sent an invalid record: {reason}", "reply", place)
 
     batch = decode(
         data, starts, _with_helpers(read, exact, ()), on_bad=on_bad, broker_name=broker_name,

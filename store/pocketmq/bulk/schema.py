@@ -43,20 +43,28 @@ COLUMNS: dict[str, Column] = {
         Column("queueId", pa.int32(), "queue", True, "queue of the topic"),
         Column("queueOffset", pa.int64(), "queue", True, "index in the queue"),
         Column(
-            "body", pa.binary(), "body", True, "body, unpacked unless option decompress is false"
+            "body",
+            pa.binary(),
+            "body",
+            True,
+            "body, decompressed unless option decompress is false",
         ),
         Column("tags", pa.string(), "props", True, "property TAGS"),
         Column("keys", pa.string(), "props", True, "property KEYS, keys separated by spaces"),
         Column(
-            "properties", STRING_MAP, "props", True, "all properties; the last of two equal names"
+            "properties",
+            STRING_MAP,
+            "props",
+            True,
+            "all properties; the last one if a name repeats",
         ),
         Column("flag", pa.int32(), "record", True, "the producer's own flag"),
-        Column("bornTimestamp", TIMESTAMP, "record", True, "when the producer made it"),
+        Column("bornTimestamp", TIMESTAMP, "record", True, "when the producer created it"),
         Column("storeTimestamp", TIMESTAMP, "record", True, "when the broker stored it"),
         Column("commitLogOffset", pa.int64(), "queue", False, "position in the commit log, bytes"),
         Column("storeSize", pa.int32(), "queue", False, "size of the record, bytes"),
         Column("sysFlag", pa.int32(), "record", False, "transaction, compression and host bits"),
-        Column("reconsumeTimes", pa.int32(), "record", False, "how often it was given back"),
+        Column("reconsumeTimes", pa.int32(), "record", False, "how often it was sent back"),
         Column("bodyCrc", pa.int32(), "record", False, "CRC-32 of the stored body, 31 bits"),
         Column(
             "preparedTransactionOffset", pa.int64(), "record", False, "position of its half record"
@@ -105,7 +113,9 @@ def resolve(names: str | Iterable[str] | None) -> tuple[str, ...]:
             raise IllegalArgument(f"column {name!r} is named twice")
         found.append(name)
     if not found:
-        raise IllegalArgument("columns names no column; the columns are " + ", ".join(COLUMNS))
+        raise IllegalArgument(
+            "option option columns names no column; the columns are " + ", ".join(COLUMNS)
+        )
     return tuple(found)
 
 

@@ -123,7 +123,7 @@ def _note(torn: list[int], position: int, reason: str) -> None:
 
 
 def _never(place: int, reason: str) -> None:
-    raise AssertionError(f"{reason} at {place}: the walk has seen it")
+    raise AssertionError(f"{reason} at {place}, although the scan of the log has seen it")
 
 
 def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: LossRule) -> None:
@@ -134,8 +134,8 @@ def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: Loss
         return
     if one.queue.batch or row["sysFlag"] & WRAPPED_BATCH == WRAPPED_BATCH:
         loss.lost(
-            f"topic {topic}, queue {queue_id}: the broker stopped before batches of its log were in the "
-            "queue; start the broker once, which completes it",
+            f"topic {topic}, queue {queue_id}: the broker stopped before it had indexed all "
+            f"batches of its log; start the broker once, and it completes the queue",
             "commitlog",
             position,
         )

@@ -42,7 +42,7 @@ def record_starts(data: pa.Buffer) -> Int64s:
         starts.append(at)
         at += size
     if at != end:
-        raise MessageCodecError(f"the last record ends at byte {at}, the data at {end}")
+        raise MessageCodecError(f"the last record ends at byte {at}, but the data ends at {end}")
     return np.array(starts, np.int64)
 
 
@@ -114,4 +114,4 @@ def _drop_torn_end(
 
 
 def _report_torn(position: int, size: int, on_torn: Callable[[int, str], None]) -> None:
-    on_torn(position, f"the log ends with bytes that are no record (size {size})")
+    on_torn(position, f"the log ends with bytes that are not a record (size {size})")

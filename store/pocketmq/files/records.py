@@ -52,7 +52,7 @@ def check_record(
     Returns: the record; None where nothing was written yet; else a text that says what is wrong with it.
     """
     if end - at < RECORD_SIZE_MIN:
-        return None if not any(view[at:end]) else "the bytes left are too few for a record"
+        return None if not any(view[at:end]) else "too few bytes are left for a record"
     fixed = FIXED_V4.unpack_from(view, at)
     size, magic, crc, queue_id, _, queue_offset, own_position, sys_flag, _, _, store_ms, *_ = fixed
     if magic != MAGIC_V1 and magic != MAGIC_V2:
@@ -61,7 +61,7 @@ def check_record(
     if size < RECORD_SIZE_MIN or at + size > end:
         return f"a size of {size} bytes"
     if own_position != position:
-        return f"it says that its position is {own_position}"
+        return f"it claims to be at position {own_position}"
     where = at + body_at(sys_flag)
     record_end = at + size
     if where > record_end:

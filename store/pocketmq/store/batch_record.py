@@ -133,7 +133,7 @@ def _walked(
     at, end = 0, len(data)
     while at < end:
         if end - at < _HEAD_SIZE:
-            raise MessageIllegal(f"the batch ends within message {len(owns)}")
+            raise MessageIllegal(f"the batch ends inside message {len(owns)}")
         size, _, _, flag, body_size = unpack(data, at)
         body_end = at + _HEAD_SIZE + body_size
         following = at + size

@@ -41,7 +41,11 @@ class ConfigFile:
                 self.path, f"{error}. Repair it, or move it away to start without it"
             ) from error
         if path not in (None, self.path):
-            log.warning("using the previous version of a file path=%s", path)
+            log.warning(
+                "loaded the previous version of a file, because the current one cannot be "
+                "read path=%s",
+                path,
+            )
         return value
 
     @staticmethod

@@ -215,7 +215,7 @@ class ConsumeQueueTable:
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         name = topic.encode("utf-8", "surrogateescape")
         if not name or b"/" in name or b"\0" in name or topic in (".", ".."):
-            raise MessageIllegal(f"{topic!r} is no name for a topic")
+            raise MessageIllegal(f"{topic!r} is not a valid topic name")
         folder = self._folder_of(topic, queue_id)
         if topic in self.batch_topics:
             queue: ConsumeQueue = BatchConsumeQueue(folder, self._batch_file_size, topic, queue_id)

@@ -197,13 +197,18 @@ class DelayService:
     def _deliver_one(self, position: int) -> None:
         data = self._store.record_at(position)
         if data is None:
-            log.error("a delayed message is gone and cannot be delivered position=%d", position)
+            log.error(
+                "a delayed message is no longer in the log and cannot be delivered position=%d",
+                position,
+            )
             return
         record = read_record(data, check_crc=False)
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or topic == TRANS_HALF_TOPIC.encode():
-            log.error("a delayed message without a real topic is dropped position=%d", position)
+            log.error(
+                "dropped a delayed message that does not name its topic position=%d", position
+            )
             return
         try:
             with self._store.of_any_size():

@@ -76,7 +76,7 @@ def _check_queue(
             found.problems.append(Problem(where, queue.width, what))
     end = ends.pop((topic, queue.queue_id), 0)
     if expected is None and end:
-        what = "has no entry, and the log has records of it: see `pocketmq store repair`"
+        what = "has no entry, but the log has records of it: run `pocketmq store repair`"
         found.problems.append(Problem(name, 0, what))
     elif expected is not None and end > expected:
         _missing(found, name, end - expected)
@@ -89,12 +89,12 @@ def _wrong_with(
         return f"points to no record: {'nothing' if record is None else record}"
     claimed = (record.topic, record.queue_id, record.queue_offset, record.size)
     if claimed != (topic, queue.queue_id, entry.offset, entry.size):
-        return "points to a record of another place"
+        return "points to a record that belongs elsewhere"
     return None
 
 
 def _missing(found: Diagnosis, where: str, count: int) -> None:
-    what = f"the last {count} records have no entry; the broker adds them when it starts"
+    what = f"the last {count} records have no entry; the broker adds them at its next start"
     found.problems.append(Problem(where, 20 * count, what))
 
 

@@ -56,7 +56,7 @@ class DiskFull(StoreNotWriteable):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
             f"the disk of {path} is full ({why}): free some space, or lower fileReservedTime so that "
-            "old files are deleted sooner. Appending goes on as soon as there is room"
+            "old files are deleted sooner. Appending resumes as soon as there is room"
         )
 
 
@@ -67,7 +67,7 @@ class StoreFailed(StoreNotWriteable):
 
     def __init__(self, why: object) -> None:
         super().__init__(
-            f"the store is read-only since a flush to disk failed ({why}). Check the disk, then "
+            f"the store has been read-only since a flush to disk failed ({why}). Check the disk, then "
             "restart the broker; messages that were not answered with SEND_OK may be lost"
         )
 
@@ -83,7 +83,7 @@ class StoreFollows(StoreNotWriteable):
     """The log is its master's, byte for byte."""
 
     def __init__(self) -> None:
-        super().__init__("this broker is a slave: messages are stored at its master")
+        super().__init__("this broker is a slave: send messages to its master")
 
 
 class Diverged(StoreError):
@@ -91,9 +91,9 @@ class Diverged(StoreError):
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(
-            f"what the master sent is no record at position {position} ({why}): this log and the "
-            "master's have parted before. Compare the two, and follow anew from an empty store or "
-            "from where they are still the same"
+            f"what the master sent is not a record at position {position} ({why}): this log "
+            f"diverged from the master's before that. Compare the two, and follow again from an "
+            f"empty store or from where they still agree"
         )
         self.position = position
 

@@ -282,8 +282,8 @@ class Flush:
         self._checkpoints_end = error
         self.on_failed_fsync()
         log.error(
-            "queues or index could not be flushed, no checkpoint is written any more; check the disk "
-            "and restart, they are then made from the log again error=%s",
+            "queues or index could not be flushed, so no more checkpoints are written; check the "
+            "disk and restart, which rebuilds them from the log error=%s",
             error,
         )
 

@@ -291,7 +291,7 @@ class Following:
             raise MessageIllegal(why)
         if offset < queue.max_offset:
             log.warning(
-                "a queue begins anew at the master and here topic=%s queue=%d offset=%d end=%d",
+                "a queue restarts at the master, so it does here topic=%s queue=%d offset=%d end=%d",
                 topic,
                 record.queue_id,
                 offset,

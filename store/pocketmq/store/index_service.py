@@ -114,7 +114,7 @@ class IndexService:
                 )
             if shape is None:
                 log.warning(
-                    "an index file fits no number of slots and is not used path=%s size=%d",
+                    "ignored an index file whose size matches no number of slots path=%s size=%d",
                     path,
                     file.size,
                 )
@@ -168,7 +168,7 @@ class IndexService:
             place = self.files.index(file)
             # What follows a file with a gap would be out of order: it is made again from the log.
             for later in self.files[place + (again >= 0) :]:
-                log.warning("an index file is made again from the log name=%s", later.name)
+                log.warning("rebuilding an index file from the log name=%s", later.name)
                 later.delete()
             del self.files[place + (again >= 0) :]
             if again >= 0:

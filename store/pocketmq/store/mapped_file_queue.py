@@ -84,7 +84,7 @@ class MappedFileQueue:
                 )
             if size < self.file_size and place == len(found) - 1:
                 log.warning(
-                    "the last file is cut off and is extended with zeros path=%s size=%d full=%d",
+                    "the last file is truncated and is extended with zeros path=%s size=%d full=%d",
                     path,
                     size,
                     self.file_size,
@@ -94,8 +94,8 @@ class MappedFileQueue:
             elif size != self.file_size:
                 raise StoreForeign(
                     self.folder,
-                    f"{os.path.basename(path)} has {size} bytes where its neighbours have "
-                    f"{self.file_size}; it was changed by another program",
+                    f"{os.path.basename(path)} has {size} bytes, but its neighbours have "
+                    f"{self.file_size}: another program has changed it. Put the original file back",
                 )
 
     @property

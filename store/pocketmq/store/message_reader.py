@@ -199,7 +199,7 @@ class MessageReader:
         found = self._log.slice(start, end - start)
         if found is None:
             raise AssertionError(
-                f"an entry points to bytes {start}..{end} that the log does not have"
+                f"an entry points to bytes {start}..{end}, which the log does not have"
             )
         buffers.append(found)
 

@@ -184,7 +184,7 @@ class MessageStore(ReadStore):
                 )
             )
         except struct.error as error:
-            raise MessageIllegal(f"a field of the message is out of its range: {error}") from error
+            raise MessageIllegal(f"a field of the message is out of range: {error}") from error
         commit_log.at = end
         commit_log.store_ms = store_ms
         self.put_count += 1

@@ -181,7 +181,7 @@ class OpenStore:
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         if last_stop is LastStop.FORGOTTEN:
             log.warning(
-                "an fsync failed before this start: what may not be on the disk is written again"
+                "an fsync failed before this start: rewriting what may not have reached the disk"
             )
             self._index.write_again()
         self.recovery = report = recovery.run(follows=self.opens_following)
@@ -254,7 +254,7 @@ class OpenStore:
                 self._abort.remove()
                 self.closed_cleanly = True
         except (OSError, StoreError) as error:
-            log.critical("the last flush failed; the next start recovers error=%s", error)
+            log.critical("the last flush failed; the next start recovers the store error=%s", error)
         finally:
             if self._pool is not None:
                 self._pool.shutdown()

@@ -121,7 +121,7 @@ class Recovery:
             self._mark_unflushed(start)
         for damage in report.damages:
             log.error(
-                "the commit log has bytes that are no record; they are skipped position=%d size=%d why=%s",
+                "skipped bytes of the commit log that are not a record position=%d size=%d why=%s",
                 *damage,
             )
         if not self._clean or report.entries_added or report.entries_dropped or report.damages:
@@ -220,7 +220,7 @@ class Recovery:
                 return
             hole = max(report.end, bad.position if bad else 0)
             if bad is not None or not self._is_end_of_file(hole):
-                why = bad.why if bad else "zeros in front of a record"
+                why = bad.why if bad else "zeros before a record"
                 report.damages.append(Damage(hole, following - hole, why))
             position = following
 
@@ -232,7 +232,7 @@ class Recovery:
         end = record.position + record.size
         cut_at = self._log.files.cut_at
         if cut_at is not None and end > cut_at:
-            return "the file was cut off in it"
+            return "the file ends inside it"
         if record.properties.endswith(b"\0"):
             tail = min(end - (end - 1) // _SECTOR * _SECTOR, len(record.properties))
             if not record.properties[-tail:].strip(b"\0"):
@@ -359,7 +359,7 @@ class Recovery:
             self._claimed = self._claims()
         place = bisect.bisect_left(self._claimed, record.position)
         if place < len(self._claimed) and self._claimed[place] == record.position:
-            return "its header names another queue or offset than the entry that points to it"
+            return "its header does not name the queue and offset of the entry that points to it"
         return None
 
     def _claims(self) -> "array[int]":
@@ -448,7 +448,7 @@ def keep_rest(
             copy.write(rest)
         kept.append(path)
         log.warning(
-            "cut bytes off the end of the commit log position=%d size=%d kept_in=%s",
+            "truncated the end of the commit log position=%d size=%d kept_in=%s",
             file.start + at,
             len(rest),
             path,

@@ -136,12 +136,16 @@ class Retention:
     def _say_unarchived(self, path: str, *, forced: bool) -> None:
         if forced:
             log.error(
-                "deleting a file that is in no archive path=%s disk_use=%.2f; archive more often",
+                "deleting a file that has not been archived path=%s disk_use=%.2f; archive more often",
                 path,
                 self.disk_use,
             )
         elif path != self._awaited:
-            log.warning("an old file waits for its archive path=%s; pocketmq store archive", path)
+            log.warning(
+                "keeping an old file that has not been archived path=%s; run: pocketmq "
+                "store archive",
+                path,
+            )
             self._awaited = path
 
     def delete_left(self) -> None:
@@ -177,10 +181,10 @@ class Retention:
                     f"{self._config.disk_space_warning_level_ratio:.0%}",
                 )
             )
-            log.error("the disk is too full, nothing is appended use=%.3f", self.disk_use)
+            log.error("the disk is too full, messages are refused use=%.3f", self.disk_use)
         elif self._refusing and not full:
             self._refuse(None)
-            log.warning("the disk has room again, appending goes on use=%.3f", self.disk_use)
+            log.warning("the disk has room again, messages are accepted use=%.3f", self.disk_use)
         self._refusing = full
 
     def delete_followers(self) -> None:

@@ -75,9 +75,9 @@ class SideTasks:
             if known.reason == reason and now - known.logged_ms < _LOG_INTERVAL_MS:
                 return
             known.reason, known.logged_ms = reason, now
-        log.error("a side task failed and is tried again task=%s reason=%s", name, reason)
+        log.error("a side task failed and will be retried task=%s reason=%s", name, reason)
 
     def went_well(self, name: str) -> None:
         """Record a success."""
         if self.troubles and (known := self.troubles.pop(name, None)) is not None:
-            log.warning("a side task goes on task=%s failures=%d", name, known.count)
+            log.warning("a side task has recovered task=%s failures=%d", name, known.count)

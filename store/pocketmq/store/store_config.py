@@ -12,15 +12,15 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _INDEX_HEADER = 40
 
-_LAYOUT = "files on disk are laid out by it"
-_AT_START = "it is read once, when the store is opened"
+_LAYOUT = "it determines the layout of files on disk"
+_AT_START = "it is read only once, when the store is opened"
 _FIXED = {
     _LAYOUT: "mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt "
     "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum "
     "autoMessageVersionOnTopicLen",
     _AT_START: "storePathRootDir storePathCommitLog",
-    "answers that wait for a flush count on it": "flushDiskType",
-    "messages wait on the levels of now": "messageDelayLevel",
+    "answers that wait for a flush depend on it": "flushDiskType",
+    "messages are waiting on the current levels": "messageDelayLevel",
 }
 
 
@@ -33,12 +33,12 @@ class StoreConfig(Settings):
     }
 
     store_path_root_dir: str = key(
-        "", name="storePathRootDir", help="Directory of the store; made if it does not exist."
+        "", name="storePathRootDir", help="Directory of the store; created if it does not exist."
     )
     store_path_commit_log: str = key(
         "",
         name="storePathCommitLog",
-        help="Directory of the commit log, when it is not 'commitlog' under storePathRootDir.",
+        help="Directory of the commit log; by default 'commitlog' in storePathRootDir.",
     )
     mapped_file_size_commit_log: int = key(
         1 << 30,
@@ -66,20 +66,21 @@ class StoreConfig(Settings):
         name="mapperFileSizeBatchConsumeQueue",
         min=46,
         unit="bytes",
-        help="Size of one file of a batch consume queue (RocketMQ 5.x; its name is spelt so).",
+        help="Size of one file of a batch consume queue (RocketMQ 5.x; the name really is spelt this way).",
     )
     enable_consume_queue_ext: bool = key(
         False,
         name="enableConsumeQueueExt",
         runtime=True,
-        help="Keep store times and filter bit maps beside the consume queues.",
+        help="Keep store times and filter bitmaps next to the consume queues.",
     )
     flush_disk_type: str = key(
         "ASYNC_FLUSH",
         name="flushDiskType",
         choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
         help="SYNC_FLUSH: SEND_OK means that the message is on the disk. ASYNC_FLUSH: it survives "
-        "the end of the process, and reaches the disk within flushIntervalCommitLog.",
+        "a crash of the process, and reaches the disk within"
+        " flushIntervalCommitLog.",
     )
     flush_interval_commit_log: int = key(
         500,
@@ -87,7 +88,7 @@ class StoreConfig(Settings):
         min=1,
         unit="ms",
         runtime=True,
-        help="Pause between two flushes of the commit log.",
+        help="Interval between flushes of the commit log.",
     )
     flush_commit_log_least_pages: int = key(
         4,
@@ -95,7 +96,7 @@ class StoreConfig(Settings):
         min=0,
         unit="pages of 4 KiB",
         runtime=True,
-        help="A flush of the commit log is skipped while less than this is written.",
+        help="A flush of the commit log is skipped while less than this has been written.",
     )
     flush_commit_log_thorough_interval: int = key(
         10_000,
@@ -103,7 +104,7 @@ class StoreConfig(Settings):
         min=1,
         unit="ms",
         runtime=True,
-        help="After this time the commit log is flushed however little is written.",
+        help="After this time the commit log is flushed, however little has been written.",
     )
     flush_interval_consume_queue: int = key(
         1_000,
@@ -111,7 +112,7 @@ class StoreConfig(Settings):
         min=1,
         unit="ms",
         runtime=True,
-        help="Pause between two looks at the consume queues' dirty files.",
+        help="Interval between flushes of the consume queues' dirty files.",
     )
     flush_consume_queue_thorough_interval: int = key(
         60_000,
@@ -141,7 +142,7 @@ class StoreConfig(Settings):
         "04",
         name="deleteWhen",
         runtime=True,
-        help="Hours of the day at which old files are deleted, separated by ';'.",
+        help="Hours of the day at which expired files are deleted, separated by ';'.",
     )
     disk_max_used_space_ratio: int = key(
         75,
@@ -150,7 +151,7 @@ class StoreConfig(Settings):
         max=99,
         unit="percent",
         runtime=True,
-        help="Above this use of the disk old files are deleted at any hour.",
+        help="Above this disk usage expired files are deleted at any hour.",
     )
     disk_space_clean_forcibly_ratio: float = key(
         0.85,
@@ -158,14 +159,14 @@ class StoreConfig(Settings):
         min=0.1,
         max=1.0,
         runtime=True,
-        help="Above this use of the disk the oldest files are deleted whatever their age.",
+        help="Above this disk usage the oldest files are deleted whatever their age.",
     )
     clean_file_forcibly_enable: bool = key(
         True,
         name="cleanFileForciblyEnable",
         runtime=True,
-        help="Above diskSpaceCleanForciblyRatio delete files before their time. Off: the disk fills, and "
-        "messages are refused.",
+        help="Above diskSpaceCleanForciblyRatio delete files before they expire. If off, the disk "
+        "fills up and messages are refused.",
     )
     disk_space_warning_level_ratio: float = key(
         0.90,
@@ -173,7 +174,7 @@ class StoreConfig(Settings):
         min=0.1,
         max=1.0,
         runtime=True,
-        help="Above this use of the disk nothing is appended any more.",
+        help="Above this disk usage messages are refused.",
     )
     clean_resource_interval: int = key(
         10_000,
@@ -181,14 +182,14 @@ class StoreConfig(Settings):
         runtime=True,
         min=100,
         unit="ms",
-        help="Pause between two looks for files to delete.",
+        help="Interval between checks for files to delete.",
     )
     wait_for_archive: bool = key(
         False,
         name="waitForArchive",
         runtime=True,
-        help="Files are deleted for their age once `pocketmq store archive` has copied them. Above "
-        "diskSpaceCleanForciblyRatio they are deleted all the same, and the log says so.",
+        help="Expired files are deleted only once `pocketmq store archive` has copied them. Above "
+        "diskSpaceCleanForciblyRatio they are deleted anyway, and the log says so.",
     )
     delete_file_batch_max: int = key(
         10,
@@ -196,7 +197,7 @@ class StoreConfig(Settings):
         min=1,
         unit="files",
         runtime=True,
-        help="At most so many commit log files are deleted in one round.",
+        help="At most this many commit log files are deleted in one round.",
     )
     max_hash_slot_num: int = key(
         5_000_000,
@@ -214,13 +215,13 @@ class StoreConfig(Settings):
         True,
         name="messageIndexEnable",
         runtime=True,
-        help="Keep an index of keys and unique keys.",
+        help="Index messages by keys and unique keys.",
     )
     message_index_tags: bool = key(
         False,
         name="messageIndexTags",
         runtime=True,
-        help="Ours: index the tag too, as RocketMQ 5.x does, so that its query type 'T' answers.",
+        help="PocketMQ only: index the tag too, as RocketMQ 5.x does, so that its query type 'T' works.",
     )
     max_message_size: int = key(
         4 << 20,
@@ -235,12 +236,12 @@ class StoreConfig(Settings):
         name="maxMsgsNumBatch",
         min=1,
         runtime=True,
-        help="Most records that one query by key answers.",
+        help="Largest number of records in the answer to a query by key.",
     )
     message_delay_level: str = key(
         DELAY_LEVELS,
         name="messageDelayLevel",
-        help="The delays of level 1, 2, ...; units s, m, h, d.",
+        help="The delays of levels 1, 2, ...; units s, m, h, d.",
     )
     flush_delay_offset_interval: int = key(
         10_000,
@@ -248,14 +249,14 @@ class StoreConfig(Settings):
         min=1,
         unit="ms",
         runtime=True,
-        help="Pause between two saves of config/delayOffset.json.",
+        help="Interval between saves of config/delayOffset.json.",
     )
     auto_message_version_on_topic_len: bool = key(
         True,
         name="autoMessageVersionOnTopicLen",
         help="Store topics of more than 127 bytes in the record layout of RocketMQ 5.x, which 4.9 "
-        "cannot read. Only retry topics of groups that pop have such names. Off: who would need one may "
-        "not pop.",
+        "cannot read. Only retry topics of groups that pop have such names. If off, a group that "
+        "would need such a name cannot pop.",
     )
 
     @property

@@ -59,7 +59,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for word in text.split():
         if word[-1:] not in _UNITS or not word[:-1].isdecimal():
             raise IllegalArgument(
-                f"messageDelayLevel: {word!r} is no delay; write numbers with s, m, h or d"
+                f"messageDelayLevel: {word!r} is not a delay; write numbers with s, m, h or d"
             )
         levels.append(int(word[:-1]) * _UNITS[word[-1]])
     if not levels:

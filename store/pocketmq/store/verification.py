@@ -91,7 +91,7 @@ class Verification:
                 if first:
                     self._bad.add(position)
                     log.error(
-                        "a damaged record is not served position=%d why=%s", position, found.why
+                        "not serving a damaged record position=%d why=%s", position, found.why
                     )
                 # What is behind it is checked when it is asked for.
                 return not first
@@ -133,7 +133,7 @@ class Verification:
                 )
                 return found.position, found.size
         log.error(
-            "an entry points to no record of its queue and is skipped topic=%s queue=%d offset=%d",
+            "skipped an entry that points to no record of its queue topic=%s queue=%d offset=%d",
             queue.topic,
             queue.queue_id,
             offset,

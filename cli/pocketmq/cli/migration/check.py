@@ -28,20 +28,20 @@ _CANNOT = {
     (
         "enableDLegerCommitLog",
         "true",
-    ): "the source keeps its log by DLedger, which no slave can follow: "
-    "move its messages by consuming and sending them",
-    ("duplicationEnable", "true"): "the source has duplicationEnable=true and lets no slave in",
+    ): "the source replicates its log with DLedger, which no slave can follow: move its messages "
+    "by consuming and sending them",
+    ("duplicationEnable", "true"): "the source has duplicationEnable=true and accepts no slave",
     ("brokerRole", "SLAVE"): "the source is a slave itself: name its master",
     (
         "aclEnable",
         "true",
-    ): "the source has aclEnable=true and refuses what a slave asks: let this machine in "
-    "by globalWhiteRemoteAddresses, and set aclEnable=false here and there for the time of the migration",
+    ): "the source has aclEnable=true and refuses a slave's requests: let this machine in "
+    "by globalWhiteRemoteAddresses, and set aclEnable=false on both sides during the migration",
     (
         "authenticationEnabled",
         "true",
-    ): "the source has authenticationEnabled=true and refuses what a slave "
-    "asks: switch it off for the time of the migration",
+    ): "the source has authenticationEnabled=true and refuses a slave's requests:"
+    " switch it off during the migration",
     (
         "timerRocksDBEnable",
         "true",
@@ -52,12 +52,12 @@ _DIFFERENT = {
     (
         "storeType",
         "defaultRocksDB",
-    ): "queues that the source keeps in RocksDB are built anew from the log",
+    ): "queues that the source keeps in RocksDB are rebuilt from the log",
     ("transientStorePoolEnable", "true"): "transientStorePoolEnable has no effect here",
     (
         "slaveReadEnable",
         "true",
-    ): "slaveReadEnable has to be set here, too, if slaves are to serve reads",
+    ): "slaveReadEnable must be set here as well if slaves are to serve reads",
 }
 
 
@@ -91,8 +91,8 @@ def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
     if settings.get("messageStorePlugIn"):
         yield Finding(
             TOLD,
-            "what the source has moved to other storage (messageStorePlugIn) and deleted from its log does "
-            "not come along",
+            "what the source has moved to other storage (messageStorePlugIn) and deleted from its "
+            "log is not migrated",
         )
     compact = sorted(
         name
@@ -102,8 +102,9 @@ def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
     if compact:
         yield Finding(
             TOLD,
-            f"{len(compact)} topics are compacted at the source; here every message of them is kept as long "
-            f"as others: {', '.join(compact[:5])}",
+            f"{len(compact)} topics are compacted at the source; here all their messages are kept "
+            f"as long as any others"
+            f": {', '.join(compact[:5])}",
         )
 
 
@@ -132,37 +133,41 @@ def outward(ours: Ours, version: str) -> Iterator[Finding]:
     if ours.has_acl:
         yield Finding(
             REFUSED,
-            "this broker has aclEnable=true and refuses what a slave asks: start it without for the time of "
-            "the migration",
+            "this broker has aclEnable=true and refuses a slave's requests: start it without "
+            "aclEnable during the migration",
         )
     if version == "4.9":
         if ours.timers:
             yield Finding(
                 REFUSED,
-                f"{ours.timers} messages wait for a time of their own, and RocketMQ 4.9 would never deliver "
-                "them: wait until they are due (--drain), or move to 5.x",
+                f"{ours.timers} messages wait for their own delivery time, and RocketMQ 4.9 would "
+                f"never deliver them:"
+                " wait until they are due (--drain), or move to 5.x",
             )
         if ours.pops:
             yield Finding(
                 REFUSED,
-                f"{ours.pops} messages were popped and are not acknowledged, and RocketMQ 4.9 would never "
-                "give them out again: stop what pops, and wait until its time is over (--drain)",
+                f"{ours.pops} messages were popped and are not acknowledged, and RocketMQ 4.9 "
+                f"would never redeliver them: stop consumers that pop, and wait until the "
+                f"invisible times are over (--drain)",
             )
         if ours.long_topics:
             yield Finding(
                 REFUSED,
-                f"{len(ours.long_topics)} topics have names beyond 127 bytes, whose messages RocketMQ 4.9 "
+                f"{len(ours.long_topics)} topics have names of more than 127 bytes, whose "
+                f"messages RocketMQ 4.9 "
                 f"cannot read: {', '.join(ours.long_topics[:3])}",
             )
-        yield Finding(TOLD, "pop and timers are not served by RocketMQ 4.9")
+        yield Finding(TOLD, "RocketMQ 4.9 serves neither pop nor timers")
     yield Finding(
         TOLD,
-        "clients over gRPC are not led over: this broker refuses them from the take-over on, and there they "
-        "need Apache's proxy",
+        "gRPC clients are not redirected: this broker refuses them after the takeover, and the "
+        "Apache broker needs Apache's proxy for them",
     )
     if ours.isolated:
         yield Finding(
             TOLD,
-            f"{len(ours.isolated)} groups are in mode isolate: there their members share queues whatever "
-            f"they subscribe to, and go on from the group's own offsets: {', '.join(ours.isolated[:5])}",
+            f"{len(ours.isolated)} groups are in mode isolate: at the Apache broker their members "
+            f"share queues whatever they subscribe to, and continue from the group's own offsets:"
+            f" {', '.join(ours.isolated[:5])}",
         )

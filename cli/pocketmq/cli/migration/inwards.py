@@ -83,8 +83,8 @@ class Inwards:
         await self.follow()
         await self.verify()
         await self._confirm(
-            f"{self._source.name} at {self._source.address} is level with this broker, which takes its place "
-            "now"
+            f"{self._source.name} at {self._source.address} has been copied to this broker, which "
+            f"now takes its place"
         )
         async with AsyncExitStack() as undo:
             passage = await self.come_between(undo)
@@ -95,7 +95,7 @@ class Inwards:
     @property
     def _follower(self) -> Follower:
         follower = self._replication.follower
-        assert follower is not None, "this broker leads already"
+        assert follower is not None, "this broker already leads"
         return follower
 
     # ------------------------------------------------------------ follow
@@ -130,7 +130,7 @@ class Inwards:
                 break
             except RequestTimeout as error:
                 # Nothing is at stake yet: a source that is busy is asked again.
-                log.warning("the source is slow reason=%s", error)
+                log.warning("the source responds slowly reason=%s", error)
         while self._store.commit_log_max_position < end:
             await asyncio.sleep(LOOK_S / 5)
 
@@ -161,8 +161,8 @@ class Inwards:
         for (topic, queue_id), end in theirs.items():
             if store.max_offset(topic, queue_id) < end:
                 raise MigrationRefused(
-                    f"queue {queue_id} of {topic} ends at {store.max_offset(topic, queue_id)} here and at "
-                    f"{end} there, though the logs are level"
+                    f"queue {queue_id} of {topic} ends at {store.max_offset(topic, queue_id)} "
+                    f"here and at {end} at the source, although the logs are level"
                 )
         return len(queues)
 
@@ -181,7 +181,7 @@ class Inwards:
             async with turns:
                 theirs = await fetched(address, begin, len(mine))
             if bytes(mine) != theirs:
-                raise MigrationRefused(f"the log has other bytes here than there behind {begin}")
+                raise MigrationRefused(f"the two logs differ somewhere after byte {begin}")
             sizes.append(len(mine))
 
         async with asyncio.TaskGroup() as tasks:
@@ -206,15 +206,17 @@ class Inwards:
                 f"the name servers go on naming {self._source.address} as the master of {self._source.name}: "
                 "one that runs in the old broker's own process always does"
             )
-        self._say(f"clients are led to {self._broker.address}, and from there to the source")
+        self._say(
+            f"clients are directed to {self._broker.address}, which passes them on to the source"
+        )
         return passage
 
     async def _step_back(self, passage: Passage) -> None:
         await self._source.register()
         await self._broker.registration.renumber(self._number, self._own_ha_address)
         self._say(
-            f"clients are led to the source again; for {self._route_ms / 1000:g} s what they ask here still "
-            "goes on to it"
+            f"clients are directed to the source again; for {self._route_ms / 1000:g} s, requests "
+            f"that arrive here are still passed on to it"
         )
         await asyncio.sleep(self._route_ms / 1000)
         passage.close()
@@ -247,7 +249,7 @@ class Inwards:
             if not await self._is_ours():
                 await self._broker.registration.start()
             await asyncio.sleep(min(ROUTE_LOOK_S, self._route_ms / 1000))
-        self._say(f"{len(passage.passed)} connections come by way of this broker")
+        self._say(f"{len(passage.passed)} connections now pass through this broker")
 
     # ------------------------------------------------------------ take over
 
@@ -285,8 +287,8 @@ class Inwards:
                 if store.commit_log_max_position >= last >= 0:
                     return
                 raise MigrationRefused(
-                    f"{end - store.commit_log_max_position} bytes are not here yet: the source is faster "
-                    "than this broker"
+                    f"{end - store.commit_log_max_position} bytes have not arrived yet: the "
+                    f"source writes faster than this broker copies"
                 )
             await asyncio.sleep(LOOK_S / 5)
 

@@ -90,7 +90,8 @@ def conf_in(data: str) -> Path:
     path = Path(data).absolute() / "broker.conf"
     if path.exists() and read_file(str(path)).get("brokerRole", SLAVE) != SLAVE:
         raise CannotBegin(
-            f"{path} is a master's, so that migration is over: pocketmq broker -c {path}"
+            f"{path} belongs to a master, so that migration is complete; start the broker with: "
+            f"pocketmq broker -c {path}"
         )
     return path
 
@@ -164,7 +165,7 @@ class InwardsServer:
             self._leads = inwards.leads and not work.cancelled() and work.exception() is None
             if not self._leads:
                 stop.set()
-                print_line("nothing has changed at the source")
+                print_line("nothing was changed at the source")
                 yield
                 return
             config = broker.config
@@ -175,9 +176,9 @@ class InwardsServer:
                 bindAddress=config.listen_address,
                 brokerIP1=config.broker_ip1,
             )
-            print_line(f"from now on it is started with: pocketmq broker -c {self._conf}")
+            print_line(f"from now on, start it with: pocketmq broker -c {self._conf}")
             seeing_out = tasks.create_task(
-                self._see_out(inwards, source), name="see the source out"
+                self._see_out(inwards, source), name="wait for the source to stop"
             )
             try:
                 yield
@@ -196,7 +197,8 @@ class InwardsServer:
             tasks.create_task(inwards.keep_route(), name="keep the route")
             if command is None:
                 print_line(
-                    f"stop the old broker at {source.address} now: it refuses sends, and nobody is led to it"
+                    f"stop the old broker at {source.address} now: it refuses sends, and no "
+                    f"client is directed to it"
                 )
                 return
             process = await asyncio.create_subprocess_shell(

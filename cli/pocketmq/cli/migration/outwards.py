@@ -102,12 +102,12 @@ class Outwards:
         self._settings = self._successor.settings(facts, self._source, name_servers)
         self._write("SLAVE", self._number)
         self._talk.say(
-            f"{self._successor.conf} is written: start the Apache broker with it now (mqbroker -c "
+            f"{self._successor.conf} has been written: start the Apache broker with it now (mqbroker -c "
             f"{self._successor.conf})"
         )
         await self.follow()
         await self._talk.confirm(
-            f"{self._successor.address} is level with {self._source.address}, and takes its place now"
+            f"{self._successor.address} is level with {self._source.address}, and now takes its place"
         )
         while True:
             try:
@@ -147,7 +147,7 @@ class Outwards:
     async def _undo(self) -> None:
         await self._change("undo")
         self._talk.say(
-            "undone: clients are served here as before; stop the slave if it is not wanted"
+            "undone: clients are served here as before; stop the slave if you do not need it"
         )
 
     async def _check_pending(self) -> None:
@@ -157,8 +157,8 @@ class Outwards:
         timers, pops = await self._source.pending()
         if timers or pops:
             why = (
-                f"{timers} timers and {pops} popped messages have come meanwhile, which RocketMQ 4.9 would "
-                "never deliver: stop what makes them"
+                f"{timers} timers and {pops} popped messages have arrived meanwhile, which "
+                f"RocketMQ 4.9 would never deliver: stop the clients that create them"
             )
             self._talk.say(why)
             raise StillPending(why)
@@ -181,7 +181,7 @@ class Outwards:
             )
 
         await self._until(
-            has_tables, "topics and groups are there", "waiting for topics and groups"
+            has_tables, "topics and groups have been copied", "waiting for topics and groups"
         )
         queues = await self._check_queues(facts)
         self._talk.say(f"the same: {queues} queues")
@@ -261,7 +261,7 @@ class Outwards:
 
         await self._until(
             has_mark,
-            "offsets and delays are there",
+            "offsets and delays have been copied",
             "waiting for offsets and delays (up to a minute)",
         )
         # The delays come right behind the offsets.
@@ -292,9 +292,7 @@ class Outwards:
         successor = self._successor
         self._write("ASYNC_MASTER", MASTER_ID)
         if successor.restart_command is None:
-            self._talk.say(
-                "restart the Apache broker now: its broker.conf says that it is the master"
-            )
+            self._talk.say("restart the Apache broker now: its broker.conf makes it the master")
         else:
             process = await asyncio.create_subprocess_shell(
                 successor.restart_command, stdin=asyncio.subprocess.DEVNULL
@@ -316,7 +314,7 @@ class Outwards:
         await self._until(leads, "the Apache broker leads", "waiting for it to lead")
         if end < self._end:
             raise MigrationRefused(
-                f"the Apache broker's log ends at {end} since its restart, and it has to end at {self._end}"
+                f"the Apache broker's log ends at {end} since its restart, but it must end at {self._end}"
             )
 
     async def _write_offsets(self, offsets: Offsets) -> None:
@@ -332,7 +330,9 @@ class Outwards:
                         self._successor.address, group, queue, offset, oneway=False
                     )
                 except BrokerRefused as error:
-                    log.warning("an offset is not taken key=%s@%s reason=%s", topic, group, error)
+                    log.warning(
+                        "an offset was not accepted key=%s@%s reason=%s", topic, group, error
+                    )
 
         async with asyncio.TaskGroup() as tasks:
             for key, queues in offsets.items():
@@ -352,5 +352,5 @@ class Outwards:
             await asyncio.sleep(min(1.0, self._route_ms / 1000))
         await self._change("end")
         self._talk.say(
-            f"{self._source.address} is a slave of it now: stop it, or keep it as a copy of every message"
+            f"{self._source.address} is now its slave: stop it, or keep it as a copy of every message"
         )

@@ -232,9 +232,7 @@ async def producer(admin: Admin, given: Given) -> None:
 async def producer_connection(admin: Admin, given: Given) -> None:
     members = await admin.groups.producers(given["g"])
     if not members:
-        raise CannotBegin(
-            f"nobody is online as producer group {given['g']!r}: see mqadmin producer"
-        )
+        raise CannotBegin(f"no producer is online in group {given['g']!r}: see mqadmin producer")
     for index, member in enumerate(members, 1):
         client, address, language, version = _member(member)
         say(f"{index:04d}  {client:<32} {address:<22} {language:<8} {version}")

@@ -69,7 +69,7 @@ def _served(name: str) -> MqCommand:
     if command is None:
         close = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise CannotBegin(f"there is no command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
+        raise CannotBegin(f"unknown command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
     if not command.run:
         what = f"use: pocketmq {command.instead}" if command.instead else command.why
         raise CannotBegin(f"{command.name} ({command.summary}) is not served: {what}")
@@ -79,7 +79,10 @@ def _served(name: str) -> MqCommand:
 def _listing() -> str:
     lines = ["usage: mqadmin COMMAND [-n ADDR] [options]", ""]
     lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.run]
-    lines += ["", "mqadmin help COMMAND tells its options; `pocketmq -h` has all of this and more."]
+    lines += [
+        "",
+        "mqadmin help COMMAND shows its options; `pocketmq -h` offers all of this and more.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,7 @@ async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
     """Return the queue of -b and -i, or one chosen by the clock."""
     topic = given["t"]
     if "i" in given and "b" not in given:
-        raise CannotBegin("-i names a queue of a broker: give -b BROKER with it")
+        raise CannotBegin("-i names a queue of one broker: give -b BROKER too")
     queues = (await admin.topics.route(topic)).publish_queues(topic)
     chosen = [
         each
@@ -104,7 +104,7 @@ async def check_msg_send_rt(admin: Admin, given: Given) -> None:
 async def consume_message(admin: Admin, given: Given) -> None:
     count = given.number("c", 128)
     if "o" in given and not ("b" in given and "i" in given):
-        raise CannotBegin("-o is a place in one queue: give -b BROKER and -i QUEUE with it")
+        raise CannotBegin("-o is an offset in one queue: give -b BROKER and -i QUEUE too")
     shown = 0
     async for message in _stored(admin, given, broker="b", queue="i", begin="s", end="e"):
         if message.queue_offset < given.number("o", 0):
@@ -168,7 +168,7 @@ def _print_message(message: "MessageExt", *, body: bool, charset: str = "utf-8")
     try:
         text = message.body.decode(charset, "backslashreplace") if body else "NOT PRINT BODY"
     except LookupError:
-        raise CannotBegin(f"{charset!r} is no character set: UTF-8 is the default") from None
+        raise CannotBegin(f"{charset!r} is not a character set: leave -c out for UTF-8") from None
     say(f"MSGID: {message.msg_id} {_in_words(message)} BODY: {text}")
 
 
@@ -211,7 +211,7 @@ async def query_msg_by_offset(admin: Admin, given: Given) -> None:
     message = await admin.messages.at(queue, given.number("o"))
     if message is None:
         raise SiteRefused(
-            f"nothing is at offset {given['o']}: see mqadmin topicStatus -t {queue.topic}"
+            f"there is no message at offset {given['o']}: see mqadmin topicStatus -t {queue.topic}"
         )
     await _show(admin, message, given, "OffsetID:")
 
@@ -291,7 +291,7 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
                 subs[record[1]] = (*subs[record[1]][:4], f"{record[3]}ms", well)
     if not pubs and not subs:
         raise SiteRefused(
-            f"no trace of {msg_id!r}: producer and consumer write traces when theirs are switched on"
+            f"no trace of {msg_id!r}: producers and consumers write traces only when tracing is switched on"
         )
     given.show(pubs)
     given.show(subs.values(), table=1)

@@ -51,5 +51,5 @@ def parse_time(text: str, now_ms: int) -> int:
         return int(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + int(millis)
     except ValueError:
         raise CannotBegin(
-            f"{text!r} is no time: give now, 2026-11-21#12:00:00:000, or milliseconds since 1970"
+            f"{text!r} is not a time: give now, 2026-11-21#12:00:00:000, or milliseconds since 1970"
         ) from None

@@ -212,7 +212,7 @@ cluster:
   deleteExpiredCommitLog | delete log files whose time is over
     b:brokerAddr= c:cluster=
 """
-_ACL = "edit plain_acl.yml (the setting aclFile): a broker takes up a change within a second"
+_ACL = "edit plain_acl.yml (the setting aclFile): a broker picks up changes within a second"
 _ACL_5 = "PocketMQ has the access lists of RocketMQ 4: edit plain_acl.yml (the setting aclFile)"
 _CONTROLLER = "PocketMQ has no controller; masters and slaves: pocketmq ha"
 # What it does, why it is not served, the commands.
@@ -224,7 +224,7 @@ _NOT_SERVED = (
     ),
     (
         "accounts and what they may do",
-        "see the page Access of the console; plain_acl.yml (the setting aclFile) is what it shows",
+        "see the page Access of the console, which shows plain_acl.yml (the setting aclFile)",
         "getAclConfig clusterAclConfigVersion",
     ),
     (

@@ -16,7 +16,7 @@ _PERMS = {6: "RW-", 4: "R--", 2: "-W-", 0: "---"}
 
 async def update_topic(admin: Admin, given: Given) -> None:
     if given.flag("u", False) or given.flag("s", False):
-        raise CannotBegin("unit topics (-u, -s) are not made by PocketMQ: leave the option out")
+        raise CannotBegin("PocketMQ has no unit topics (-u, -s): leave the option out")
     topic, perm, order = given["t"], given.number("p", 6), given.flag("o", False)
     reads, writes = given.number("r", 8), given.number("w", 8)
     masters = await admin.site.masters(given.maybe("c"), given.maybe("b"))

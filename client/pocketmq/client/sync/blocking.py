@@ -112,4 +112,4 @@ def _first_step(coroutine: Coroutine[Any, Any, T]) -> T:
         return value
     finally:
         coroutine.close()
-    raise RuntimeError("a client that was not started began to wait")
+    raise RuntimeError("a client that is not started cannot wait")

@@ -119,7 +119,7 @@ class TimerLog:
         while at != NONE:
             unit = self.read(at)
             if unit is None or unit.second != second or unit.previous >= at:
-                log.error("a unit of the timer log is gone second=%d position=%d", second, at)
+                log.error("a unit of the timer log is missing second=%d position=%d", second, at)
                 return
             yield at, unit
             at = unit.previous

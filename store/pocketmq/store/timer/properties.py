@@ -57,12 +57,13 @@ def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
         try:
             deliver_ms = start + int(text) * unit
         except ValueError:
-            raise TimerIllegal(f"{name.decode()} is no number: {text[:40]!r}") from None
+            raise TimerIllegal(f"{name.decode()} is not a number: {text[:40]!r}") from None
         if deliver_ms <= now_ms:
             return None
         if deliver_ms - now_ms > delay_ms_max:
             raise TimerIllegal(
-                f"{name.decode()} is {(deliver_ms - now_ms) // 1000} s ahead, more than timerMaxDelaySec "
+                f"{name.decode()} is {(deliver_ms - now_ms) // 1000} s ahead, which is more than "
+                f"timerMaxDelaySec "
                 f"{delay_ms_max // 1000}"
             )
         # An exact second counts as the one before: a second is delivered when it is over.

@@ -67,7 +67,10 @@ def _cut(store: MessageStore, timer_log: TimerLog, begin: int, synced_to: int) -
             record = waiting_record(store, unit.position)
             is_lost = record is None or not _is_for(unit, record, offset)
         if is_lost:
-            log.warning("timer log cut, its messages are lost position=%d", position)
+            log.warning(
+                "truncated the timer log; the messages after this position are lost position=%d",
+                position,
+            )
             timer_log.cut(position)
             break
         last = unit

@@ -178,7 +178,9 @@ class TimerService:
         properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
         if len(properties) > PROPERTIES_SIZE_MAX - PASSED_ON_SIZE:
             # It could never be delivered.
-            raise TimerIllegal(f"{len(properties)} bytes of properties leave no room for its times")
+            raise TimerIllegal(
+                f"{len(properties)} bytes of properties leave no room for the delivery times"
+            )
         self._arrived.set()
         return properties
 
@@ -204,7 +206,10 @@ class TimerService:
         for position, size, _ in entries:
             data = self._store.record_at(position)
             if data is None:
-                log.error("a timer message is gone and cannot be delivered position=%d", position)
+                log.error(
+                    "a timer message is no longer in the log and cannot be delivered position=%d",
+                    position,
+                )
             else:
                 self._place(read_record(data, check_crc=False), position, size, master)
             self.check.queue_offset += 1
@@ -217,7 +222,9 @@ class TimerService:
         text = get_property(record.properties, OUT_MS)
         topic = get_property(record.properties, b"REAL_TOPIC")
         if text is None or topic is None or not text.isdigit():
-            log.error("a timer message without its time is dropped position=%d", position)
+            log.error(
+                "dropped a timer message that does not say when it is due position=%d", position
+            )
             return
         read_ms, write_ms, roll = self.check.read_ms, self._now_second(), self._roll_seconds()
         if master is not None:
@@ -355,14 +362,17 @@ class TimerService:
     def _deliver_one(self, position: int, *, goes_round: bool) -> None:
         record = waiting_record(self._store, position)
         if record is None:
-            log.error("a timer message is gone and cannot be delivered position=%d", position)
+            log.error(
+                "a timer message is no longer in the log and cannot be delivered position=%d",
+                position,
+            )
             return
         key = get_property(record.properties, b"UNIQ_KEY")
         topic = get_property(record.properties, b"REAL_TOPIC") or b""
         if goes_round or key is None or not self._is_recalled(topic, key):
             self._append(record, goes_round=goes_round)
         else:
-            log.info("a recalled message is not delivered topic=%r key=%r", topic, key)
+            log.info("not delivering a recalled message topic=%r key=%r", topic, key)
         # Not before: a store that takes nothing has raised, and it waits on.
         is_recall = get_property(record.properties, DEL_KEY) is not None
         self.pending.add(record, 1 if is_recall else -1, self.check.read_ms)
@@ -373,7 +383,8 @@ class TimerService:
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
             log.error(
-                "a timer message without a real topic is dropped offset=%d", record.queue_offset
+                "dropped a timer message that does not name its topic offset=%d",
+                record.queue_offset,
             )
             return
         properties = passed_on(

@@ -62,8 +62,8 @@ class TimerWheel:
         elif size != _SIZE:
             raise StoreForeign(
                 self._path,
-                f"a timer wheel has {_SIZE} bytes, this file has {size}: timerWheelSlots of its broker were "
-                "changed, or it was cut off. Put the whole file back",
+                f"a timer wheel has {_SIZE} bytes, but this file has {size}: its broker's "
+                f"timerWheelSlots was changed, or the file was truncated. Restore the complete file",
             )
 
     def get(self, second: int) -> Slot:
