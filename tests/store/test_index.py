@@ -309,6 +309,43 @@ def test_a_message_with_many_keys_is_indexed_in_steps(tmp_path: Path) -> None:
     store.close()
 
 
+class HurryingClock(ManualClock):
+    """Two seconds pass whenever somebody looks, once it hurries."""
+
+    hurries = False
+
+    def monotonic_ms(self) -> int:
+        if self.hurries:
+            self.advance_ms(2_000)
+        return super().monotonic_ms()
+
+
+def test_a_stop_leaves_a_long_index_to_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Containers are killed after ten seconds; the stop is clean all the same."""
+    clock = HurryingClock()
+    store = open_store(tmp_path, clock, mapped_file_size_commit_log=32 << 20, max_index_num=100_000)
+    body = bytes(600)
+    positions = [
+        store.append("Topic", 0, body, b"KEYS\x01k%d\x02" % number, 0, 0, 1, HOST).position
+        for number in range(20_000)
+    ]
+    clock.hurries = True
+    store.close()
+    clock.hurries = False
+    assert store.closed_cleanly
+    assert "the next start of PocketMQ indexes the rest" in caplog.text
+    # More than recovery looks at after a clean stop.
+    assert int(caplog.text.rpartition("size=")[2]) > 4 << 20
+    store = open_store(tmp_path, clock, mapped_file_size_commit_log=32 << 20, max_index_num=100_000)
+    while store._index.behind:
+        store._index.step()
+    for number in range(0, 20_000, 97):
+        assert find(store, f"k{number}") == [positions[number]]
+    store.close()
+
+
 def test_keys_of_one_message_in_two_files_are_whole_when_the_second_file_could_not_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,8 @@ KEYS_STEP = 4096
 _TOGETHER_MAX = 1 << 20
 _PAUSE_S = 0.05
 _DRAIN_MAX = 32_768
+# Less than the 10 s after which container engines kill.
+_STOP_MS_MAX = 4_000
 _ROLLBACK = 0xC
 
 
@@ -144,6 +146,8 @@ class IndexService:
             resume = self._repair(known_position, known_ms)
         elif self.files:
             resume = max(self.files[-1].end_position, checked_from)
+            # A clean stop may have left more of the log than recovery looks at.
+            resume = min(resume, known_position or resume)
         else:
             # Files that the checkpoint knows of are lost: all is indexed again.
             resume = self._log.min_position if known_ms else max(checked_from, known_position)
@@ -211,12 +215,22 @@ class IndexService:
         self.step()
         await asyncio.sleep(0)
 
-    def drain(self, keys_max: float = _DRAIN_MAX) -> None:
+    def drain(self) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""
         done = 0
         with self._side_tasks.attempt("index"):
-            while self.behind and done < keys_max:
+            while self.behind and done < _DRAIN_MAX:
                 done += self.step()
+
+    def finish(self) -> None:
+        """Bring the index up to date before a stop, which must not take minutes; the next start goes on."""
+        end_ms = self._clock.monotonic_ms() + _STOP_MS_MAX
+        with self._side_tasks.attempt("index"):
+            while self.behind and self._clock.monotonic_ms() < end_ms:
+                self.step()
+        if self.behind:
+            left = self._log.end - self.indexed_position
+            log.warning("the next start of PocketMQ indexes the rest of the log size=%d", left)
 
     def step(self) -> int:
         """Index the next records. Returns: about how many keys that took, at least STEP.

@@ -8,7 +8,6 @@ Owner: as of MessageStore.
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import sys
 from collections.abc import Collection, Iterator
@@ -249,7 +248,7 @@ class OpenStore:
         self._log.limit = -1
         try:
             if flush.failed is None:
-                self._index.drain(math.inf)
+                self._index.finish()
                 flush.flush_all_now()
                 self._abort.remove()
                 self.closed_cleanly = True
