@@ -177,7 +177,7 @@ def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
     shutil.rmtree(store.root)
     fresh = WrittenStore(store.root)
     fresh.add(Message(queue_id=q) for q in (0, 1, 2))
-    with pytest.raises(DataLoss, match="truncated or created anew"):
+    with pytest.raises(DataLoss, match="truncated or recreated"):
         reader.latest_from(from_offset(end), 0, 0)
     lenient = reader_of(fresh, failOnDataLoss="false")
     assert counted(lenient.latest_from(from_offset(end), 0, 0))["T", 0] == 1
