@@ -250,7 +250,7 @@ def consume(
 
 def _waiting(topic: str, group: str, has_queues: bool) -> str:
     if has_queues:
-        return f"waiting for messages of {topic!r} as a member of {group!r}; Ctrl-C ends it\n"
+        return f"waiting for messages of {topic!r} as a member of {group!r}; press Ctrl-C to stop\n"
     return (
         f"waiting: {group!r} has no queue of {topic!r} here, because the topic does not exist yet "
         f"(pocketmq topic list), or because other members have all its queues; press Ctrl-C to stop"
