@@ -41,7 +41,7 @@ STEPS = [
     "level",
     "the same",
     "a question",
-    "clients are led",
+    "clients are directed",
     "waiting",
     "clients wait",
     "sends are refused",

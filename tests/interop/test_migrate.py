@@ -204,7 +204,7 @@ class Moves:
         words = ("--to", there.conf, "--namesrv", there.namesrv, "--port", there.port)
         kind = self._version[0].replace("4", "4.9")
         moving = self._migrate(*words, "--data", self._folder / "theirs", "--apache", kind)
-        moving.wait_for_line(f"{there.conf} is written")
+        moving.wait_for_line(f"{there.conf} has been written")
         there.launch()
         # A slave of 5.x copies offsets once a minute.
         moving.wait_for_line("restart the Apache broker now", 900)

@@ -107,7 +107,7 @@ def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(
         queue = client.queues(topic, Perm.READ)[0]
         high = client.max_offset(queue)
         beyond = [Range(queue, high - 2, high + 5)]
-        with pytest.raises(Exception, match="truncated or created anew"):
+        with pytest.raises(Exception, match="truncated or recreated"):
             list(read_ranges(client, beyond, SETTINGS, Read(ALL), LossRule()))
         loss = LossRule(fail=False)
         rows = sum(b.num_rows for b in read_ranges(client, beyond, SETTINGS, Read(ALL), loss))

@@ -201,7 +201,7 @@ def _advance(
         cursor.next = cursor.wanted.end
         loss.lost(
             f"{what}: offset {before} is wanted, but the queue ends at {header.max_offset}: it was truncated "
-            "or created anew"
+            "or recreated"
         )
     return b""
 

@@ -293,7 +293,7 @@ class OffsetStream(DataSourceStreamReader):
             key = bounds.key
             loss.lost(
                 f"topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}: offsets up to {stop} "
-                f"are planned, but the queue ends at {bounds.max_offset}: it was truncated or created anew"
+                f"are planned, but the queue ends at {bounds.max_offset}: it was truncated or recreated"
             )
             return bounds.max_offset
         return stop
