@@ -70,7 +70,7 @@ def test_the_last_bit_of_a_full_check_point_is_a_java_ints_sign() -> None:
     "text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 5", f"{1 << 63} 2 3 4 0 b 6"]
 )
 def test_a_text_that_is_no_receipt_is_refused(text: str) -> None:
-    with pytest.raises(HeaderError, match="no receipt"):
+    with pytest.raises(HeaderError, match="not the receipt"):
         Receipt.parse(text)
 
 

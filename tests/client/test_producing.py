@@ -106,7 +106,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_leaves() -> None:
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
         async with Producer("p", max_message_size=100, **options(cluster)) as producer:
-            with pytest.raises(MessageTooLarge, match="101 bytes; at most 100"):
+            with pytest.raises(MessageTooLarge, match="101 bytes, but the limit is 100"):
                 await producer.send(Message("T", bytes(101)))
             with pytest.raises(IllegalMessage, match="no body"):
                 await producer.send(Message("T", b""))
