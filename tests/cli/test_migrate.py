@@ -225,6 +225,30 @@ def facts(**settings: str) -> Facts:
     return Facts({"mappedFileSizeCommitLog": "100", **settings}, runtime, {}, {})
 
 
+async def test_no_table_is_ahead_of_the_log_that_is_taken_over(tmp_path: Path) -> None:
+    """The source delivers and hands out by itself until it ends: what its tables are past is here, too."""
+    async with moving(tmp_path) as way:
+        inwards = await way.start()
+        metadata = inwards._replication.metadata
+        assert metadata is not None
+        master, taken = way.master.parts, way.slave.parts
+        real = metadata.round
+        ends: list[int] = []
+
+        async def amid_a_pop() -> None:
+            if len(ends) < 3 and any("clients wait" in line for line in way.said):
+                master.messages.store.append("T", 0, b"late", b"", 0, 0, 1, bytes(8))
+                ends.append(master.messages.store.max_offset("T", 0))
+                master.tables.offsets.commit("G", "T", 0, ends[-1], "c")
+            await real()
+
+        metadata.round = amid_a_pop  # type: ignore[method-assign]
+        await inwards.run()
+        assert ends
+        assert taken.tables.offsets.query("G", "T", 0) == ends[-1]
+        assert taken.messages.store.max_offset("T", 0) == ends[-1]
+
+
 def test_what_cannot_be_followed_is_said_before() -> None:
     assert not list(inward(facts(), 2_000))
     for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable", "aclEnable"):
