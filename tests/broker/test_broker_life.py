@@ -45,6 +45,30 @@ async def test_a_port_in_use_ends_the_start_before_the_store_is_touched(tmp_path
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("abort", ["", "1\nanother boot"])
+async def test_groups_do_not_skip_what_comes_in_the_place_of_messages_that_a_power_cut_took(
+    tmp_path: Path, abort: str
+) -> None:
+    """Their offsets may be on the disk before the messages are."""
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        for _ in range(3):
+            await peer.produce("T")
+        queues = broker.parts.messages.store.queues()
+        offsets = broker.parts.tables.offsets
+        for topic, queue_id in queues:
+            offsets.commit("g", topic, queue_id, 9, "test")
+        ends = {each: broker.parts.messages.store.max_offset(*each) for each in queues}
+    (tmp_path / "abort").write_text(abort)
+    async with serving(tmp_path) as broker:
+        offsets = broker.parts.tables.offsets
+        assert {each: offsets.query("g", *each) for each in queues} == ends
+    async with serving(tmp_path) as broker:
+        broker.parts.tables.offsets.commit("g", "T", 0, 9, "test")
+    async with serving(tmp_path) as broker:
+        # Nothing is lost by a clean stop: what an administrator has set stays.
+        assert broker.parts.tables.offsets.query("g", "T", 0) == 9
+
+
 async def test_a_store_has_one_broker(tmp_path: Path) -> None:
     """The second fails, and leaves its port free."""
     async with serving(tmp_path) as first:

@@ -283,6 +283,8 @@ async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -
             await fill(peer, 30)
             await peer.produce("T", b"late", DELAY="1")
             master.parts.tables.offsets.commit("g", "T", 0, 3, "test")
+            # As of a group that had read what never came here.
+            master.parts.tables.offsets.commit("ahead", "T", 0, 1_000, "test")
             await caught_up(slave, master)
         with pytest.raises(Refused, match="stop or demote it first"):
             await slave.parts.services.replication.promote()
@@ -295,6 +297,7 @@ async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -
             assert number(await peer.produce("T", b"new"), "queueOffset") >= before
             await until(lambda: _has(slave, b"late"))
             assert slave.parts.tables.offsets.query("g", "T", 0) == 3
+            assert slave.parts.tables.offsets.query("ahead", "T", 0) == before
             back = await brokers.slave("m")
             await caught_up(back, slave)
             assert end_of(back) > end

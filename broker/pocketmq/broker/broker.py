@@ -194,8 +194,12 @@ class Broker:
         services = self.parts.services
         for manager in self.parts.tables.managers:
             manager.load()
+        store = self.parts.messages.store
+        if store.recovery.may_have_lost and store.following is None:
+            # What groups had read may be gone; what comes in its place is still to be read.
+            self.parts.tables.offsets.cut(store.max_offset)
         stack.callback(housekeeping.save_all)
-        self.parts.tables.topics.restore_internal(self.parts.messages.store)
+        self.parts.tables.topics.restore_internal(store)
         stack.callback(self.parts.messages.deliveries.settle)
         stack.callback(services.pop.settle)
         services.delay.load()

@@ -64,6 +64,8 @@ class RecoveryReport:
     entries_dropped: int = 0
     damages: list[Damage] = field(default_factory=list)
     last_store_ms: int = 0
+    # The end of the log may be missing: the machine lost power, or nobody knows.
+    may_have_lost: bool = False
 
 
 class Recovery:
@@ -115,6 +117,7 @@ class Recovery:
         keep_rest(self._root, self._log, report.end)
         # The queues first: if this fails half-way, the next start must not find queues without a log.
         self._cut_queues(report.end)
+        report.may_have_lost = not (self._clean or self._whole)
         self._log.open_at(report.end)
         self._log.store_ms = report.last_store_ms
         if not self._clean:

@@ -63,6 +63,14 @@ class ConsumerOffsetManager(ConfigManager):
                 log.error("consumerOffset.json: entry left out key=%s reason=%r", key, error)
         log.info("consumer offsets loaded count=%d", len(self.offsets))
 
+    def cut(self, max_offset: Callable[[str, int], int]) -> None:
+        """Move offsets beyond the end of their queue to it: what is stored there next is still to be read."""
+        for key, queues in self.offsets.items():
+            topic = key.partition("@")[0]
+            for queue_id, offset in queues.items():
+                queues[queue_id] = min(offset, max_offset(topic, queue_id))
+        self.dirty = True
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Set the group's next offset; `client` (ip:port) is for the log."""
         key = f"{topic}{SEPARATOR}{group}"

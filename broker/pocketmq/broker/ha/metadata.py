@@ -196,11 +196,7 @@ class Metadata:
     def forget(self) -> None:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
         self._said = {}
-        for key, queues in self._tables.offsets.offsets.items():
-            topic = key.partition("@")[0]
-            for queue_id, offset in queues.items():
-                queues[queue_id] = min(offset, self._store.max_offset(topic, queue_id))
-        self._tables.offsets.dirty = True
+        self._tables.offsets.cut(self._store.max_offset)
 
     # ------------------------------------------------------------ tables
 

@@ -236,6 +236,8 @@ class Replication:
                         f"{error}. To lead with what comes before it, force the promotion",
                     ) from error
             store.lead()
+            # What the master had and this broker never got is not skipped in what comes in its place.
+            self._tables.offsets.cut(store.max_offset)
             # What a slave will be sent must not be lost to a power cut here.
             await store.on_disk()
             self._load_anew()
