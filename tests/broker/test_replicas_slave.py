@@ -274,6 +274,39 @@ async def test_a_slave_signs_what_it_asks_of_a_master_with_accounts(tmp_path: Pa
 # ------------------------------------------------------------ promotion and demotion
 
 
+async def test_progress_of_delays_waits_for_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promoted in between, the slave would take for delivered what it never got."""
+    monkeypatch.setattr("pocketmq.broker.ha.metadata._LOOKS_MAX", 1)
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer:
+            await peer.produce("T", b"late", DELAY="1")
+            await caught_up(slave, master)
+        metadata = slave.parts.services.replication.metadata
+        assert metadata is not None
+        offsets = master.parts.services.delay.offsets
+        await until(lambda: offsets.get(1) == 1)
+        copied = slave.parts.services.delay.offsets
+        await until(lambda: copied.get(1) == 1)
+        real = metadata._master.end
+
+        async def behind() -> int:
+            return await real() + 1
+
+        metadata._master.end = behind  # type: ignore[method-assign]
+        rounds = metadata.rounds
+        # One may be under way that has asked before.
+        await until(lambda: metadata.rounds >= rounds + 2)
+        copied[1] = 0
+        await metadata.round()
+        assert copied[1] == 0
+        metadata._master.end = real  # type: ignore[method-assign]
+        await until(lambda: copied[1] == 1)
+
+
 async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -> None:
     """Messages, delays, half messages, offsets; then the old one comes back as its slave."""
     async with pair(tmp_path) as brokers:

@@ -3,7 +3,7 @@
     21 topics            whole table, if its version differs; queues of deleted topics are deleted, too
     201 groups           whole table, if its version differs
     43 offsets           the larger one wins; a smaller one where the master was set back since the last round
-    45 delay offsets     as they are
+    45 delay offsets     as they are, once the log that the master had then is here
     402 request modes    as they are; 5.x
     60 timers            the progress of the master's timers; 5.x
     900005               what only PocketMQ has beside its log: `Ours`
@@ -13,6 +13,7 @@ Not copied: compiled filters, since consumers send their expressions to slaves, 
 which a promoted broker starts afresh.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -44,6 +45,9 @@ from pocketmq.store.timer.service import TimerService
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 3_000
+# For what the master's log had when it told of its progress.
+_LOOKS_MAX = 100
+_LOOK_S = 0.01
 _C = RequestCode
 
 
@@ -188,10 +192,24 @@ class Metadata:
         self._take_topics(await self._master.json(_C.GET_ALL_TOPIC_CONFIG))
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         self._take_offsets(await self._master.json(_C.GET_ALL_CONSUMER_OFFSET))
-        await self._take_delay(await self._master.json(_C.GET_ALL_DELAY_OFFSET))
+        delay = await self._master.json(_C.GET_ALL_DELAY_OFFSET)
+        if await self._arrives(await self._master.end()):
+            await self._take_delay(delay)
         await self._take_newer()
         self.round_ms = self._monotonic_ms()
         self.rounds += 1
+
+    async def _arrives(self, end: int) -> bool:
+        """Return True if the log is here up to `end`, or comes soon.
+
+        Progress that is ahead of it would lose what the master has delivered and not sent here, were this
+        broker promoted now; progress that is behind repeats it.
+        """
+        for _ in range(_LOOKS_MAX):
+            if self._store.commit_log_max_position >= end:
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return False
 
     def forget(self) -> None:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
