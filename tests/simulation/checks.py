@@ -150,6 +150,7 @@ def remember(cluster: "Cluster", name: str) -> None:
         cluster.ledger.lost_power_s = cluster.now_s
         for group in cluster.ledger.groups.values():
             group.acked.clear()
+            group.before_cut |= group.keys | group.failed
 
 
 def _asked_for(cluster: "Cluster", group: str, key: str) -> bool:
@@ -177,7 +178,7 @@ def popped_again(cluster: "Cluster", there: Stored) -> list[str]:
     return [
         f"{key} was acknowledged and came again"
         for handled in cluster.ledger.groups.values()
-        for key in sorted(handled.again)
+        for key in sorted(handled.again - handled.before_cut)
         if count[key] == 1
     ]
 

@@ -30,13 +30,15 @@ class Handled:
     keys: processed with success. failed: given back at least once. done: offsets of a queue that were
     processed with success. returned: keys of the messages at (queue, offset) whose listener call came back,
     however it ended. acked: keys whose acknowledgement the broker took, in time; of a group that pops.
-    again: those that were handed out afterwards.
+    again: those that were handed out afterwards. before_cut: handed out before a power cut that may have lost
+    what became of them: each may come from where it was, and from the retry topic, too.
     """
 
     keys: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
     again: set[str] = field(default_factory=set)
+    before_cut: set[str] = field(default_factory=set)
     returned: dict[tuple[Queue, int], set[str]] = field(default_factory=dict)
     done: dict[Queue, set[int]] = field(default_factory=dict)
 
