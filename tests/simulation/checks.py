@@ -138,13 +138,18 @@ def _place_was_lost(cluster: "Cluster", place: tuple[Queue, int], key: str) -> b
     return bool(cluster.ledger.had_at_cut.get(place, set()) - {key})
 
 
-def remember(cluster: "Cluster", name: str) -> None:
-    """What a broker has in the moment in which its power goes."""
+def remember_places(cluster: "Cluster", name: str) -> None:
+    """What a broker has in the moment of its end; the power may go before another one serves."""
     node = cluster.brokers[name]
     if node.broker is not None:
         known = cluster.known.setdefault(node.broker, {})
         for place, key in _stored_at(cluster, name, node.store, known).items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+
+
+def remember(cluster: "Cluster", name: str) -> None:
+    """What a broker has in the moment in which its power goes."""
+    remember_places(cluster, name)
     if not cluster.story.sync_flush:
         # Acknowledgements are in the log like all else.
         cluster.ledger.lost_power_s = cluster.now_s

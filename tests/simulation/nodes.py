@@ -185,6 +185,7 @@ class BrokerNode(Node):
         self.disk: Disk = machine.disk(name)
         self.broker: Broker | None = None
         # Set by the run.
+        self.before_kill: Callable[[], None] = lambda: None
         self.before_cut: Callable[[], None] = lambda: None
         # When its power was cut; when its processes began and ended to serve.
         self.power_cuts_s: list[float] = []
@@ -237,6 +238,7 @@ class BrokerNode(Node):
     def kill(self) -> None:
         """The process ends between two of its instructions; the machine goes on."""
         if self.host is not None and self.host.up:
+            self.before_kill()
             self.disk.after_kill()
             self._gone()
             self.crash(silently=False)

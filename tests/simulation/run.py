@@ -71,6 +71,7 @@ class Cluster:
             name: BrokerNode(name, *parts, {"flushDiskType": flush}) for name in story.brokers
         }
         for name, broker in self.brokers.items():
+            broker.before_kill = partial(checks.remember_places, self, name)
             broker.before_cut = partial(checks.remember, self, name)
         self.producer = ProducerNode("producer-1", *parts)
         self.consumers: dict[str, Member] = {}
