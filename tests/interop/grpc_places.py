@@ -158,6 +158,7 @@ class ProxyProcess(JavaBroker):
         jvm: tuple[str, ...] = QUICK_JVM,
         *,
         closed: bool = False,
+        namesrv: str | None = None,
     ) -> None:
         settings: dict[str, object] = {
             "recallMessageEnable": "true",
@@ -175,8 +176,12 @@ class ProxyProcess(JavaBroker):
                 **_accounts(there.format("Authentication"), there.format("Authorization")),
                 **_certificate(folder),
             }
-        super().__init__(folder, version="5.5.0", heap=heap, jvm=jvm, config=settings)
+        super().__init__(
+            folder, version="5.5.0", heap=heap, jvm=jvm, config=settings, namesrv=namesrv
+        )
         self.tls = closed
+        # In front of the brokers of a name server, it has none of its own.
+        self._is_alone = namesrv is not None
         self._class_path = toolchain.class_path("proxy-5.5.0")
         self.grpc_port, self._remoting_port = free_ports(2)
 
@@ -190,7 +195,8 @@ class ProxyProcess(JavaBroker):
             **self._proxy_settings,
         }
         proxy.write_text(json.dumps(settings))
-        words = ("-pm", "local", "-n", self.namesrv, "-bc", str(conf), "-pc", str(proxy))
+        words = ["-pm", "cluster"] if self._is_alone else ["-pm", "local", "-bc", str(conf)]
+        words += ["-n", self.namesrv, "-pc", str(proxy)]
         return self._start("proxy.ProxyStartup", "proxy", *words)
 
     def wait_until_ready(self) -> None:

@@ -1,20 +1,24 @@
 """A broker's place is taken while official clients produce and consume: nothing is lost or stored twice."""
 
 import asyncio
+import itertools
 import math
 import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.interop import sdks
 from tests.interop.brokers import JavaBroker
 from tests.interop.conftest import Shared, or_missing
-from tests.interop.driver import PeerError, Producer, PushConsumer, Session, message
+from tests.interop.driver import Driver, PeerError, Producer, PushConsumer, Session, message
+from tests.interop.grpc_places import ProxyProcess
 from tests.interop.processes import Process, free_ports
 from tests.kit.waiting import until
 
@@ -277,6 +281,51 @@ def test_clients_with_tls_go_both_ways(
     moves.back()
     traffic.wait_for(count // 3)
     traffic.end(may_be_twice=True)
+
+
+@pytest.mark.reference
+def test_an_sdk_goes_both_ways_with_the_proxy_of_apache(
+    tmp_path: Path, shared: Shared, leave: ExitStack, topic: str, group: str
+) -> None:
+    """Its address stays, so that the SDK notices nothing but the pauses."""
+    moves = Moves(tmp_path, leave, "5.5.0")
+    namesrv, address = moves.source.namesrv, moves.source.address
+    mqadmin = shared.mqadmin("5.5.0").at(namesrv)
+    attributes = ["-a", "+message.type=NORMAL"]
+    mqadmin("updateTopic", "-b", address, "-t", topic, "-r", 4, "-w", 4, *attributes)
+    mqadmin("updateSubGroup", "-b", address, "-g", group)
+    proxy = ProxyProcess(tmp_path / "proxy", namesrv=namesrv)
+    leave.callback(proxy.kill)
+    proxy.start()
+    driver = shared.get("sdk-python", lambda: sdks.start("python", tmp_path), Driver.close)
+    sdk = leave.enter_context(sdks.Sdk(driver, f"127.0.0.1:{proxy.grpc_port}"))
+    producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
+    kept: set[str] = set()
+    numbers = itertools.count()
+
+    def send() -> None:
+        body = str(next(numbers))
+        with suppress(PeerError):
+            producer.send({"topic": topic, "body": body})
+            kept.add(body)
+
+    def send_until(done: Callable[[], object]) -> None:
+        before = len(kept)
+
+        def is_over() -> bool:
+            send()
+            return bool(done()) and len(kept) >= before + 50
+
+        until(is_over, "sends go on", 600)
+
+    pool = leave.enter_context(ThreadPoolExecutor(1))
+    send_until(lambda: True)
+    for move in (moves.to_us, moves.back):
+        moved = pool.submit(move)
+        send_until(moved.done)
+        moved.result()
+        send_until(lambda: True)
+        until(lambda: kept <= {body for body, _ in consumer.seen}, "every acknowledged message")
 
 
 @pytest.mark.reference
