@@ -338,6 +338,14 @@ def test_a_warm_process_has_a_broker_in_under_100_ms() -> None:
 # ---------------------------------------------------------------- the natural order
 
 
+async def come_later(server: InProcess, caplog: pytest.LogCaptureFixture) -> None:
+    """Topic and message, once the consumer has looked twice in vain: at its start, and by its timer."""
+    while caplog.text.count("no new route topic=later") < 2:
+        await asyncio.to_thread(server.lag, "readers")
+    await asyncio.to_thread(server.create_topic, "later")
+    await asyncio.to_thread(server.send, "later", "x")
+
+
 async def test_a_consumer_that_starts_before_its_topic_exists_gets_its_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -351,11 +359,7 @@ async def test_a_consumer_that_starts_before_its_topic_exists_gets_its_messages(
         consumer = PushConsumer("readers", listener=listener, name_server=server.namesrv)
         consumer.subscribe("later", "*")
         async with consumer:
-            # It has looked at its start, and once more by its timer.
-            while caplog.text.count("no new route topic=later") < 2:
-                await asyncio.to_thread(server.lag, "readers")
-            await asyncio.to_thread(server.create_topic, "later")
-            await asyncio.to_thread(server.send, "later", "x")
+            await come_later(server, caplog)
             await asyncio.to_thread(server.wait_until_consumed, "readers", "later", within_s=20)
     assert got == [b"x"]
 
@@ -381,10 +385,7 @@ async def test_a_waiting_consumer_is_told_of_its_topic(
         )
         consumer.subscribe("later", "*")
         async with consumer:
-            while caplog.text.count("no new route topic=later") < 2:
-                await asyncio.to_thread(server.lag, "readers")
-            await asyncio.to_thread(server.create_topic, "later")
-            await asyncio.to_thread(server.send, "later", "x")
+            await come_later(server, caplog)
             async with asyncio.timeout(60):
                 await got.wait()
 
