@@ -143,6 +143,7 @@ class RemotingClient:
         )
 
     def _lost(self, address: str, connection: Connection) -> None:
+        connection.release()
         if self._connections.get(address) is connection:
             del self._connections[address]
         self._open.discard(connection)

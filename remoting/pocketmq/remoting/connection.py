@@ -76,8 +76,8 @@ class Connection(asyncio.Protocol):
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. tls: which first bytes a server accepts; None
-        refuses handshakes. sniff: check that byte (servers). read_on: invariant 4. shares: counts memory."""
+        """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. tls: of a
+        server; None refuses handshakes. sniff: check the first byte (servers). read_on: invariant 4."""
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
@@ -332,6 +332,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        (self._on_close or Connection.release)(self)
+
+    def release(self) -> None:
+        """Handle what a closed connection has read, and fail what it asked."""
         self._finish_waiting()
         self._later.clear()
         self._outbox.clear()
@@ -339,13 +343,9 @@ class Connection(asyncio.Protocol):
             self._steps[1].close()
             self._steps = None
         pending, self._pending = self._pending, {}
-        for future in pending.values():
-            if not future.done():
-                future.set_exception(
-                    ConnectionLost(f"the connection to {self.peer} ended before the answer came")
-                )
-        if self._on_close is not None:
-            self._on_close(self)
+        text = f"the connection to {self.peer} ended before the answer came"
+        for future in (each for each in pending.values() if not each.done()):
+            future.set_exception(ConnectionLost(text))
 
     def pause_writing(self) -> None:
         if self._read_on:

@@ -136,11 +136,12 @@ class RemotingServer:
             self._on_open(connection)
 
     def _closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self.shares.leave(connection, _ip(connection))
         self._gone.add([connection])
 
     def _forget(self, connection: Connection) -> None:
+        connection.release()
+        self.connections.discard(connection)
+        self.shares.leave(connection, _ip(connection))
         if self._on_close is not None:
             self._on_close(connection)
 
