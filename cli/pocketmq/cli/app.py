@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pocketmq.cli import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode
@@ -38,6 +39,17 @@ SINGLE = {
     "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "
     "keep working.",
 }
+
+
+class _Group(TyperGroup):
+    """Commands with the whole first sentence of each; typer cuts it at the end of the line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [self.commands[name] for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(str(each.name), each.get_short_help_str(999)) for each in commands]
+            )
 
 
 def reach(
@@ -71,11 +83,14 @@ def commands(word: str | None = None) -> typer.Typer:
     """Return all commands; with `word`, import only the one with that name, or of that group."""
     app = typer.Typer(
         name="pocketmq",
+        cls=_Group,
         help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
         epilog="Exit codes: 0 success; 1 refused, not found, or a problem was found; 2 could not start: a "
         "bad option, an unknown setting, a port in use.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        # Frames around the help would take as long to import as all the rest of a command.
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(reach)
@@ -83,7 +98,7 @@ def commands(word: str | None = None) -> typer.Typer:
         group = typer.Typer()
         if word in (None, name):
             group = import_module(f"pocketmq.cli.{module}").app
-        app.add_typer(group, name=name, help=text, no_args_is_help=True)
+        app.add_typer(group, name=name, cls=_Group, help=text, no_args_is_help=True)
     for name, text in SINGLE.items():
         if word in (None, name):
             app.command(name)(getattr(import_module(f"pocketmq.cli.{name}"), name))

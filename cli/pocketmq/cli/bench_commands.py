@@ -3,7 +3,6 @@
 For a comparison with Apache RocketMQ under its own load generator see benchmarks/ in the repository.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import typer
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line, print_rows
-from pocketmq.cli.site import answered, client_options
+from pocketmq.cli.site import client_options, completed
 from pocketmq.remoting.names import BENCHMARK_TOPIC
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _measure(
                 await one(run, client_options(namesrv))
 
     try:
-        answered(lambda: asyncio.run(work()))
+        completed(work)
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped; measured so far:\n")
 

@@ -1,6 +1,5 @@
 """`pocketmq delay`: messages that wait: by delay level, or for a time of their own."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +8,7 @@ from pocketmq.cli.message_commands import body_text
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
-from pocketmq.cli.site import answered, client_options, with_admin
+from pocketmq.cli.site import client_options, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -131,5 +130,5 @@ def recall(
         async with Producer("pocketmq-cli", **client_options(namesrv)) as producer:
             return await producer.recall(topic, handle)
 
-    msg_id = answered(lambda: asyncio.run(work()))
+    msg_id = completed(work)
     print_fields({"topic": topic, "recalled": msg_id}, as_json=as_json)

@@ -12,7 +12,7 @@ from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
-from pocketmq.cli.site import SiteRefused, answered, client_options, with_admin
+from pocketmq.cli.site import SiteRefused, client_options, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -98,7 +98,6 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Send a message."""
-    import asyncio
 
     raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
     pairs = dict(_pair(text) for text in properties or ())
@@ -132,7 +131,7 @@ def send(
                 )
         return rows
 
-    print_rows(answered(lambda: asyncio.run(work())), as_json=as_json)
+    print_rows(completed(work), as_json=as_json)
 
 
 async def _queue(producer: "Producer", topic: str, queue_id: int) -> "MessageQueue":
@@ -211,7 +210,6 @@ def consume(
 
     With --json each message is one line.
     """
-    import asyncio
 
     async def work() -> None:
         from pocketmq.client import ConsumeFromWhere, LitePullConsumer
@@ -243,7 +241,7 @@ def consume(
                 await consumer.commit(ends)
 
     try:
-        answered(lambda: asyncio.run(work()))
+        completed(work)
     except KeyboardInterrupt:
         raise typer.Exit(int(ExitCode.OK)) from None
 

@@ -1,7 +1,7 @@
 """Runs a command's coroutine with an Admin; the cluster's errors become exit codes."""
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,6 @@ class SiteRefused(Exception):
 
 def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     """Return what `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
-    import asyncio
     import logging
 
     from pocketmq.admin import Admin
@@ -39,9 +38,16 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     log, nowhere = logging.getLogger("pocketmq.remoting.connection"), logging.NullHandler()
     log.addHandler(nowhere)
     try:
-        return answered(lambda: asyncio.run(run()))
+        return completed(run)
     finally:
         log.removeHandler(nowhere)
+
+
+def completed(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Run the coroutine that `work` makes, as `answered` does: asyncio is imported for no other command."""
+    import asyncio
+
+    return answered(lambda: asyncio.run(work()))
 
 
 def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
