@@ -127,6 +127,12 @@ class FileBounds:
             high = self.queue.at_offset(end, low, self.high)
         return low, high
 
+    def position_of(self, index: int) -> int:
+        """Return where in the log the record of an entry begins."""
+        position = self.queue.entry(index).position
+        self.queue.close()
+        return position
+
     def segments(self, low: int, high: int, samples: int) -> list[tuple[int, int, float]]:
         """Return where in the log the records of the entries low <= i < high are: (first byte, end, their
         bytes).

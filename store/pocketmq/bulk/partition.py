@@ -65,9 +65,18 @@ class Filters:
         return bool(self.tags or self.keys) or self.start_ms is not None or self.end_ms is not None
 
 
+#: Bounds of a queue that reaches over the ranges of a partition. Numbers would make up most of what travels.
+BEFORE = -1
+BEHIND = 1 << 62
+
+
 @dataclass(frozen=True)
 class QueueRange:
-    """Offsets start <= o < end of one queue."""
+    """Offsets start <= o < end of one queue.
+
+    In a partition start may be BEFORE: an entry of the queue is before the ranges; and end BEHIND: one is
+    behind them. The ranges are the bounds then.
+    """
 
     topic: str
     queue_id: int

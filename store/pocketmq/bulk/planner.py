@@ -27,7 +27,7 @@ from pocketmq.bulk.offsets import (
     starting_offset,
     store_at,
 )
-from pocketmq.bulk.partition import Partition, QueueRange, Sizes, Topics
+from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange, Sizes, Topics
 from pocketmq.bulk.store import Root, Store
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import is_system_topic
@@ -242,11 +242,11 @@ class _StoreWork:
         """wanted: offsets start <= o < end of each queue."""
         self.store = store
         self.identity = store.identity()
-        # (queue, first byte, end of its last record)
+        # (queue, positions of its first and of its last record)
         self.queues: list[tuple[QueueRange, int, int]] = []
         self.largest: list[tuple[float, FileBounds]] = []
         self.records = 0
-        # What only the log knows, in the same form.
+        # What only the log knows: (queue, first byte, end of its last record).
         self.behind: list[tuple[QueueRange, int, int]] = []
         # (first byte, end, bytes of wanted records), of all queues.
         self.segments: list[tuple[int, int, float]] = []
@@ -276,7 +276,8 @@ class _StoreWork:
             found = one.segments(low, high, samples)
             self.segments += found
             queue = QueueRange(topic, queue_id, start, end, one.queue.batch)
-            self.queues.append((queue, found[0][0], found[-1][1]))
+            last = one.last_position if high == one.high else one.position_of(high - 1)
+            self.queues.append((queue, found[0][0], last))
             self.records += high - low
             self.remember(high - low, one)
 
@@ -354,7 +355,11 @@ class _StoreWork:
     ) -> list[Partition]:
         """Return the partition of some ranges. size: bytes of wanted records in them."""
         low, high = ranges[0][0], ranges[-1][1]
-        queues = tuple(q for q, first, end in self.queues if first < high and end > low)
+        queues = tuple(
+            _within(q, before=first < low, behind=last >= high)
+            for q, first, last in self.queues
+            if first < high and last >= low
+        )
         if not queues:
             return []
         density = size / (high - low)
@@ -366,3 +371,11 @@ class _StoreWork:
                 identity=self.identity, by_log=by_log and few and density > 1 / 2,
             )
         ]  # fmt: skip
+
+
+def _within(queue: QueueRange, *, before: bool, behind: bool) -> QueueRange:
+    """The queue in a partition. before, behind: wanted entries of it are before and behind its ranges."""
+    if queue.batch or not (before or behind):
+        return queue
+    start = BEFORE if before else queue.start
+    return QueueRange(queue.topic, queue.queue_id, start, BEHIND if behind else queue.end)

@@ -16,7 +16,7 @@ from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.partition import Partition, QueueRange
+from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
 from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined
 from pocketmq.bulk.rows import ROWS_MAX, Read, cut, decode_filtered, needed
 from pocketmq.bulk.schema import parts_of
@@ -232,16 +232,20 @@ def _entries_of(
     wanted: QueueRange, queue: Queue, low: int, high: int, loss: LossRule, *, blank: bool
 ) -> Entries:
     """The wanted entries of one queue whose records begin in [low, high)."""
-    end = queue.end_index()
-    first = queue.at_offset(wanted.start, queue.first_index, end)
-    last = end if wanted.batch else queue.at_offset(wanted.end, first, end)
-    if not wanted.batch and (first > wanted.start or last < wanted.end):
-        loss.lost(
-            f"topic {wanted.topic}, queue {wanted.queue_id}: index files of offsets "
-            f"{wanted.start}..{wanted.end} are no longer there; entries {first}..{last} are left"
-        )
+    after = queue.end_index()
+    first = queue.at_offset(wanted.start, queue.first_index, after)
+    last = after if wanted.batch else queue.at_offset(wanted.end, first, after)
     begin = queue.at_position(low, first, last)
     end = queue.at_position(high, begin, last)
+    if not wanted.batch:
+        # Files before or behind are gone, and perhaps some of these with them.
+        cut = begin == queue.first_index if wanted.start == BEFORE else first > wanted.start
+        cut |= end == after if wanted.end == BEHIND else last < wanted.end
+        if cut:
+            loss.lost(
+                f"topic {wanted.topic}, queue {wanted.queue_id}: index files of "
+                f"{_offsets_of(wanted, low, high)} are no longer there; entries {first}..{last} are left"
+            )
     if blank:
         offsets = np.arange(begin, end, dtype=np.int64)
         entries = Entries(np.broadcast_to(_BLANK, len(offsets)), offsets)
@@ -249,6 +253,12 @@ def _entries_of(
         entries = queue.entries(begin, end)
     queue.close()
     return entries
+
+
+def _offsets_of(wanted: QueueRange, low: int, high: int) -> str:
+    start = f"position {low}" if wanted.start == BEFORE else str(wanted.start)
+    end = f"position {high}" if wanted.end == BEHIND else str(wanted.end)
+    return f"offsets {start}..{end}"
 
 
 def _is_one_of(values: npt.NDArray[Any], codes: Int64s) -> Bools:
