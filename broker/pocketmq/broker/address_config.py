@@ -15,7 +15,7 @@ class AddressConfig(Settings):
     listen_address: str = key(
         "127.0.0.1",
         name="bindAddress",
-        help="Address to listen on: loopback unless told otherwise. 0.0.0.0 is every address.",
+        help="Address to listen on. 127.0.0.1 unless set; 0.0.0.0 listens on every address.",
     )
     listen_port: int = key(
         10911, name="listenPort", min=0, max=65535, help="Port to listen on; 0: any free one."
@@ -23,20 +23,19 @@ class AddressConfig(Settings):
     fast_listen_enable: bool = key(
         True,
         name="fastListenEnable",
-        help="Listen on listenPort - 2 too when it is free: slaves and clients with the VIP channel "
-        "use it.",
+        help="Listen on listenPort - 2 too if it is free; slaves and clients with the VIP channel use it.",
     )
     broker_ip1: str = key(
         "",
         name="brokerIP1",
-        help="Address that clients are told and that stands in message ids; by default the one that "
-        "is listened on.",
+        help="Address given to clients and written into message ids; by default the one that the broker "
+        "listens on.",
     )
     advertised_port: int = key(
         0,
         name="advertisedPort",
         min=0,
         max=65535,
-        help="Port that clients are told, where that one is mapped to listenPort (a container's, a "
-        "proxy's); 0: listenPort. Ours.",
+        help="PocketMQ only: port given to clients when it is mapped to listenPort (by a container or a "
+        "proxy); 0: listenPort.",
     )

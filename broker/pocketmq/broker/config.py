@@ -13,18 +13,18 @@ from pocketmq.remoting.settings import key
 from pocketmq.remoting.shares import ConnectionLimits
 
 _IDENTITY = "name servers and clients know the broker by it"
-_OPEN = "the port is open already"
-_AT_START = "it is read once, when the broker starts"
-_FILTERS = "the filters on disk are made with it"
+_OPEN = "the port is already open"
+_AT_START = "it is read only once, when the broker starts"
+_FILTERS = "the filters on disk were built with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
-    "a slave uses it since its start": "haMasterAddress innerClientAuthenticationCredentials",
+    "the slave has been using it since its start": "haMasterAddress innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName timerWheelEnable aclEnable aclFile",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
-    "files of that size are on disk": "mappedFileSizeTimerLog",
-    "messages wait in topics of that name": "enableRetryTopicV2",
+    "the files on disk have that size": "mappedFileSizeTimerLog",
+    "messages are waiting in topics of that name": "enableRetryTopicV2",
     "open connections keep their limits": "frameMaxLength maxConnections "
     "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize",
 }
@@ -39,7 +39,7 @@ class BrokerConfig(HaConfig):
     }
 
     broker_name: str = key(
-        "", name="brokerName", help="Name of this broker in its cluster; the host's name if empty."
+        "", name="brokerName", help="Name of this broker in its cluster; by default the host name."
     )
     broker_cluster_name: str = key(
         "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."
@@ -48,7 +48,7 @@ class BrokerConfig(HaConfig):
         "",
         name="namesrvAddr",
         runtime=True,
-        help="Name servers, `ip:port;ip:port`. Empty: the one of this process.",
+        help="Name servers, `ip:port;ip:port`. If empty, the one in this process.",
     )
     register_name_server_period: int = key(
         30_000,
@@ -57,7 +57,7 @@ class BrokerConfig(HaConfig):
         min=10_000,
         max=60_000,
         unit="ms",
-        help="Pause between two registrations with the name servers.",
+        help="Interval between registrations with the name servers.",
     )
     register_broker_timeout_mills: int = key(
         6_000,
@@ -65,19 +65,19 @@ class BrokerConfig(HaConfig):
         min=1,
         unit="ms",
         runtime=True,
-        help="How long a name server may take to answer a registration.",
+        help="Time a name server has to answer a registration.",
     )
     force_register: bool = key(
         True,
         name="forceRegister",
         runtime=True,
-        help="Register every time. Off: ask each name server first whether anything has changed.",
+        help="Register every time. If off, each name server is first asked whether anything has changed.",
     )
     compressed_register: bool = key(
         False,
         name="compressedRegister",
         runtime=True,
-        help="Register with a compressed body, for very many topics.",
+        help="Compress registrations; for brokers with very many topics.",
     )
     broker_permission: int = key(
         6,
@@ -85,31 +85,33 @@ class BrokerConfig(HaConfig):
         min=0,
         max=7,
         runtime=True,
-        help="4 may be read, 2 may be written, 6 both.",
+        help="What clients may do at this broker: 4 read, 2 write, 6 both.",
     )
     default_topic_queue_nums: int = key(
         8,
         name="defaultTopicQueueNums",
         min=1,
-        help="Queues of TBW102, the most that an automatically created topic gets.",
+        help="Queues of TBW102: the most that an automatically created topic gets.",
     )
     auto_create_topic_enable: bool = key(
         True,
         name="autoCreateTopicEnable",
         runtime=True,
-        help="A producer's first send creates its topic.",
+        help="Create a topic when a producer first sends to it.",
     )
     auto_create_subscription_group: bool = key(
         True,
         name="autoCreateSubscriptionGroup",
         runtime=True,
-        help="A group is created when it is first used.",
+        help="Create a group when it is first used.",
     )
     cluster_topic_enable: bool = key(
-        True, name="clusterTopicEnable", help="The topic named as the cluster can be used."
+        True,
+        name="clusterTopicEnable",
+        help="Clients may use the topic that has the cluster's name.",
     )
     broker_topic_enable: bool = key(
-        True, name="brokerTopicEnable", help="The topic named as the broker can be used."
+        True, name="brokerTopicEnable", help="Clients may use the topic that has the broker's name."
     )
     trace_topic_enable: bool = key(
         False, name="traceTopicEnable", help="Create the trace topic when the broker starts."
@@ -117,14 +119,12 @@ class BrokerConfig(HaConfig):
     msg_trace_topic_name: str = key(
         TRACE_TOPIC, name="msgTraceTopicName", help="Name of the trace topic."
     )
-    trace_on: bool = key(
-        True, name="traceOn", runtime=True, help="Producers are told that tracing is wanted."
-    )
+    trace_on: bool = key(True, name="traceOn", runtime=True, help="Tell producers to send traces.")
     region_id: str = key(
         "DefaultRegion",
         name="regionId",
         runtime=True,
-        help="Region that producers are told (MSG_REGION).",
+        help="Region reported to producers (MSG_REGION).",
     )
     flush_consumer_offset_interval: int = key(
         5_000,
@@ -132,10 +132,13 @@ class BrokerConfig(HaConfig):
         runtime=True,
         min=1,
         unit="ms",
-        help="Pause between two saves of config/consumerOffset.json.",
+        help="Interval between saves of config/consumerOffset.json.",
     )
     long_polling_enable: bool = key(
-        True, name="longPollingEnable", runtime=True, help="Hold a pull that finds nothing."
+        True,
+        name="longPollingEnable",
+        runtime=True,
+        help="Hold a pull that finds no message until one arrives.",
     )
     short_polling_time_mills: int = key(
         1_000,
@@ -143,13 +146,13 @@ class BrokerConfig(HaConfig):
         min=1,
         unit="ms",
         runtime=True,
-        help="How long such a pull is held without longPollingEnable.",
+        help="How long a pull is held if longPollingEnable is off.",
     )
     notify_consumer_ids_changed_enable: bool = key(
         True,
         name="notifyConsumerIdsChangedEnable",
         runtime=True,
-        help="Tell the members of a group at once when one comes or goes.",
+        help="Tell the members of a group at once when a member joins or leaves.",
     )
     reject_transaction_message: bool = key(
         False,
@@ -163,14 +166,14 @@ class BrokerConfig(HaConfig):
         min=0,
         unit="ms",
         runtime=True,
-        help="A half message is not checked while it is younger than this.",
+        help="A half message is not checked until it is this old.",
     )
     transaction_check_max: int = key(
         15,
         name="transactionCheckMax",
         min=0,
         runtime=True,
-        help="A half message that was checked so often in vain is given up.",
+        help="A half message is given up after this many checks without an answer.",
     )
     transaction_check_interval: int = key(
         60_000,
@@ -178,13 +181,13 @@ class BrokerConfig(HaConfig):
         min=1,
         unit="ms",
         runtime=True,
-        help="Pause between two rounds of transaction checks.",
+        help="Interval between rounds of transaction checks.",
     )
     store_reply_message_enable: bool = key(
         True,
         name="storeReplyMessageEnable",
         runtime=True,
-        help="Store replies of request-reply beside pushing them.",
+        help="Store the replies of request-reply as well as pushing them.",
     )
     start_accept_send_request_time_stamp: int = key(
         0,
@@ -204,10 +207,13 @@ class BrokerConfig(HaConfig):
         False,
         name="enableCalcFilterBitMap",
         runtime=True,
-        help="Write a bit map of the SQL92 subscriptions that match into consumequeue_ext.",
+        help="Store a bitmap of the matching SQL92 subscriptions in consumequeue_ext.",
     )
     expect_consumer_num_use_filter: int = key(
-        32, name="expectConsumerNumUseFilter", min=1, help="Groups that a bit map is sized for."
+        32,
+        name="expectConsumerNumUseFilter",
+        min=1,
+        help="Number of groups that a bitmap is sized for.",
     )
     max_error_rate_of_bloom_filter: int = key(
         20,
@@ -215,7 +221,7 @@ class BrokerConfig(HaConfig):
         min=1,
         max=99,
         unit="percent",
-        help="Error rate that a bit map is sized for.",
+        help="Error rate that a bitmap is sized for.",
     )
     filter_data_clean_time_span: int = key(
         24 * 3600 * 1000,
@@ -223,7 +229,7 @@ class BrokerConfig(HaConfig):
         runtime=True,
         min=1,
         unit="ms",
-        help="Expressions of groups that are gone are kept so long.",
+        help="How long the expressions of a vanished group are kept.",
     )
     lite_pull_message_enable: bool = key(
         True, name="litePullMessageEnable", runtime=True, help="Serve LITE_PULL_MESSAGE."
@@ -231,23 +237,24 @@ class BrokerConfig(HaConfig):
     acl_enable: bool = key(
         False,
         name="aclEnable",
-        help="Serve only requests that are signed by an account of aclFile, which may do what they ask for, "
-        "and requests of addresses that the file lets in.",
+        help="Serve only requests that are signed by an account of aclFile with the right to make them, "
+        "and requests from addresses that the file admits.",
     )
     acl_file: str = key(
         "",
         name="aclFile",
-        help="The accounts, as RocketMQ's plain_acl.yml; .yml files of the folder acl beside it count, too. "
-        "Empty: config/plain_acl.yml of the store. Read again when it changes. Ours.",
+        help="PocketMQ only: file of the accounts, in the form of RocketMQ's plain_acl.yml; .yml files in "
+        "the directory acl next to it count too. By default config/plain_acl.yml of the store. Read again "
+        "when it changes.",
     )
     group_mode: str = key(
         "compatible",
         name="groupMode",
         choices=("compatible", "strict", "isolate"),
         runtime=True,
-        help="What happens when members of one group subscribe differently. compatible: as in RocketMQ, "
-        "messages are lost. strict: the second subscription is refused. isolate: each message goes to "
-        "one of those that asked for it. A group's attribute group.mode wins over this.",
+        help="What happens when members of one group subscribe differently. compatible: messages are lost, "
+        "as in RocketMQ. strict: the second subscription is refused. isolate: each message goes to one of "
+        "the members that asked for it. A group's attribute group.mode takes precedence.",
     )
     isolate_keep_time: int = key(
         60_000,
@@ -255,8 +262,8 @@ class BrokerConfig(HaConfig):
         min=0,
         unit="ms",
         runtime=True,
-        help="groupMode=isolate: members with one subscription that have all gone are waited for so long; "
-        "then others that ask for the same messages get them.",
+        help="groupMode=isolate: how long messages are kept for members with one subscription that have "
+        "all gone. After that, others that ask for the same messages get them.",
     )
     isolate_remember_time: int = key(
         72 * 3_600_000,
@@ -264,13 +271,13 @@ class BrokerConfig(HaConfig):
         min=0,
         unit="ms",
         runtime=True,
-        help="groupMode=isolate: messages that nobody asks for any more wait so long for somebody who "
-        "asks again; as long as fileReservedTime keeps them.",
+        help="groupMode=isolate: how long messages that nobody asks for any more wait for a new "
+        "subscription, provided that fileReservedTime keeps them.",
     )
     timer_wheel_enable: bool = key(
         True,
         name="timerWheelEnable",
-        help="Deliver messages of 5.x producers at the time that they name.",
+        help="Deliver the messages of 5.x producers at the time set on them.",
     )
     timer_max_delay_sec: int = key(
         40 * 24 * 3600,
@@ -285,33 +292,33 @@ class BrokerConfig(HaConfig):
         name="mappedFileSizeTimerLog",
         min=1024,
         unit="bytes",
-        help="Size of a file of the timer log; files that are there keep theirs.",
+        help="Size of one file of the timer log; existing files keep theirs.",
     )
     recall_message_enable: bool = key(
         True,
         name="recallMessageEnable",
         runtime=True,
-        help="Producers may cancel a message that is not due yet. RocketMQ's own default is false.",
+        help="Let producers recall a message before its time. RocketMQ's own default is false.",
     )
     default_message_request_mode: str = key(
         "PULL",
         name="defaultMessageRequestMode",
         choices=("PULL", "POP"),
         runtime=True,
-        help="How 5.x clients that ask the broker for their queues get messages, unless their group was "
-        "set otherwise.",
+        help="How 5.x clients that ask the broker for their queues get messages, unless their group is set "
+        "otherwise.",
     )
     default_pop_share_queue_num: int = key(
         -1,
         name="defaultPopShareQueueNum",
         runtime=True,
-        help="With POP by default: how many further members' queues a member pops; below 1: all.",
+        help="With POP by default: how many other members' queues a member may pop; below 1: all of them.",
     )
     enable_retry_topic_v2: bool = key(
         False,
         name="enableRetryTopicV2",
-        help="Name pop retry topics %RETRY%GROUP+TOPIC instead of %RETRY%GROUP_TOPIC. Messages of both "
-        "are popped.",
+        help="Name pop retry topics %RETRY%GROUP+TOPIC instead of %RETRY%GROUP_TOPIC. Messages in both are "
+        "popped.",
     )
     pop_from_retry_probability: int = key(
         20,
@@ -320,43 +327,43 @@ class BrokerConfig(HaConfig):
         max=100,
         unit="percent",
         runtime=True,
-        help="How many pops look for messages to be consumed again first; the others do it last.",
+        help="Percentage of pops that look in the retry topic first; the others look there last.",
     )
     pull_polling_size: int = key(
         4096,
         name="pullPollingSize",
         min=1,
         runtime=True,
-        help="Pulls that may wait for messages of one queue; further ones are answered with SYSTEM_BUSY, and "
-        "clients try again after a while.",
+        help="Pulls that may wait for messages of one queue. Further ones are answered with SYSTEM_BUSY, "
+        "and clients try again later.",
     )
     max_pull_polling_size: int = key(
         100_000,
         name="maxPullPollingSize",
         min=1,
         runtime=True,
-        help="Pulls that may wait in all; one with a SQL92 filter counts for several.",
+        help="Pulls that may wait in all; one with a SQL92 filter counts as several.",
     )
     pop_polling_size: int = key(
         1024,
         name="popPollingSize",
         min=0,
         runtime=True,
-        help="Pops of one group that may wait for messages of one queue, or of all of a topic.",
+        help="Pops of one group that may wait for messages of one queue, or of all queues of a topic.",
     )
     max_pop_polling_size: int = key(
         100_000,
         name="maxPopPollingSize",
         min=0,
         runtime=True,
-        help="Pops that may wait in all; one with a SQL92 filter counts for several.",
+        help="Pops that may wait in all; one with a SQL92 filter counts as several.",
     )
     pop_dead_letter_enable: bool = key(
         True,
         name="popDeadLetterEnable",
         runtime=True,
-        help="Messages that were popped in vain retryMaxTimes go to the group's dead letters. Off: they "
-        "come again for ever, as in RocketMQ without its proxy.",
+        help="Move messages that were popped retryMaxTimes without an acknowledgement to the group's dead "
+        "letters. If off, they are delivered again for ever, as in RocketMQ without its proxy.",
     )
     delivery_record_size: int = key(
         32 << 20,
@@ -364,8 +371,7 @@ class BrokerConfig(HaConfig):
         min=0,
         unit="bytes",
         runtime=True,
-        help="Disk for the record of what was delivered to whom, which message tracks are made of. 0: no "
-        "record.",
+        help="Disk space for the record of deliveries, from which message tracks are made. 0: no record.",
     )
     group_guard_grace_time: int = key(
         60_000,
@@ -374,29 +380,29 @@ class BrokerConfig(HaConfig):
         unit="ms",
         runtime=True,
         help="Members that subscribe differently for longer than this are reported in the log and the "
-        "console; shorter differences are clients that start, or a change that is rolled out.",
+        "console. Shorter differences are clients that are starting, or a change being rolled out.",
     )
     doctor_lag_max: int = key(
         10_000,
         name="doctorLagMax",
         min=1,
         runtime=True,
-        help="Messages behind in a topic from which on a group counts as sick (group doctor, console and "
-        "/metrics); a tenth of it where the lag does not get less.",
+        help="A group counts as sick when it is this many messages behind in a topic, or a tenth of it "
+        "while the lag does not shrink (group doctor, console and /metrics).",
     )
     doctor_retries_per_minute_max: int = key(
         10,
         name="doctorRetriesPerMinuteMax",
         min=0,
         runtime=True,
-        help="Messages a minute that a group may send back to consume again before it counts as sick.",
+        help="A group counts as sick when it sends back more messages a minute than this.",
     )
     doctor_dead_letters_max: int = key(
         0,
         name="doctorDeadLettersMax",
         min=0,
         runtime=True,
-        help="Dead letters that a group may have before it counts as sick.",
+        help="A group counts as sick when it has more dead letters than this.",
     )
     doctor_stuck_time: int = key(
         120_000,
@@ -404,7 +410,7 @@ class BrokerConfig(HaConfig):
         min=1_000,
         unit="ms",
         runtime=True,
-        help="A member that holds messages and has finished none for so long counts as stuck.",
+        help="A member counts as stuck when it holds messages and has finished none for this long.",
     )
     server_channel_max_idle_time_seconds: int = key(
         120,
@@ -412,44 +418,44 @@ class BrokerConfig(HaConfig):
         runtime=True,
         min=1,
         unit="s",
-        help="A connection without traffic for so long is closed.",
+        help="A connection without traffic for this long is closed.",
     )
     frame_max_length: int = key(
         16_777_216,
         name="frameMaxLength",
         min=1024,
         unit="bytes",
-        help="Largest frame, its length word included (a system property in RocketMQ).",
+        help="Largest frame, including its length field (a system property in RocketMQ).",
     )
 
     max_connections: int = key(
         0,
         name="maxConnections",
         min=0,
-        help="Connections that are served at a time; further ones are closed. 0: as many as the process has "
-        "file descriptors for, less an eighth.",
+        help="Connections served at a time; further ones are closed. 0: seven eighths of the file "
+        "descriptors that the process may open.",
     )
     max_connections_per_address: int = key(
         0,
         name="maxConnectionsPerAddress",
         min=0,
-        help="Connections of one IP address at a time; 0: any number.",
+        help="Connections from one IP address at a time; 0: no limit.",
     )
     half_frames_max_size: int = key(
         64 << 20,
         name="halfFramesMaxSize",
         min=1 << 20,
         unit="bytes",
-        help="Memory for frames that have not come whole, of all connections together. Beyond it they are "
-        "read one after the other.",
+        help="Memory for incomplete frames of all connections together. Above it they are read one after "
+        "another.",
     )
     unread_max_size: int = key(
         256 << 20,
         name="unreadMaxSize",
         min=1 << 20,
         unit="bytes",
-        help="Memory for answers that clients do not read, of all connections together. Beyond it the "
-        "connection with the most is closed. Messages, which are mapped from files, do not count.",
+        help="Memory for answers that clients do not read, of all connections together. Above it the "
+        "connection with the most is closed. Messages mapped from files do not count.",
     )
 
     @property

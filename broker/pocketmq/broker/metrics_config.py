@@ -17,9 +17,9 @@ class MetricsConfig(Settings):
         "DISABLE",
         name="metricsExporterType",
         choices=("DISABLE", PROM, OTLP, OTLP_GRPC, *_NOT_HERE),
-        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_HTTP (ours) and "
-        "OTLP_GRPC: send the figures to an OpenTelemetry collector. LOG is RocketMQ's only: it refuses to "
-        "start.",
+        help="PROM: serve /metrics, /health and /ready on metricsPromExporterPort. OTLP_HTTP (PocketMQ "
+        "only) and OTLP_GRPC: send the metrics to an OpenTelemetry collector. LOG exists only in RocketMQ: "
+        "the broker does not start with it.",
     )
     prom_exporter_port: int = key(
         5557,
@@ -31,37 +31,37 @@ class MetricsConfig(Settings):
     prom_exporter_host: str = key(
         "",
         name="metricsPromExporterHost",
-        help="Address that it listens on; by default the one that the broker listens on (bindAddress).",
+        help="Address of the metrics port; by default the one that the broker listens on (bindAddress).",
     )
     otlp_endpoint: str = key(
         "http://127.0.0.1:4318/v1/metrics",
         name="otlpEndpoint",
-        help="URL of the collector that OTLP_HTTP sends to. Ours.",
+        help="PocketMQ only: URL of the collector for OTLP_HTTP.",
     )
     grpc_target: str = key(
         "http://127.0.0.1:4317",
         name="metricsGrpcExporterTarget",
-        help="Collector that OTLP_GRPC sends to: http://HOST:PORT, https:// for TLS.",
+        help="Collector for OTLP_GRPC: http://HOST:PORT, or https:// for TLS.",
     )
     otlp_interval: int = key(
         60_000,
         name="otlpInterval",
         min=1_000,
         unit="ms",
-        help="Pause between two times. Ours.",
+        help="PocketMQ only: interval between two exports.",
     )
     cardinality_limit: int = key(
         50_000,
         name="metricsOtelCardinalityLimit",
         min=1,
-        help="Most label sets of one metric; what is beyond is shown as one sample.",
+        help="Most label sets of one metric; the rest are shown as one sample.",
     )
 
     def __post_init__(self) -> None:
         if self.exporter_type in _NOT_HERE:
             raise IllegalArgument(
-                f"metricsExporterType={self.exporter_type} is not supported: use OTLP_HTTP, OTLP_GRPC, "
-                "or PROM and let a collector fetch from that port"
+                f"metricsExporterType={self.exporter_type} is not supported: use OTLP_HTTP, OTLP_GRPC, or "
+                "PROM and let a collector scrape that port"
             )
 
     @property

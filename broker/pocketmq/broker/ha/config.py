@@ -21,7 +21,7 @@ class HaConfig(AddressConfig):
         MASTER_ID,
         name="brokerId",
         min=0,
-        help="0: the master of its name. A slave has a number of its own, from 1 on.",
+        help="0: the master of its name. Each slave has a number of its own, from 1 on.",
     )
     broker_role: str = key(
         ASYNC_MASTER,
@@ -31,19 +31,19 @@ class HaConfig(AddressConfig):
         "follows the master of its name.",
     )
     broker_ip2: str = key(
-        "", name="brokerIP2", help="Address that slaves are told; by default brokerIP1."
+        "", name="brokerIP2", help="Address given to slaves; by default brokerIP1."
     )
     ha_listen_port: int = key(
         0,
         name="haListenPort",
         min=0,
         max=65535,
-        help="Port for slaves; 0: listenPort + 1, or any free one when that is taken.",
+        help="Port for slaves; 0: listenPort + 1, or any free one if that is taken.",
     )
     ha_master_address: str = key(
         "",
         name="haMasterAddress",
-        help="Slave: `ip:port` of its master's port for slaves. Empty: what the name server says.",
+        help="Slave: `ip:port` of its master's port for slaves. If empty, the name server is asked.",
     )
     ha_send_heartbeat_interval: int = key(
         5_000,
@@ -51,7 +51,7 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=1,
         unit="ms",
-        help="A master or a slave that has nothing to say gives a sign of life so often.",
+        help="Interval between heartbeats of a master or slave that has nothing else to send.",
     )
     ha_housekeeping_interval: int = key(
         20_000,
@@ -59,7 +59,7 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=1,
         unit="ms",
-        help="Without a sign of life for so long the connection between master and slave is closed.",
+        help="The connection between master and slave is closed after this time without a heartbeat.",
     )
     ha_transfer_batch_size: int = key(
         32_768,
@@ -68,7 +68,7 @@ class HaConfig(AddressConfig):
         min=1,
         max=1 << 20,
         unit="bytes",
-        help="A master sends at most so much of its log in one piece.",
+        help="Most bytes of the log that a master sends at once.",
     )
     ha_max_gap_not_in_sync: int = key(
         256 << 20,
@@ -76,7 +76,7 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=0,
         unit="bytes",
-        help="A slave that is farther behind does not count as in sync. RocketMQ 4.9: haSlaveFallbehindMax.",
+        help="A slave that is further behind than this is not in sync. RocketMQ 4.9: haSlaveFallbehindMax.",
     )
     slave_timeout: int = key(
         3_000,
@@ -84,43 +84,44 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=1,
         unit="ms",
-        help="SYNC_MASTER: a send that slaves do not have by then is answered with FLUSH_SLAVE_TIMEOUT; it "
-        "is stored.",
+        help="SYNC_MASTER: a send that slaves do not have within this time is answered with "
+        "FLUSH_SLAVE_TIMEOUT; it is stored.",
     )
     in_sync_replicas: int = key(
         2,
         name="inSyncReplicas",
         runtime=True,
         min=1,
-        help="SYNC_MASTER: a send is answered with success when so many brokers have it, the master counted. "
-        "RocketMQ 5.x waits for nobody by default (1); 4.9 has no such setting and waits for one slave.",
+        help="SYNC_MASTER: a send succeeds when this many brokers have it, including the master. RocketMQ "
+        "5.x waits for nobody by default (1); 4.9 has no such setting and waits for one slave.",
     )
     min_in_sync_replicas: int = key(
         1,
         name="minInSyncReplicas",
         runtime=True,
         min=1,
-        help="SYNC_MASTER: while fewer brokers are in sync, the master counted, a send is refused and not "
-        "stored (but with WAIT=false). RocketMQ 5.x does so only with an acting master or a controller.",
+        help="SYNC_MASTER: a send is refused and not stored while fewer brokers than this are in sync, "
+        "including the master (except sends with WAIT=false). RocketMQ 5.x does so only with an acting "
+        "master or a controller.",
     )
     enable_auto_in_sync_replicas: bool = key(
         False,
         name="enableAutoInSyncReplicas",
         runtime=True,
         help="SYNC_MASTER: wait for the brokers that are in sync now, at most inSyncReplicas and at least "
-        "minInSyncReplicas. With a minimum of 1 a master that is alone answers with success.",
+        "minInSyncReplicas. With a minimum of 1, a master without slaves answers with success.",
     )
     inner_client_authentication_credentials: str = key(
         "",
         name="innerClientAuthenticationCredentials",
-        help='Account that this broker signs with what it asks of others, as JSON: {"accessKey": ..., '
-        '"secretKey": ...}. A slave needs an administrator\'s where its master has aclEnable.',
+        help='Account with which this broker signs its requests to others, as JSON: {"accessKey": ..., '
+        '"secretKey": ...}. A slave needs an administrator\'s if its master has aclEnable.',
     )
     slave_read_enable: bool = key(
         False,
         name="slaveReadEnable",
         runtime=True,
-        help="Suggest to consumers that are far behind to read from a slave.",
+        help="Tell consumers that are far behind to read from a slave.",
     )
     slave_sync_interval: int = key(
         3_000,
@@ -128,15 +129,15 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=100,
         unit="ms",
-        help="Slave: pause between two copies of the master's topics, groups and offsets.",
+        help="Slave: interval between copies of the master's topics, groups and offsets.",
     )
     slave_divergence: str = key(
         REFUSE,
         name="slaveDivergence",
         choices=(REFUSE, CUT),
         runtime=True,
-        help="Slave whose log has an end that its master never had. refuse: it does not follow, and says so. "
-        "cut: that end is kept in a file and cut off.",
+        help="What a slave does when its log ends with data that its master never had. refuse: it does not "
+        "follow, and says so. cut: the data is saved to a file and cut off.",
     )
 
 
@@ -146,6 +147,6 @@ def check_role(config: HaConfig) -> None:
         raise IllegalArgument("brokerRole=SLAVE needs a brokerId of its own: set it to 1 or higher")
     if config.broker_role != SLAVE and config.broker_id != MASTER_ID:
         raise IllegalArgument(
-            f"brokerId={config.broker_id} is a slave's number, and brokerRole={config.broker_role} a "
+            f"brokerId={config.broker_id} is a slave's number, but brokerRole={config.broker_role} is a "
             "master's: set brokerRole=SLAVE, or brokerId=0"
         )
