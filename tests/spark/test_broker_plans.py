@@ -1,9 +1,13 @@
 """What a plan asks brokers for: everything at once, and no more than it needs."""
 
+import json
 import socket
 import threading
 from collections import Counter
+from collections.abc import Iterable
+from typing import Self
 
+import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.cutting_proxy import CuttingProxy
@@ -12,7 +16,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.headers import GetMaxOffsetHeader
+from pocketmq.remoting.record import MAGIC_V1, Record, write_record
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings
 from pocketmq.spark.broker_reader import BrokerBounds, BrokerReader, _Asked
@@ -22,29 +26,122 @@ from pocketmq.spark.options import parse_options
 SETTINGS = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
 
 
-def test_many_requests_are_under_way_together() -> None:
-    """The server answers when it has all 200, last one first: who waits for each answer waits for ever."""
-    server = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{server.getsockname()[1]}"
+TOPICS, QUEUES = 200, 8
+# Of which a client has so many under way at one broker.
+TOGETHER = 256
 
-    def serve() -> None:
-        near, _ = server.accept()
+
+class SlowSite:
+    """A name server and broker with TOPICS x QUEUES queues of 100 messages, which answers in rounds.
+
+    Only when it has as many requests as can be under way, last one first: who waits for each answer waits
+    for ever.
+    """
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        """sizes: requests of each round."""
+        self._sizes = iter(sizes)
+        self.rounds: list[str] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        near, _ = self._server.accept()
         frames = FrameDecoder()
         requests: list[RemotingCommand] = []
         with near:
-            while len(requests) < 200:
-                requests += [decode(f) for f in frames.feed(near.recv(65536))]
-            for request in reversed(requests):
-                ext = {"offset": (request.ext or {})["queueId"]}
-                near.sendall(encode(request.answer(ResponseCode.SUCCESS, ext=ext)))
+            for size in self._sizes:
+                while len(requests) < size:
+                    data = near.recv(65536)
+                    if not data:
+                        return
+                    requests += [decode(f) for f in frames.feed(data)]
+                now, requests = requests[:size], requests[size:]
+                (code,) = {RequestCode(r.code).name for r in now}
+                self.rounds.append(code)
+                near.sendall(b"".join(encode(self._answer(r)) for r in reversed(now)))
+            near.recv(1)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    with server, BrokerClient(Access("")) as client:
-        headers = [GetMaxOffsetHeader(topic="T", queue_id=i) for i in range(200)]
-        answers = client.many([(address, RequestCode.GET_MAX_OFFSET, h) for h in headers])
-        thread.join()
-    assert [(a.ext or {})["offset"] for a in answers] == [str(i) for i in range(200)]
+    def _answer(self, request: RemotingCommand) -> RemotingCommand:
+        ext: dict[str, str] = {}
+        body = b""
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            queues = {
+                "brokerName": "a",
+                "readQueueNums": QUEUES,
+                "writeQueueNums": QUEUES,
+                "perm": 6,
+            }
+            broker = {"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": self.address}}
+            body = json.dumps({"queueDatas": [queues], "brokerDatas": [broker]}).encode()
+        elif request.code == RequestCode.PULL_MESSAGE:
+            offset = int((request.ext or {})["queueOffset"])
+            body = record_of(offset, 1_000 * offset)
+            ext = {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": "1",
+                "minOffset": "0",
+                "maxOffset": "100",
+            }
+        else:
+            ext = {"offset": "0" if request.code == RequestCode.GET_MIN_OFFSET else "100"}
+            if request.code in (
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                RequestCode.QUERY_CONSUMER_OFFSET,
+            ):
+                ext = {"offset": "40"}
+        return request.answer(ResponseCode.SUCCESS, ext=ext, body=body)
+
+
+def record_of(offset: int, ms: int) -> bytes:
+    host = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+    return write_record(
+        Record(
+            size=0, magic=MAGIC_V1, body_crc=0, queue_id=0, flag=0, queue_offset=offset, position=0,
+            sys_flag=0, born_ms=ms, born_host=host, store_ms=ms, store_host=host, reconsume_times=0,
+            prepared_offset=0, body=memoryview(b""), topic="T", properties=b"",
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "start", "asks"),
+    [
+        # Ends, starts, and a look at one message in the middle of each, for its size.
+        ({}, 0, []),
+        ({"startingOffsets": "group", "group": "G"}, 40, ["QUERY_CONSUMER_OFFSET"]),
+        # The broker's answer, that message and the one before.
+        (
+            {"startingTimestamp": "40000"},
+            40,
+            ["SEARCH_OFFSET_BY_TIMESTAMP", "PULL_MESSAGE", "PULL_MESSAGE"],
+        ),
+    ],
+    ids=["earliest", "group", "time"],
+)
+def test_a_plan_of_200_topics_waits_a_few_times(
+    given: dict[str, str], start: int, asks: list[str]
+) -> None:
+    topics = ",".join(f"T{n}" for n in range(TOPICS))
+    each = [TOGETHER] * (TOPICS * QUEUES // TOGETHER) + [TOPICS * QUEUES % TOGETHER]
+    asks = [*asks, "GET_MAX_OFFSET", "GET_MIN_OFFSET", "PULL_MESSAGE"]
+    with SlowSite([1, TOPICS - 1, *each * len(asks)]) as site:
+        options = parse_options({"nameServer": site.address, "subscribe": topics} | given)
+        found = BrokerReader(options, projection_of(schema_of(""), ""), 1).partitions()
+    wanted = Counter({"GET_ROUTEINFO_BY_TOPIC": 2})
+    for one in asks:
+        wanted[one] += len(each)
+    assert Counter(site.rounds) == wanted
+    assert {one.start for p in found for one in p.value.ranges} == {start}
 
 
 def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) -> None:

@@ -16,7 +16,8 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import Access, BrokerClient
-from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, read_ranges
+from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
+from pocketmq.spark.broker_times import first_at_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +98,7 @@ def test_offsets_by_time_are_exact(broker: RunningBroker, topic: str) -> None:
         probes = {t + d for t in times for d in (-1, 0, 1)}
         for ms in sorted(probes)[:: max(1, len(probes) // 40)]:
             judge = next((o for o, t in enumerate(times) if t >= ms), None)
-            assert first_at_time(client, queue, 0, high, ms, SETTINGS) == judge
+            assert first_at_time(client, {queue: (0, high)}, ms, SETTINGS)[queue] == judge
 
 
 def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(

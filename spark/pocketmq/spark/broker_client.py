@@ -37,8 +37,6 @@ from pocketmq.remoting.headers import (
     GetRouteInfoHeader,
     QueryConsumerOffsetHeader,
     QueryConsumerOffsetResponseHeader,
-    SearchOffsetHeader,
-    SearchOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.tls import client_context
@@ -394,25 +392,30 @@ class BrokerClient:
         answer = self.call(queue.address, RequestCode.GET_MAX_OFFSET, header)
         return GetMaxOffsetResponseHeader.parse(answer.ext).offset
 
-    def search_offset(self, queue: BrokerQueue, ms: int) -> int:
-        """Return the broker's answer: near the time, not always the first at or after it."""
-        header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
-        answer = self.call(queue.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return SearchOffsetResponseHeader.parse(answer.ext).offset
+    def group_offsets(self, queues: Sequence[BrokerQueue], group: str) -> list[int | None]:
+        """Return the group's next offsets, asked together; None where it has none."""
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        headers = [
+            QueryConsumerOffsetHeader(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+                set_zero_if_not_found=False,
+            )
+            for queue in queues
+        ]  # fmt: skip
+        requests = [(q.address, code, h) for q, h in zip(queues, headers, strict=True)]
+        found: list[int | None] = []
+        for queue, answer in zip(queues, self.many(requests), strict=True):
+            if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+                raise Refused(answer.code, answer.remark, queue.address, code.name)
+            good = answer.code == ResponseCode.SUCCESS
+            found.append(
+                QueryConsumerOffsetResponseHeader.parse(answer.ext).offset if good else None
+            )
+        return found
 
     def group_offset(self, queue: BrokerQueue, group: str) -> int | None:
         """Return the group's next offset; None if it has none."""
-        header = QueryConsumerOffsetHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
-            set_zero_if_not_found=False,
-        )  # fmt: skip
-        try:
-            answer = self.call(queue.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
-        except Refused as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return QueryConsumerOffsetResponseHeader.parse(answer.ext).offset
+        return self.group_offsets([queue], group)[0]
 
     def commit_offset(self, queue: BrokerQueue, group: str, offset: int) -> None:
         """Set the group's next offset of one queue."""

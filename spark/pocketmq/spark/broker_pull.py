@@ -13,13 +13,11 @@ import pyarrow as pa
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.rows import Read, decode_joined
 from pocketmq.bulk.walk import record_starts
-from pocketmq.files.layout import partition
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
-from pocketmq.remoting.record import read_records
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 
@@ -230,54 +228,3 @@ class _Decoder:
         )
         if batch.num_rows:
             yield batch
-
-
-def store_ms_at(
-    client: BrokerClient, queue: BrokerQueue, offset: int, settings: PullSettings
-) -> int | None:
-    """Return the store time of one message; None if there is none."""
-    header = pull_header(queue, offset, PullSettings(settings.group, "*", "TAG", 1))
-    try:
-        answer = client.call(queue.address, RequestCode.PULL_MESSAGE, header)
-    except Refused:
-        return None
-    for record in read_records(answer.body, check_crc=False):
-        return record.store_ms
-    return None
-
-
-def first_at_time(
-    client: BrokerClient,
-    queue: BrokerQueue,
-    low: int,
-    high: int,
-    ms: int,
-    settings: PullSettings,
-) -> int | None:
-    """Return the first offset in [low, high) stored at `ms` or later; None if all are older.
-
-    The broker's own answer is close (4.9: the nearest message); from there doubling steps and a binary
-    search over single messages find the exact one.
-    """
-    end = high
-
-    def reached(offset: int) -> bool:
-        found = store_ms_at(client, queue, offset, settings)
-        return found is not None and found >= ms
-
-    near = min(max(client.search_offset(queue, ms), low), max(low, high - 1))
-    step = 1
-    if low < high and reached(near):
-        high = near
-        while high - step >= low and reached(high - step):
-            high -= step
-            step *= 2
-        low = max(low, high - step + 1) if high - step >= low else low
-    elif low < high:
-        low = near + 1
-        while low + step < high and not reached(low + step):
-            low += step
-            step *= 2
-        high = min(high, low + step)
-    low = partition(low, high, reached)
-    return None if low >= end else low

@@ -36,7 +36,8 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
-from pocketmq.spark.broker_pull import PullSettings, Range, first_at_time, pull_header, read_ranges
+from pocketmq.spark.broker_pull import PullSettings, Range, pull_header, read_ranges
+from pocketmq.spark.broker_times import first_at_time
 from pocketmq.spark.columns import Projection, say_decoded
 from pocketmq.spark.file_reader import CLOCK_SLACK_MS, warn, with_pushed
 from pocketmq.spark.options import Options
@@ -55,6 +56,10 @@ from pocketmq.spark.pushdown import Pushable, Pushed, accept
 _log = logging.getLogger("pocketmq.spark")
 
 
+# A read has two times for all queues, and a query's conditions have two.
+_TIMES_TOGETHER = 4
+
+
 class _Asked:
     """Brokers' answers about some queues, queried for all of them at once, when the first is needed."""
 
@@ -66,6 +71,7 @@ class _Asked:
         self._queues = queues
         self._minima: dict[BrokerQueue, int] = {}
         self._means: dict[BrokerQueue, int] = {}
+        self._times: dict[int, dict[BrokerQueue, int | None]] = {}
         self.maxima = dict(
             zip(
                 queues,
@@ -87,6 +93,22 @@ class _Asked:
             )
             self._minima = dict(zip(self._queues, minima, strict=True))
         return self._minima[queue]
+
+    def at_time(self, queue: BrokerQueue, ms: int) -> int | None:
+        """Return the first offset stored at `ms` or later, None if all are older. All queues are searched
+        together, unless each comes with a time of its own.
+        """
+        if ms in self._times:
+            return self._times[ms][queue]
+        together = len(self._times) < _TIMES_TOGETHER
+        spans = {
+            q: (min(self.minimum(q), self.maxima[q]), self.maxima[q])
+            for q in (self._queues if together else [queue])
+        }
+        found = first_at_time(self.client, spans, ms, self.settings)
+        if together:
+            self._times[ms] = found
+        return found[queue]
 
     def mean(self, queue: BrokerQueue) -> int:
         """Return a message's mean size, bytes, by one pull from each queue's middle; 1 KiB if nothing
@@ -136,10 +158,7 @@ class BrokerBounds:
         return min(self._asked.minimum(self.queue), self.max_offset)
 
     def at_time(self, ms: int) -> int | None:
-        asked = self._asked
-        return first_at_time(
-            asked.client, self.queue, self.min_offset, self.max_offset, ms, asked.settings
-        )
+        return self._asked.at_time(self.queue, ms)
 
     def mean_size(self) -> int:
         return self._asked.mean(self.queue)
@@ -199,8 +218,8 @@ def group_positions(
 ) -> Offsets:
     """Return a group's offsets; queues without one begin at their earliest."""
     offsets: Offsets = {}
-    for key, one in bounds.items():
-        offset = client.group_offset(one.queue, group)
+    found = client.group_offsets([one.queue for one in bounds.values()], group)
+    for key, offset in zip(bounds, found, strict=True):
         if offset is not None:
             store_at(offsets, key, offset)
     return offsets
