@@ -169,12 +169,3 @@ def test_locks_and_pulls_expire_by_the_clock() -> None:
     assert queue.lock_expired(NOW + 30_001)
     assert not queue.pull_expired(NOW + 120_000)
     assert queue.pull_expired(NOW + 120_001)
-
-
-def test_the_distance_to_the_end_of_the_queue_is_noted() -> None:
-    """S51: MAX_OFFSET of the last message pulled says how much is behind it at the broker."""
-    queue = ProcessQueue(NOW)
-    queue.put([message(3, 1, {Property.MAX_OFFSET.value: "10"})])
-    assert queue.accumulated == 7
-    queue.put([message(4, 1, {Property.MAX_OFFSET.value: "rubbish"})])
-    assert queue.accumulated == 7

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.runner import Runner
+from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message import MessageExt, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -74,37 +75,28 @@ class Call:
     """One call of the listener; `done` is called on the event loop with its outcome.
 
     process_queue: if it is dropped before the call starts, the call is cancelled. A cancelled call has the
-    outcome None.
+    outcome None. cost_s: how long the listener took, set where it succeeded.
     """
 
     messages: list[MessageExt]
     context: ConsumeContext
     done: Callable[["Call", Outcome | None], None]
     process_queue: ProcessQueue | None = None
+    cost_s: float = 0.0
+
+
+Together = Callable[[list[Call]], None]
+"""Takes the calls of one turn of the loop that succeeded with all their messages."""
 
 
 class Around(Protocol):
-    """Hooks right before and after the listener, in its thread or task: start times, traces."""
+    """Hooks right before and after the listener, in its thread or task: traces."""
 
     def before(self, call: Call) -> object:
-        """Return what `after` is given; None: there is nothing to do after the call."""
+        """Return what `after` is given."""
         ...
 
     def after(self, call: Call, token: object, outcome: Outcome) -> None: ...
-
-
-class ListenerPool(Protocol):
-    """Calls the listener, at most `concurrency` at a time."""
-
-    def start(self) -> None: ...
-
-    def submit(self, calls: Sequence[Call]) -> None: ...
-
-    async def drain(self, within_ms: int) -> bool:
-        """Wait for running calls; pending ones are cancelled. False: not all ended."""
-        ...
-
-    async def stop(self) -> None: ...
 
 
 def _judge(listener_result: object) -> ConsumeResult:
@@ -115,31 +107,92 @@ def _judge(listener_result: object) -> ConsumeResult:
     raise TypeError(f"a listener must return a ConsumeResult or None, not {listener_result!r}")
 
 
-class _Counted:
-    """Counts pending and running calls."""
+class ListenerPool:
+    """Calls the listener, at most `concurrency` at a time.
 
-    def __init__(self) -> None:
+    1. A call of a queue that this client still has, and whose messages all succeeded, goes to `together` with
+       the others of this turn of the loop, not to its own `done`. Until then it stands in `succeeded`.
+    2. A call ends, for `drain`, once either has it.
+    """
+
+    def __init__(
+        self, listener: Listener, around: Sequence[Around], concurrency: int, clock: Clock
+    ) -> None:
+        self._listener = listener
+        self._around = around
+        self._concurrency = concurrency
+        self._clock = clock
+        self._together: Together | None = None
+        self.succeeded: list[Call] = []
         self._under_way = 0
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def _begin(self, count: int) -> None:
+    def start(self, together: Together | None = None) -> None:
+        """together: None has every call passed to its `done`."""
+        self._together = together
+
+    def submit(self, calls: Sequence[Call]) -> None:
         if not self._under_way:
             self._idle.clear()
-        self._under_way += count
+        self._under_way += len(calls)
 
-    def _end(self) -> None:
-        self._under_way -= 1
+    def settle(self) -> None:
+        """Pass on what has succeeded in this turn (invariant 1)."""
+        calls = self.succeeded[:]
+        self.succeeded.clear()
+        if not calls or self._together is None:
+            return
+        try:
+            self._together(calls)
+        except Exception:
+            log.exception("could not process consume results queue=%s", calls[0].context.queue)
+        finally:
+            self._end(len(calls))
+
+    def _done(self, call: Call, outcome: Outcome | None) -> None:
+        try:
+            call.done(call, outcome)
+        except Exception:
+            log.exception("could not process a consume result queue=%s", call.context.queue)
+        finally:
+            self._end(1)
+
+    def _end(self, count: int) -> None:
+        self._under_way -= count
         if self._under_way == 0:
             self._idle.set()
 
-    def _wanted(self, call: Call) -> bool:
+    def _unwanted(self, call: Call) -> bool:
         queue = call.process_queue
-        return not self._draining and (queue is None or not queue.dropped)
+        return self._draining or (queue is not None and queue.dropped)
+
+    def _ended_well(self, call: Call) -> bool:
+        """Return whether `together` takes a call that returned SUCCESS."""
+        queue = call.process_queue
+        return (
+            self._together is not None
+            and queue is not None
+            and not queue.dropped
+            and call.context.ack_index >= len(call.messages) - 1
+        )
+
+    def _before(self, call: Call) -> list[object] | None:
+        around = self._around
+        return [each.before(call) for each in around] if around else None
+
+    def _after(self, call: Call, tokens: list[object], outcome: Outcome) -> None:
+        try:
+            for each, token in zip(reversed(self._around), reversed(tokens), strict=True):
+                each.after(call, token, outcome)
+        except Exception:
+            log.exception(
+                "the processing after a listener call failed queue=%s", call.context.queue
+            )
 
     async def drain(self, within_ms: int) -> bool:
-        """See ListenerPool."""
+        """Wait for running calls; pending ones are cancelled. False: not all ended."""
         self._draining = True
         try:
             async with asyncio.timeout(within_ms / 1000):
@@ -148,31 +201,55 @@ class _Counted:
             return False
         return True
 
+    async def stop(self) -> None:
+        """Do nothing more: whoever called the listener has ended, or is ended by the runner."""
 
-class CoroutinePool(_Counted):
+
+class _Stamp:
+    """The wall clock as messages carry it, read once in a millisecond."""
+
+    __slots__ = ("_clock", "_stale_at", "_text")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stale_at = 0.0
+        self._text = ""
+
+    def at(self, now: float) -> str:
+        """The time of the call that begins at `now`, seconds of time.monotonic."""
+        if now >= self._stale_at:
+            self._text = str(self._clock.now_ms())
+            self._stale_at = now + 0.001
+        return self._text
+
+
+class CoroutinePool(ListenerPool):
     """Awaits a coroutine function on the event loop."""
 
     # A listener that never waits would keep the loop for a whole backlog.
     _TURN_S = 0.005
 
     def __init__(
-        self, listener: Listener, around: Around, concurrency: int, runner: Runner
+        self,
+        listener: Listener,
+        around: Sequence[Around],
+        concurrency: int,
+        clock: Clock,
+        runner: Runner,
     ) -> None:
-        super().__init__()
-        self._listener = listener
-        self._around = around
-        self._concurrency = concurrency
+        super().__init__(listener, around, concurrency, clock)
         self._runner = runner
         self._calls: deque[Call] = deque()
         self._resting: deque[asyncio.Future[None]] = deque()
         self._waking = False
 
-    def start(self) -> None:
+    def start(self, together: Together | None = None) -> None:
+        super().start(together)
         for number in range(self._concurrency):
             self._runner.spawn(self._work(), name=f"listener-{number}")
 
     def submit(self, calls: Sequence[Call]) -> None:
-        self._begin(len(calls))
+        super().submit(calls)
         self._calls.extend(calls)
         if not self._waking:
             self._wake()
@@ -194,59 +271,68 @@ class CoroutinePool(_Counted):
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        calls, listener, around = self._calls, self._listener, self._around
+        calls, listener, succeeded = self._calls, self._listener, self.succeeded
+        read_clock, stamp = time.monotonic, _Stamp(self._clock)
         # The clock is read once a call: one begins when the one before has ended, or after a rest.
-        now = time.monotonic()
-        turn_ends = now + self._TURN_S
+        now = turn_ends = 0.0
         while True:
-            if now > turn_ends:
-                await asyncio.sleep(0)
-                now = time.monotonic()
+            if now >= turn_ends or not calls:
+                await (self._rest() if not calls else asyncio.sleep(0))
+                now = read_clock()
                 turn_ends = now + self._TURN_S
-            while not calls:
-                rest: asyncio.Future[None] = loop.create_future()
-                self._resting.append(rest)
-                await rest
-                now = time.monotonic()
-                turn_ends = now + self._TURN_S
+                continue
             call = calls.popleft()
-            outcome: Outcome | None = None
+            if self._unwanted(call):
+                self._done(call, None)
+                continue
+            began, started = now, stamp.at(now)
+            tokens: list[object] | None = None
             try:
-                queue = call.process_queue
-                if not self._draining and (queue is None or not queue.dropped):
-                    began, token = now, None
-                    try:
-                        token = around.before(call)
-                        returned = await listener(call.messages, call.context)  # type: ignore[misc]
-                        now = time.monotonic()
-                        result = _SUCCESS if returned is None else _judge(returned)
-                        outcome = Outcome(result, None, int((now - began) * 1000))
-                    except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
-                        now = time.monotonic()
-                        outcome = Outcome(None, error, int((now - began) * 1000))
-                    if token is not None:
-                        _after(around, call, token, outcome)
-                call.done(call, outcome)
-            except Exception:
-                log.exception("could not process a consume result queue=%s", call.context.queue)
-            finally:
-                self._end()
+                for message in call.messages:
+                    message.note_start(started)
+                tokens = self._before(call)
+                returned = await listener(call.messages, call.context)  # type: ignore[misc]
+                result = _SUCCESS if returned is None else _judge(returned)
+                now = read_clock()
+                if result is _SUCCESS and tokens is None and self._ended_well(call):
+                    call.cost_s = now - began
+                    if not succeeded:
+                        loop.call_soon(self.settle)
+                    succeeded.append(call)
+                    continue
+                outcome = Outcome(result, None, int((now - began) * 1000))
+            except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+                now = read_clock()
+                outcome = Outcome(None, error, int((now - began) * 1000))
+            except BaseException:
+                self._end(1)
+                raise
+            if tokens is not None:
+                self._after(call, tokens, outcome)
+            self._done(call, outcome)
 
-    async def stop(self) -> None:
-        """Do nothing: the runner ends the workers."""
+    async def _rest(self) -> None:
+        while not self._calls:
+            rest: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._resting.append(rest)
+            await rest
 
 
-class ThreadPool(_Counted):
+class ThreadPool(ListenerPool):
     """Calls a plain function in threads, which are started on demand.
 
     Results of the threads are collected and passed to the event loop in one go, not one by one.
     """
 
-    def __init__(self, listener: Listener, around: Around, concurrency: int, name: str) -> None:
-        super().__init__()
-        self._listener = listener
-        self._around = around
-        self._concurrency = concurrency
+    def __init__(
+        self,
+        listener: Listener,
+        around: Sequence[Around],
+        concurrency: int,
+        clock: Clock,
+        name: str,
+    ) -> None:
+        super().__init__(listener, around, concurrency, clock)
         self._name = name
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -254,11 +340,12 @@ class ThreadPool(_Counted):
         self._handing_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
+    def start(self, together: Together | None = None) -> None:
+        super().start(together)
         self._loop = asyncio.get_running_loop()
 
     def submit(self, calls: Sequence[Call]) -> None:
-        self._begin(len(calls))
+        super().submit(calls)
         wanted = min(self._under_way, self._concurrency)
         while len(self._threads) < wanted:
             thread = threading.Thread(
@@ -270,10 +357,10 @@ class ThreadPool(_Counted):
             self._calls.put(call)
 
     def _work(self) -> None:
-        take = self._calls.get
+        take, finished = self._calls.get, self._finished
+        stamp = _Stamp(self._clock)
         while (call := take()) is not None:
-            outcome = self._call(call) if self._wanted(call) else None
-            self._finished.append((call, outcome))
+            finished.append((call, None if self._unwanted(call) else self._call(call, stamp)))
             # Set before the loop empties the deque, so a call is never left behind unannounced.
             if not self._handing_over:
                 self._handing_over = True
@@ -283,17 +370,25 @@ class ThreadPool(_Counted):
                 except RuntimeError:
                     return  # the loop is closed: nobody is left to tell
 
-    def _call(self, call: Call) -> Outcome:
+    def _call(self, call: Call, stamp: _Stamp) -> Outcome:
         began = time.monotonic()
-        token: object = None
+        started = stamp.at(began)
+        tokens: list[object] | None = None
         try:
-            token = self._around.before(call)
-            returned = _judge(self._listener(call.messages, call.context))
-            outcome = Outcome(returned, None, _since_ms(began))
+            for message in call.messages:
+                message.note_start(started)
+            tokens = self._before(call)
+            returned = self._listener(call.messages, call.context)
+            result = _SUCCESS if returned is None else _judge(returned)
+            call.cost_s = time.monotonic() - began
+            if result is _SUCCESS and call.cost_s < 0.001:
+                outcome = _AT_ONCE
+            else:
+                outcome = Outcome(result, None, int(call.cost_s * 1000))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
-            outcome = Outcome(None, error, _since_ms(began))
-        if token is not None:
-            _after(self._around, call, token, outcome)
+            outcome = Outcome(None, error, int((time.monotonic() - began) * 1000))
+        if tokens is not None:
+            self._after(call, tokens, outcome)
         return outcome
 
     def _hand_over(self) -> None:
@@ -301,12 +396,11 @@ class ThreadPool(_Counted):
         finished = self._finished
         while finished:
             call, outcome = finished.popleft()
-            try:
-                call.done(call, outcome)
-            except Exception:
-                log.exception("could not process a consume result queue=%s", call.context.queue)
-            finally:
-                self._end()
+            if outcome is not None and outcome.result is _SUCCESS and self._ended_well(call):
+                self.succeeded.append(call)
+            else:
+                self._done(call, outcome)
+        self.settle()
 
     async def stop(self) -> None:
         """End the threads; one that is still in a listener is left to end by itself."""
@@ -318,15 +412,7 @@ class ThreadPool(_Counted):
                 thread.join()
 
 
-def _after(around: Around, call: Call, token: object, outcome: Outcome) -> None:
-    try:
-        around.after(call, token, outcome)
-    except Exception:
-        log.exception("the processing after a listener call failed queue=%s", call.context.queue)
-
-
-def _since_ms(began: float) -> int:
-    return int((time.monotonic() - began) * 1000)
+_AT_ONCE = Outcome(_SUCCESS, None, 0)
 
 
 def is_coroutine_listener(listener: Callable[..., object]) -> bool:
@@ -336,11 +422,13 @@ def is_coroutine_listener(listener: Callable[..., object]) -> bool:
     )
 
 
-def make_pool(listener: Listener, around: Around, concurrency: int, runner: Runner) -> ListenerPool:
+def make_pool(
+    listener: Listener, around: Sequence[Around], concurrency: int, clock: Clock, runner: Runner
+) -> ListenerPool:
     """Create the pool that suits the listener."""
     if is_coroutine_listener(listener):
-        return CoroutinePool(listener, around, concurrency, runner)
-    return ThreadPool(listener, around, concurrency, runner.name)
+        return CoroutinePool(listener, around, concurrency, clock, runner)
+    return ThreadPool(listener, around, concurrency, clock, runner.name)
 
 
 def direct_result(outcome: Outcome | None, *, orderly: bool) -> dict[str, object]:

@@ -45,17 +45,6 @@ def acked_count(result: ConsumeResult | None, ack_index: int, count: int) -> int
     return max(0, min(ack_index, count - 1) + 1)
 
 
-class _Succeeded:
-    """The calls of one queue that succeeded in this turn of the loop."""
-
-    __slots__ = ("calls", "cost_ms", "messages", "queue")
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self.queue = queue
-        self.messages: list[MessageExt] = []
-        self.calls = self.cost_ms = 0
-
-
 class ConsumeMessageConcurrently(ConsumeService):
     """Consumes several messages of a queue at the same time."""
 
@@ -68,13 +57,12 @@ class ConsumeMessageConcurrently(ConsumeService):
         super().__init__(parts)
         self._send_back = send_back
         self._queues = queues
-        self._succeeded: dict[ProcessQueue, _Succeeded] = {}
         self._sending_back = 0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()
 
     def start(self) -> None:
-        self._pool.start()
+        self._pool.start(self._settle)
         self._runner.every(
             self._options.consume_timeout_ms,
             self.clean_expired,
@@ -109,20 +97,6 @@ class ConsumeMessageConcurrently(ConsumeService):
         if outcome is None or process_queue is None:
             return  # given up before its turn: nothing happened
         queue = call.context.queue
-        if (
-            outcome.result is ConsumeResult.SUCCESS
-            and call.context.ack_index >= len(call.messages) - 1
-            and not process_queue.dropped
-        ):
-            succeeded = self._succeeded.get(process_queue)
-            if succeeded is None:
-                if not self._succeeded:
-                    asyncio.get_running_loop().call_soon(self._settle)
-                succeeded = self._succeeded[process_queue] = _Succeeded(queue)
-            succeeded.messages += call.messages
-            succeeded.calls += 1
-            succeeded.cost_ms += outcome.cost_ms
-            return
         if outcome.error is not None:
             self._failures.raised(outcome.error, queue, call.messages)
         if process_queue.dropped:
@@ -157,22 +131,29 @@ class ConsumeMessageConcurrently(ConsumeService):
                 name="send back",
             )
 
-    def _settle(self) -> None:
+    def _settle(self, calls: list[Call]) -> None:
         """Apply invariant 5."""
-        while self._succeeded:
-            process_queue, done = self._succeeded.popitem()
-            self._stats.consumed(
-                done.queue.topic, len(done.messages), 0, done.cost_ms, calls=done.calls
-            )
-            self._finish(done.messages, process_queue, done.queue)
+        by_queue: dict[ProcessQueue, list[Call]] = {}
+        for call in calls:
+            process_queue = call.process_queue
+            assert process_queue is not None
+            if process_queue in by_queue:
+                by_queue[process_queue].append(call)
+            else:
+                by_queue[process_queue] = [call]
+        for process_queue, own in by_queue.items():
+            queue, messages = own[0].context.queue, _messages(own)
+            cost_ms = int(sum(call.cost_s for call in own) * 1000)
+            self._stats.consumed(queue.topic, len(messages), 0, cost_ms, calls=len(own))
+            self._finish(messages, process_queue, queue)
 
     def last_offset(self, process_queue: ProcessQueue) -> None:
         """Commit what succeeded before this queue, whose offset is about to be stored, was dropped."""
-        done = self._succeeded.get(process_queue)
-        if done is not None:
-            offset = process_queue.remove(done.messages, self._clock.monotonic_ms())
+        done = [call for call in self._pool.succeeded if call.process_queue is process_queue]
+        if done:
+            offset = process_queue.remove(_messages(done), self._clock.monotonic_ms())
             if offset >= 0:
-                self._offsets.update(done.queue, offset, increase_only=True)
+                self._offsets.update(done[0].context.queue, offset, increase_only=True)
 
     def _finish(
         self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
@@ -243,7 +224,7 @@ class ConsumeMessageConcurrently(ConsumeService):
     async def stop(self, drain_ms: int) -> bool:
         """Let running listeners end and store their results. Returns: whether all did in time."""
         drained = await self._pool.drain(drain_ms)
-        self._settle()
+        self._pool.settle()
         try:
             async with asyncio.timeout(drain_ms / 1000):
                 await self._all_sent_back.wait()
@@ -251,3 +232,7 @@ class ConsumeMessageConcurrently(ConsumeService):
             drained = False
         await self._pool.stop()
         return drained
+
+
+def _messages(calls: Sequence[Call]) -> list[MessageExt]:
+    return [message for call in calls for message in call.messages]

@@ -39,7 +39,6 @@ class ProcessQueue:
         "_offset_max",
         "_order",
         "_taken",
-        "accumulated",
         "consuming",
         "dropped",
         "held_pull",
@@ -59,7 +58,6 @@ class ProcessQueue:
         self._offset_max = -1
         self.message_count = 0
         self.message_size = 0
-        self.accumulated = 0
         self.dropped = False
         self.held_pull: object | None = None
         self.locked = False
@@ -99,21 +97,10 @@ class ProcessQueue:
                 heapq.heappush(order, offset)
         self.message_count += count
         self.message_size += size
-        if messages:
-            last = messages[-1]
-            self._note_accumulated(last)
         if cached and not self.consuming:
             self.consuming = True
             return True
         return False
-
-    def _note_accumulated(self, last: MessageExt) -> None:
-        try:
-            behind = int(last.properties[Property.MAX_OFFSET.value]) - last.queue_offset
-        except (KeyError, ValueError):
-            return
-        if behind > 0:
-            self.accumulated = behind
 
     def remove(self, messages: Iterable[MessageExt], now_ms: int) -> int:
         """Remove consumed messages; returns by invariant 3."""

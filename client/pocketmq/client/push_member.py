@@ -110,9 +110,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self._count_max = options.pull_threshold_count
         self._size_max = options.pull_threshold_mib << 20
         self._flow_control_times = 0
-        self._around = list(around)
         self.giving_back = GivingBack(options, instance)
-        self._pool = make_pool(listener, self, options.concurrency, self.runner)
+        self._pool = make_pool(listener, around, options.concurrency, self.clock, self.runner)
 
     # ------------------------------------------------------------ life
 
@@ -432,20 +431,6 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self._pull_later(
             request, BROKER_FLOW_CONTROL_DELAY_MS if flow_control else EXCEPTION_DELAY_MS
         )
-
-    # ------------------------------------------------------------ around a listener call
-
-    def before(self, call: Call) -> object:
-        """Note the start in the message and call the hooks, where the listener runs."""
-        started = str(self.clock.now_ms())
-        for message in call.messages:
-            message.note_start(started)
-        return [each.before(call) for each in self._around] if self._around else None
-
-    def after(self, call: Call, token: object, outcome: Outcome) -> None:
-        if isinstance(token, list):
-            for each, own in zip(reversed(self._around), reversed(token), strict=True):
-                each.after(call, own, outcome)
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None
