@@ -42,9 +42,11 @@ def instructions() -> list[Instruction]:
 
 
 def stages() -> list[list[Instruction]]:
-    """The instructions of each stage, FROM first."""
+    """The instructions of each stage, FROM first; an ARG before them is of no stage."""
     found: list[list[Instruction]] = []
     for keyword, rest in instructions():
+        if keyword == "ARG":
+            continue
         if keyword == "FROM":
             found.append([])
         found[-1].append((keyword, rest))
@@ -165,6 +167,49 @@ def test_the_image_says_what_it_is() -> None:
     }
 
 
+# Docker without an engine, as docker/release asks it: each call noted, and the digests that a registry gives.
+_NOTING = """#!/bin/sh
+printf '%s\\n' "$*" >>"$CALLS"
+case "$*" in
+    *image\\ inspect*debian*) echo debian@sha256:aaaa ;;
+    *image\\ inspect*) printf 'elsewhere/mq@sha256:cccc\\nreg.test/mq@sha256:bbbb\\n' ;;
+esac
+"""
+
+
+def test_a_release_prints_how_its_image_is_pinned(tmp_path: Path) -> None:
+    """Labelled, pushed, named by the digest that the repository gave; uncommitted work is refused."""
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    checkout = tmp_path / "checkout"
+    (checkout / "docker").mkdir(parents=True)
+    for name in ("pyproject.toml", "docker/release"):
+        shutil.copy(ROOT / name, checkout / name)
+    subprocess.run([*git, "init", "-q"], cwd=checkout, check=True)
+    (tmp_path / "docker").write_text(_NOTING, "utf-8")
+    (tmp_path / "docker").chmod(0o755)
+    found = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+
+    def release() -> "subprocess.CompletedProcess[str]":
+        command = ["docker/release", "reg.test/mq"]
+        return subprocess.run(
+            command, cwd=checkout, env={**os.environ, **found}, capture_output=True, text=True
+        )
+
+    refused = release()
+    assert (refused.returncode, "commit first" in refused.stderr) == (1, True)
+    subprocess.run([*git, "add", "."], cwd=checkout, check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "x"], cwd=checkout, check=True)
+    released = release()
+    assert released.returncode == 0, released.stderr
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert "image:   reg.test/mq@sha256:bbbb\n" in released.stdout
+    assert f"image.tag={version}@sha256:bbbb\n" in released.stdout
+    _, _, build, push, _ = (tmp_path / "calls").read_text("utf-8").splitlines()
+    assert push == f"push reg.test/mq:{version}"
+    for words in ("BASE=debian@sha256:aaaa", "image.revision=", "base.digest=sha256:aaaa"):
+        assert words in build
+
+
 def test_entry_point_and_health_check_are_files_of_the_image() -> None:
     _, final = stages()
     placed = {
@@ -198,7 +243,7 @@ def test_the_compose_file_names_what_exists() -> None:
     context = (DOCKER / broker["build"]["context"]).resolve()
     assert context == ROOT
     assert (context / broker["build"]["dockerfile"]).is_file()
-    assert client["image"] == broker["image"]
+    assert client["image"] == broker["image"] == "${IMAGE:-pocketmq}"
     assert client["depends_on"]["pocketmq"]["condition"] == "service_healthy"
     assert of(stages()[1], "HEALTHCHECK")
     exposed = {port.split(":")[-1] for port in broker["ports"]}

@@ -20,8 +20,10 @@ CHART = Path(__file__).parents[2] / "docker" / "helm"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 KUBECTL = "k8s.io/kubectl@v0.37.0"
 """Carries the schema of Kubernetes 1.37 for its own tests."""
+PINNED = f"0.1.0@sha256:{'0' * 64}"
 # Everything that has a branch of its own.
 FULL = {
+    "image": {"tag": PINNED},
     "advertise": "192.0.2.10",
     "config": {"mapedFileSizeCommitLog": 1073741824, "flushDiskType": "SYNC_FLUSH"},
     "console": {"user": "ann", "passwordSecret": "console", "hostNames": "mq.example.org"},
@@ -197,3 +199,4 @@ def test_helm_and_kubeconform_accept_the_chart(
         assert judged.returncode == 0, judged.stdout + judged.stderr
         assert "4 resources found" in judged.stdout
     assert "mapedFileSizeCommitLog=1073741824\n" in made
+    assert f'image: "pocketmq:{FULL["image"]["tag"]}"' in made
