@@ -155,6 +155,11 @@ def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
     assert record in whole.replace(b"second", b"sXcond")
     with InProcess(store=str(store)) as server:
         assert [each.body for each in server.messages("T")] == [b"first", b"third"]
+    # What the repair gave up is counted; what is wrong since then is wrong.
+    assert ask("verify", str(store))["given_up"] == 1
+    log.write_bytes(log.read_bytes().replace(b"third", b"tXird"))
+    [problem] = ask("verify", str(store), code=1)["problems"]
+    assert "CRC" in problem["what"]
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -180,8 +185,8 @@ def test_repair_loses_nothing_behind_the_damage_in_a_log_of_rocketmq(
     assert [each.position for each in kept] == [
         each.position for each in intact if each is not victim
     ]
-    shown = ask("verify", str(store), code=1)["problems"]
-    assert {each["what"] for each in shown} == {"points to a record that belongs elsewhere"}
+    shown = ask("verify", str(store))
+    assert (shown["problems"], shown["given_up"] > 0) == ([], True)
 
 
 def test_export_takes_every_intact_message_out_of_a_damaged_store(

@@ -199,4 +199,4 @@ def test_helm_and_kubeconform_accept_the_chart(
         assert judged.returncode == 0, judged.stdout + judged.stderr
         assert "4 resources found" in judged.stdout
     assert "mapedFileSizeCommitLog=1073741824\n" in made
-    assert f'image: "pocketmq:{FULL["image"]["tag"]}"' in made
+    assert f'image: "pocketmq:{PINNED}"' in made

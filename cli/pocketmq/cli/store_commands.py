@@ -213,7 +213,10 @@ def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
 
 @app.command()
 def verify(folder: Folder, as_json: Json = False) -> None:
-    """Check every record, queue entry and side file. Exit code 1 when anything is wrong."""
+    """Check every record, queue entry and side file. Exit code 1 when anything is wrong.
+
+    Messages that `store repair` gave up are only counted; it notes them in its folder before-repair-*.
+    """
     from pocketmq.store.doctor import diagnose
 
     found = diagnose(_opened_store(folder), with_progress)
@@ -224,6 +227,10 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         print_line(
             f"{found.records} records, {found.entries} queue entries, {found.side_files} side files checked"
         )
+        if found.given_up:
+            print_line(
+                f"{found.given_up} messages were lost before a repair; see before-repair-*/damaged"
+            )
         print_rows(problems, as_json=False, empty="nothing is wrong")
     if problems:
         raise typer.Exit(int(ExitCode.FAILED))
@@ -312,7 +319,7 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
     """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
-    from pocketmq.store.mending import bridge_gaps
+    from pocketmq.store.mending import note_gaps
     from pocketmq.store.store_config import sizes_of
     from pocketmq.store.store_lock import StoreLock
 
@@ -339,8 +346,7 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
         config = StoreConfig(store_path_root_dir=str(root), **sizes)
         async with MessageStore(config, clock=SystemClock(), store_host=b"\x7f\0\0\1\0\0\x2a\x9f"):
             pass
-        if is_foreign:
-            bridge_gaps(root)
+        note_gaps(root, kept, bridged=is_foreign)
     except StoreError as error:
         raise CannotBegin(f"{error}. The old files are in {kept}") from error
     return kept

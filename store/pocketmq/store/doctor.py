@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from pocketmq.files.queue_files import IndexEntry, QueueFiles
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting import fastjson
+from pocketmq.store.mending import gaps
 from pocketmq.store.reader import StoreReader
 
 # Prepared and rolled-back messages are in no queue.
 _WITHOUT_ENTRY = 0x4
+_ELSEWHERE = "points to a record that belongs elsewhere"
 
 
 class Problem(NamedTuple):
@@ -23,11 +25,12 @@ class Problem(NamedTuple):
 
 @dataclass
 class Diagnosis:
-    """What was checked, and the problems found."""
+    """What was checked, and the problems found; given_up: messages that a repair knew to be lost."""
 
     records: int = 0
     entries: int = 0
     side_files: int = 0
+    given_up: int = 0
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -48,8 +51,10 @@ def diagnose(
         if not record.sys_flag & _WITHOUT_ENTRY:
             key = (record.topic, record.queue_id)
             ends[key] = max(ends.get(key, 0), record.queue_offset + 1)
+    known = gaps(store.root)
     for queue in progress(store.queues(), "queues"):
-        _check_queue(store, queue, ends, found)
+        lost = known.get((queue.topic, queue.queue_id), set())
+        _check_queue(store, queue, ends, lost, found)
     for (topic, queue_id), end in ends.items():
         _missing(found, f"consumequeue/{topic.decode('utf-8', 'replace')}/{queue_id}", end)
     _check_side_files(store, found)
@@ -57,7 +62,11 @@ def diagnose(
 
 
 def _check_queue(
-    store: StoreReader, queue: QueueFiles, ends: dict[tuple[bytes, int], int], found: Diagnosis
+    store: StoreReader,
+    queue: QueueFiles,
+    ends: dict[tuple[bytes, int], int],
+    lost: set[int],
+    found: Diagnosis,
 ) -> None:
     topic = queue.topic.encode("utf-8", "surrogateescape")
     folder = "batchconsumequeue" if queue.batch else "consumequeue"
@@ -69,10 +78,15 @@ def _check_queue(
         found.entries += 1
         where = f"{name} offset {entry.offset}"
         if expected is not None and entry.offset != expected:
-            found.problems.append(Problem(where, queue.width, "entries before it are missing"))
+            if lost.issuperset(range(expected, entry.offset)):
+                found.given_up += entry.offset - expected
+            else:
+                found.problems.append(Problem(where, queue.width, "entries before it are missing"))
         expected = entry.offset + entry.messages
         what = _wrong_with(store.record_at(entry.position, check_crc=False), topic, queue, entry)
-        if what:
+        if what == _ELSEWHERE and entry.offset in lost:
+            found.given_up += 1
+        elif what:
             found.problems.append(Problem(where, queue.width, what))
     end = ends.pop((topic, queue.queue_id), 0)
     if expected is None and end:
@@ -89,7 +103,7 @@ def _wrong_with(
         return f"points to no record: {'nothing' if record is None else record}"
     claimed = (record.topic, record.queue_id, record.queue_offset, record.size)
     if claimed != (topic, queue.queue_id, entry.offset, entry.size):
-        return "points to a record that belongs elsewhere"
+        return _ELSEWHERE
     return None
 
 

@@ -26,6 +26,7 @@ FILLER_TOPIC = "POCKETMQ_DAMAGED"
 _ROLLED_BACK = 0xC
 _HOST = bytes(8)
 _FILLER_MAX = 1 << 20
+_GAPS = "gaps.jsonl"
 
 
 def sure_end(store: StoreReader) -> int:
@@ -144,13 +145,15 @@ class Mending:
             _overwrite(path, at, data)
 
 
-def bridge_gaps(root: Path) -> None:
-    """Let the entries of lost messages point to the next message of their queue.
+def note_gaps(root: Path, kept: Path, bridged: bool) -> None:
+    """Write the queue offsets whose messages are lost to `kept`; read by `gaps`.
 
-    For RocketMQ, which skips whole batches behind an entry without a record. Its clients keep messages by
-    their offset, so none is consumed twice for it.
+    Args: bridged: their entries are to point to the next message of their queue, for RocketMQ, which skips
+    whole batches behind an entry without a record. Its clients keep messages by their offset, so none is
+    consumed twice for it.
     """
     is_whole = (root / "commitlog" / f"{0:020d}").exists()
+    noted: list[str] = []
     for folder in (root / "consumequeue").glob("*/*"):
         files = sorted(folder.iterdir())
         seen = is_whole
@@ -167,8 +170,21 @@ def bridge_gaps(root: Path) -> None:
                     continue
                 seen = True
                 for gap, gap_at in lost:
-                    _overwrite(gap, gap_at, data[at : at + ENTRY_SIZE])
+                    offset = (int(gap.name) + gap_at) // ENTRY_SIZE
+                    noted.append(json.dumps([folder.parent.name, int(folder.name), offset]) + "\n")
+                    if bridged:
+                        _overwrite(gap, gap_at, data[at : at + ENTRY_SIZE])
                 lost.clear()
+    _write(kept / _GAPS, "".join(noted).encode())
+
+
+def gaps(root: Path) -> dict[tuple[str, int], set[int]]:
+    """Return by topic and queue id the offsets of the messages that repairs of this store gave up."""
+    found: dict[tuple[str, int], set[int]] = {}
+    for path in root.glob(f"before-repair-*/{_GAPS}"):
+        for topic, queue_id, offset in map(json.loads, path.read_bytes().splitlines()):
+            found.setdefault((topic, queue_id), set()).add(offset)
+    return found
 
 
 def _overwrite(path: Path, at: int, data: bytes) -> None:
